@@ -112,7 +112,8 @@ class WeightRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbargoRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The winner's source stays closed until the next weekday at this local minute."""
+    """Source and traces of a race stay sealed until the next weekday at this local minute after its settlement
+    (`arena.visibility`). A race with `closes_after_ms` keeps no calendar and has no embargo."""
 
     timezone: str = "America/Los_Angeles"
     opens_at_minute: int = 720

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Depends, FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from arena.api.reads.board import Board
+from arena.api.reads.routes import add_reads
+from arena.api.refusals import CursorError, Refusal, add_refusals, json_response, refusal
+from arena.api.sn15.routes import add_sn15_reads
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
 from arena.exchange.routes import Exchange, add_exchange
@@ -25,9 +27,6 @@ from problems.model import Pool
 DEFAULT_POOLS: list[Pool] = ["train"]
 CHECKPOINTS_MAX = 1_000
 SEQ_MAX = 2**53 - 1
-_STATUS = {"V2021": 503, "V2081": 400, "V2082": 404, "V2083": 503}
-_STATUS |= {"V2110": 401, "V2111": 403, "V2112": 429, "V2113": 404, "V2114": 503}
-_FAILED = 500
 
 Validator = Annotated[
     str, Query(pattern=r"^[A-Za-z0-9]{0,128}$", description="Whose log; may be left out where there is one.")
@@ -41,24 +40,6 @@ Pools = Annotated[
 ]
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Every answer that is not 200. `head`: where the log ends, of a cursor behind its end; else -1."""
-
-    code: str
-    title: str
-    detail: str
-    remedy: str
-    head: int = -1
-
-
-class CursorError(ArenaError):
-    """V2082: the cursor lies behind the log's end."""
-
-    def __init__(self, after: int, head: int) -> None:
-        super().__init__("V2082", f"the log ends at record {head}, before {after}")
-        self.head = head
-
-
 def _knows(*names: str) -> Any:
     """A route's refusal of query parameters it does not know."""
 
@@ -70,11 +51,17 @@ def _knows(*names: str) -> Any:
     return Depends(check)
 
 
-def make_tail_app(tail: Tail, places: Places) -> FastAPI:
-    """The public application over one tail."""
-    app = _make_app("agent-arena live tail")
+def make_tail_app(tail: Tail, places: Places, board: Board, *, is_sn15_served: bool = False) -> FastAPI:
+    """The public application over one tail and the board of the same store.
+
+    `is_sn15_served`: also the read routes of the published SN15 API.
+    """
+    app = _make_app("agent-arena public reads and live tail")
     _add_streams(app, tail, places)
     _add_values(app, tail)
+    add_reads(app, board, tail)
+    if is_sn15_served:
+        add_sn15_reads(app, board)
     return app
 
 
@@ -90,9 +77,7 @@ def _make_app(title: str) -> FastAPI:
     refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, responses=responses)
-    app.add_exception_handler(ArenaError, _on_failure)
-    app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
-    app.add_exception_handler(HTTPException, _on_wrong_route)
+    add_refusals(app)
     return app
 
 
@@ -144,55 +129,23 @@ def _add_values(app: FastAPI, tail: Tail) -> None:
     async def read_heads() -> Response:
         """Where each log ends: validator, seq, and the chain's hash there."""
         heads = await tail.heads()
-        return _json([{"validator": name, "seq": head.seq, "hash": head.hash} for name, head in heads.items()])
+        return json_response([{"validator": name, "seq": head.seq, "hash": head.hash} for name, head in heads.items()])
 
     @app.get("/v1/checkpoints", response_class=Response, dependencies=[_knows("validator", "after_size")])
     async def read_checkpoints(validator: Validator = "", after_size: After = 0) -> Response:
         """Signed checkpoints of a log by size, at most a thousand: the note, its sha256 and the block that holds it."""
         name = await tail.require_log(validator)
         found = (await tail.store.checkpoints(name, after_size=after_size))[:CHECKPOINTS_MAX]
-        return _json([msgspec.structs.asdict(point) | {"note_sha256": note_sha256(point.note)} for point in found])
+        return json_response(
+            [msgspec.structs.asdict(point) | {"note_sha256": note_sha256(point.note)} for point in found]
+        )
 
     @app.get("/v1/health", response_class=Response, dependencies=[_knows()])
     async def read_health() -> Response:
         """200 while the store answers."""
         await tail.store.validators()
-        return _json({"status": "ok"})
-
-
-def refusal(error: ArenaError) -> Response:
-    """The answer to a failed request."""
-    failure, head = error.failure, error.head if isinstance(error, CursorError) else -1
-    value = Refusal(
-        code=failure.code, title=error.entry.title, detail=failure.detail, remedy=error.entry.remedy, head=head
-    )
-    status = 416 if head >= 0 else _STATUS.get(failure.code, _FAILED)
-    return _json(value, status, {"retry-after": "5"} if status in (429, 503) else {})
-
-
-async def _on_failure(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ArenaError)
-    return refusal(error)
-
-
-async def _on_wrong_parameter(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    fault = error.errors()[0]
-    return refusal(ArenaError("V2081", f"{fault['loc'][-1]}: {fault['msg']}"))
-
-
-async def _on_wrong_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = "V2082" if error.status_code == 404 else "V2081"
-    answer = refusal(ArenaError(code, f"{request.method} {request.url.path[:128]}: {error.detail}"))
-    answer.status_code = error.status_code
-    answer.headers.update(error.headers or {})
-    return answer
+        return json_response({"status": "ok"})
 
 
 def _pools(named: list[Pool]) -> tuple[Pool, ...]:
     return tuple(dict.fromkeys(named))
-
-
-def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")

@@ -33,7 +33,7 @@ TRIES_MAX = 5  # connections in a row without a row, of a client that does not f
 
 class _ServedRefusal(msgspec.Struct):
     code: str
-    detail: str = ""
+    message: str = ""
     head: int = -1
 
 
@@ -147,15 +147,15 @@ class TailClient:
                     try:
                         refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
                     except UNREADABLE_JSON:
-                        refusal = _ServedRefusal(code="", detail=f"status {answer.status_code}")
+                        refusal = _ServedRefusal(code="", message=f"status {answer.status_code}")
                     if refusal.code == TAIL_LACKS and checked.head and checked.head.seq:
                         read = f"record {checked.head.seq} of {checked.validator} was read"
-                        raise ArenaError("V2050", f"{read}, and now {refusal.detail}")
+                        raise ArenaError("V2050", f"{read}, and now {refusal.message}")
                     if refusal.code in (TAIL_BAD_REQUEST, TAIL_LACKS):
-                        raise ArenaError(refusal.code, refusal.detail)
+                        raise ArenaError(refusal.code, refusal.message)
                     if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-                        raise _AwayError(f"{refusal.code} {refusal.detail}".strip())
-                    raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.detail}")
+                        raise _AwayError(f"{refusal.code} {refusal.message}".strip())
+                    raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.message}")
                 for line in _lines(answer.iter_bytes()):
                     checked.check(line)
                     yield line

@@ -13,21 +13,26 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from arena.api.app import make_exchange_app, make_tail_app
+from arena.api.limits import RequestLimits
+from arena.api.reads.board import Board
 from arena.api.stream import Places
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail
 from arena.exchange.routes import Exchange
 from arena.store.port import Store
 from harness.catalogue.server.guard import Connections, GuardedProtocol
+from problems.model import Problem
 
 _STOP_TIMEOUT_S = 5
 _SHORT_REQUESTS = 32  # connections beside the streams
 _EXCHANGE_CONNECTIONS = 512
+REQUESTS_PER_S = 250.0
 
 
 class TailServer:
@@ -41,9 +46,17 @@ class TailServer:
         clients: int = 32,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
+        suites: Mapping[str, tuple[Problem, ...]] | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        requests_per_s: float = REQUESTS_PER_S,
+        is_sn15_served: bool = False,
     ) -> None:
-        """`clients` streams run at once."""
-        self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s)
+        """`clients` streams run at once; an address may make `requests_per_s`, and twice as many at once. `suites`: the
+        public problems by suite. `now_ms`: unix time, by which embargoes end. `is_sn15_served`: also under the
+        routes and names of the published SN15 API."""
+        self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s, now_ms=now_ms)
+        self._board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
+        self._requests_per_s, self._is_sn15_served = requests_per_s, is_sn15_served
         self.places = Places(clients)
         self._listener = listener
 
@@ -55,8 +68,10 @@ class TailServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         room = self.places.limit + _SHORT_REQUESTS
-        connections = Connections(total=room, per_address=room)
-        await _serve(make_tail_app(self.tail, self.places), self._listener, connections, stop, self.tail.closing)
+        connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
+        app = make_tail_app(self.tail, self.places, self._board, is_sn15_served=self._is_sn15_served)
+        limited = RequestLimits(app, requests_per_s=self._requests_per_s, burst=int(2 * self._requests_per_s))
+        await _serve(limited, self._listener, connections, stop, self.tail.closing)
 
 
 class ExchangeServer:
@@ -77,7 +92,7 @@ class ExchangeServer:
 
 
 async def _serve(
-    app: FastAPI, listener: socket.socket, connections: Connections, stop: asyncio.Event, closing: asyncio.Event
+    app: ASGIApp, listener: socket.socket, connections: Connections, stop: asyncio.Event, closing: asyncio.Event
 ) -> None:
     """Serve until `stop` is set; `closing` is set then, for streams that would go on for ever."""
     server = _Server(

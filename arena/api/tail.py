@@ -1,6 +1,6 @@
 """The tail: a log's rows from a cursor on, page by page, as the public may see them.
 
-Promise: `arena.bank.batches.release` alone decides what goes out whole (through `arena.export.selection`, as in an
+Promise: `arena.visibility.rule` alone decides what goes out whole (through `arena.export.selection`, as in an
 export); all else is a stub, so that chain, tree and signatures can be checked over every row. A page is read when it is
 asked for and not before: between two pages a reader holds a cursor, no rows and no connection. A row that was a stub
 because its race was not released never changes in the stream: the race's `release` row, which comes later in it, says
@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 
 import msgspec
 
 from arena.export.model import Cursor, Request
-from arena.export.selection import Releases, Selection, releases_of
+from arena.export.selection import Selection, releases_of
 from arena.export.writing.assembly import Assembled, assemble, load_page, signed_content
 from arena.records.model import Head, ReleaseRecord, SignedRecord
 from arena.store.port import Store
+from arena.visibility.moments import embargoed_races, opening_text, released_moment
 from foundation.errors import ArenaError
 from problems.model import Pool
 
@@ -47,7 +48,6 @@ class _TailedLog:
         self.end: Head | None = None
         self.read_at = 0.0
         self.releases: dict[str, ReleaseRecord] = {}
-        self.by_problem: Releases = {}
         self.released_to = 0
         self.lock = asyncio.Lock()
 
@@ -62,12 +62,15 @@ class Tail:
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
         monotonic: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        """`now_ms`: unix time, by which embargoes end."""
         self.store = store
         self.closing = asyncio.Event()  # set: every stream ends after the page it is at
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
         self._monotonic = monotonic
+        self._now_ms = now_ms
         self._logs: dict[str, _TailedLog] = {}
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
@@ -140,10 +143,13 @@ class Tail:
             after = rows[-1].seq
 
     async def require_released(self, validator: str, race_id: str) -> None:
-        """Raises ArenaError V2082 unless the race's release is in the log; V2021."""
+        """Raises ArenaError V2082 unless the race's release is in the log and its embargo over; V2021."""
         await self.end(validator, is_fresh=True)
-        if race_id not in await self._releases(validator):
+        release = (await self.releases(validator)).get(race_id)
+        if release is None:
             raise ArenaError("V2082", f"race {race_id} has no release in the log of {validator}")
+        if released_moment(release, self._now_ms()) != "published":
+            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release)}")
 
     async def _names(self) -> list[str]:
         names = await self.store.validators()
@@ -162,7 +168,9 @@ class Tail:
         if not records:
             return []
         asked = Request(validator=request.validator, pools=request.pools)
-        selection = Selection(asked, await self._releases(request.validator), Cursor(validator=request.validator))
+        released = await self.releases(request.validator)
+        embargoed = embargoed_races(released, self._now_ms())
+        selection = Selection(asked, releases_of(released), Cursor(validator=request.validator), embargoed)
         async with self._assembling:
             page = await load_page(self.store, request.validator, records, selection)
             return await asyncio.to_thread(
@@ -174,8 +182,8 @@ class Tail:
                 row_bytes_max=asked.row_bytes_max,
             )
 
-    async def _releases(self, validator: str) -> Releases:
-        """What is released up to the log's known end. Of two releases of one race the first counts."""
+    async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
+        """By race: what is released up to the log's known end. Of two releases of one race the first counts."""
         log, end = self._log(validator), await self.end(validator)
         async with log.lock:
             if log.released_to < end.seq:
@@ -184,8 +192,7 @@ class Tail:
                     if content and isinstance(content.payload, ReleaseRecord):
                         log.releases.setdefault(content.payload.race_id, content.payload)
                 log.released_to = end.seq
-                log.by_problem = releases_of(log.releases)
-            return log.by_problem
+            return log.releases
 
     def _log(self, validator: str) -> _TailedLog:
         return self._logs.setdefault(validator, _TailedLog())

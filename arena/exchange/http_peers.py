@@ -37,7 +37,7 @@ _Value = TypeVar("_Value")
 
 class _PeerRefusal(msgspec.Struct):
     code: str
-    detail: str = ""
+    message: str = ""
 
 
 class HttpPeers:
@@ -156,7 +156,7 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
         refusal = msgspec.json.decode(content, type=_PeerRefusal)
     except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
-    detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.detail[:200]}"
+    detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.message[:200]}"
     if answer.status_code >= 500 and refusal.code != TAIL_FULL:
         return ArenaError(PEER_AWAY, detail)
     return _UnknownError(detail) if refusal.code == PEER_LACKS else ArenaError(PEER_REFUSED, detail)

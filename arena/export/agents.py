@@ -13,8 +13,9 @@ from typing import Literal
 
 import msgspec
 
-from arena.race.settlement.embargo import is_source_open, source_opens_ms
 from arena.records.model import SettlementRecord, Subject
+from arena.visibility.moments import source_opening_ms
+from arena.visibility.rule import Moment, may_see
 from foundation.errors import ArenaError
 
 AGENTS, SOURCES, POLICIES, LAYOUT = "agents.jsonl", "agents", "policies", "FORMATS.md"
@@ -67,7 +68,7 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
 def promotion_of(seq: int, settlement: SettlementRecord) -> Promotion | None:
     """The promotion a settlement record tells of; None where there is none, or none that names its time."""
     try:
-        opens_ms = source_opens_ms(settlement)
+        opens_ms = source_opening_ms(settlement)
     except (ArenaError, ValueError, OverflowError, OSError, KeyError):
         return None  # it states no time, or none that any calendar has: it opens nothing
     if opens_ms is None:
@@ -84,6 +85,14 @@ def first_promotions(promotions: Iterable[Promotion]) -> dict[str, Promotion]:
     return first
 
 
+def is_source_open(promotion: Promotion | None, at_ms: int) -> bool:
+    """Whether anybody may see the source of the agent that a settlement promoted, if one did, at a moment (unix ms)."""
+    if promotion is None:
+        return False
+    moment: Moment = "published" if at_ms >= promotion.opens_ms else "settled"
+    return may_see("public", "source", moment, is_winner=True).is_seen
+
+
 def agent_rows(
     tallies: Mapping[str, AgentTally],
     promotions: Mapping[str, Promotion],
@@ -97,7 +106,7 @@ def agent_rows(
         subject, promotion = tally.subject, promotions.get(agent)
         opens_ms = promotion.opens_ms if promotion else None
         state: SourceState = "not_promoted" if opens_ms is None else "embargo"
-        if is_source_open(opens_ms, at_ms):
+        if is_source_open(promotion, at_ms):
             state = kept.get(agent, "here")
         rows.append(
             AgentRow(

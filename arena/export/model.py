@@ -2,7 +2,7 @@
 
 Promise: a folder of an export holds the log it was made from (`log/`: every record of a range, whole or as a stub), so
 everything else in it can be checked offline against signatures and a signed checkpoint; whatever was left out is a stub
-with its reason and a count in the manifest. Nothing here decides who may see what: `arena.bank.batches.release` does.
+with its reason and a count in the manifest. Nothing here decides who may see what: `arena.visibility.rule` does.
 
 ```
 manifest.json                          Manifest, canonical JSON; `manifest.sha256` beside it, and `manifest.sig` where
@@ -39,7 +39,7 @@ Format = Literal["jsonl", "parquet", "messages", "datasets", "inspect", "verifie
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet", "messages", "datasets", "inspect", "verifiers")
 
 Withheld = Literal[
-    "unreleased",  # the race's batch is not released: its export waits, a later one brings it
+    "unreleased",  # the race is not released, or its traces are under embargo: a later export brings it
     "pool",  # the problem's pool was not asked for by name
     "filter",  # the request's filters leave it out
     "exported",  # an earlier export of this cursor brought it
@@ -151,6 +151,12 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     end_note: str  # "" in a journal, while the pass that signs it goes on
     start_note: str = ""  # a signed checkpoint of size first_seq - 1, where one exists
     anchor_block: int = 0  # of the end note, 0 when it is not anchored
+    embargoed: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # released races whose embargo ran when it began
+
+    @property
+    def sealed_races(self) -> frozenset[str]:
+        """The released races whose traces wait for the end of an embargo."""
+        return frozenset() if self.embargoed is msgspec.UNSET else frozenset(self.embargoed)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

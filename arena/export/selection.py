@@ -1,16 +1,15 @@
 """Selection: which records of a range go out whole, and why each of the others does not. Pure.
 
-Promise: it asks the release rule first (`arena.bank.batches.release`), then the request's filters, then the cursor; the
+Promise: it asks first who may see what (`arena.visibility.rule`), then the request's filters, then the cursor; the
 first reason found is the reason given. What decides is the record itself, the releases up to the range's end and, for
 an evaluation, its body and verdict: never the order in which records are looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 
-from arena.bank.batches.release import reason_withheld, settled_state, standing_of
 from arena.export.model import Cursor, Filters, Request, Withheld
 from arena.records.model import (
     AttemptRecord,
@@ -23,6 +22,8 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
+from arena.visibility.moments import settlement_moment, standing_of
+from arena.visibility.rule import Moment, Thing, may_see
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
@@ -35,10 +36,14 @@ AboutProblem = EvaluationRecord | VerdictRecord | AttemptRecord
 class Selection:
     """The choice one request makes, given the releases that are in the log up to its end."""
 
-    def __init__(self, request: Request, releases: Releases, start: Cursor) -> None:
-        """Raises ArenaError V2073 when a day of the filters is not a day."""
+    def __init__(
+        self, request: Request, releases: Releases, start: Cursor, embargoed: Collection[str] = frozenset()
+    ) -> None:
+        """`embargoed`: the released races whose traces stay sealed for now. Raises ArenaError V2073 when a day of the
+        filters is not a day."""
         self._request = request
         self._releases = releases
+        self._embargoed = embargoed
         self._start = start
         self._races = frozenset(start.races)
         self._from_ms = _day_ms(request.filters.from_day)
@@ -50,16 +55,15 @@ class Selection:
         if isinstance(payload, ReleaseRecord):
             return None
         if isinstance(payload, SettlementRecord):
-            state = settled_state(payload, is_released=payload.race_id in self._releases)
-            withheld = reason_withheld("settlement", audience="public", state=state)
+            race_moment: Moment = "settled" if payload.race_id in self._releases else "racing"
+            withheld = self._withheld("settlement", settlement_moment(payload, race_moment))
             is_asked = not self._request.filters.races or payload.race_id in self._request.filters.races
         elif isinstance(payload, GateRecord):
-            withheld = reason_withheld("counts", audience="public", state="released")
+            withheld = self._withheld("gate_verdict", "open")
             is_asked = not self._request.filters.races and self._is_of_agent(payload.subject)
         else:
-            state, pool = standing_of(payload.context, self._releases)
-            pools = self._request.pools
-            withheld = reason_withheld("problem", audience="public", state=state, pool=pool, pools=pools)
+            moment, pool = standing_of(payload.context, self._releases, self._embargoed)
+            withheld = self._withheld("verdict" if isinstance(payload, VerdictRecord) else "trace", moment, pool)
             is_asked = self._is_asked(content.recorded_ms, payload)
         if withheld:
             return withheld
@@ -85,7 +89,7 @@ class Selection:
 
     def is_released(self, race_id: str) -> bool:
         """Whether nothing of this race waits any more. What belongs to no race never waits."""
-        return not race_id or race_id in self._releases
+        return not race_id or (race_id in self._releases and race_id not in self._embargoed)
 
     def problem(self, evaluation: EvaluationRecord) -> tuple[Pool, str]:
         """Pool and cluster id of an evaluation that goes out."""
@@ -93,6 +97,13 @@ class Selection:
         if evaluation.context.stage != "race" or released is None:
             return "never_touch", ""
         return released.pool, released.cluster_id
+
+    def _withheld(self, thing: Thing, moment: Moment, pool: Pool | None = None) -> Withheld | None:
+        """Why a row about this does not go out to everybody."""
+        access = may_see("public", thing, moment, pool=pool, pools=self._request.pools)
+        if access.is_seen:
+            return None
+        return "pool" if access.opens in ("named", "never") else "unreleased"
 
     def _is_asked(self, recorded_ms: int, payload: AboutProblem) -> bool:
         filters, subject = self._request.filters, payload.subject

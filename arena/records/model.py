@@ -218,13 +218,17 @@ class ReleasedProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReleaseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="release", tag_field="kind"):
-    """The race's problems become public: each with its pool and cluster, and the salt that opens the commitments."""
+    """The race's problems become public: each with its pool and cluster, and the salt that opens the commitments.
+
+    `opens_ms`: until then source and traces of the race are under embargo (`arena.visibility`); unset: they are not.
+    """
 
     race_id: str
     batch_sha256: str
     partition_sha256: str = ""
     problems: tuple[ReleasedProblem, ...]
     salt: str  # 32 bytes, hex
+    opens_ms: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_field="kind"):

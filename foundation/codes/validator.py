@@ -173,21 +173,34 @@ ROWS = (
     ),
     row(
         "V2081",
-        "request to the live tail is malformed",
+        "request to the public API is malformed",
         "nothing was read",
         "correct the parameter named here; GET /openapi.json describes them all",
     ),
     row(
         "V2082",
-        "live tail does not have what was asked for",
+        "public API does not have what was asked for",
         "nothing was read",
-        "GET /v1/head lists the logs and where each ends",
+        "GET /openapi.json lists the routes, GET /v1/head the logs and where each ends",
     ),
     row(
         "V2083",
         "live tail serves as many clients as it may",
         "nothing was read; the client comes back later",
         "wait, or raise `serve_clients`",
+        True,
+    ),
+    row(
+        "V2089",
+        "what was asked for is not public",
+        "nothing was read",
+        "wait until the moment named here, if one is; who may see what when: arena/visibility/README.md",
+    ),
+    row(
+        "V2090",
+        "too many requests from one address",
+        "nothing was read; the client comes back later",
+        "wait as long as `retry-after` says, or follow `GET /v1/tail` instead of asking again and again",
         True,
     ),
     row(

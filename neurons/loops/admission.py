@@ -25,12 +25,13 @@ from arena.gate.similarity.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
 from arena.race.consensus.field import FieldStanding
 from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
-from arena.race.state.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, Hold, SettlementRecord, Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
+from arena.visibility.moments import moment_at, opening_ms
+from arena.visibility.rule import may_see
 from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED
 from foundation.errors import ArenaError
 from neurons.node.node import Node
@@ -88,11 +89,12 @@ class Ownership:
             if not isinstance(settled, SettlementRecord) or settled.state != "settled" or not settled.is_promotion:
                 continue
             if settled.inputs is not None:
-                ends_ms = embargo_ends_ms(settled.inputs.closes_ms, self._node.policy.embargo)
+                ends_ms = opening_ms(settled.inputs.closes_ms, self._node.policy)
                 self._ends_ms.setdefault(settled.top_agent_version_id, ends_ms)
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
-            if agent in self._reveals or ends_ms > now_ms:
+            moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)
+            if agent in self._reveals or not may_see("public", "source", moment, is_winner=True).is_seen:
                 continue
             try:
                 block = await self._node.chain.block_at(ends_ms)

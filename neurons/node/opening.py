@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import os
 import platform
+import socket
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
@@ -53,9 +54,13 @@ from neurons.node.wiring import (
 from neurons.race.sharing import open_sharing
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
+from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
 BODIES_LOOKED_FOR = 16
+
+if TYPE_CHECKING:
+    from arena.api.server import TailServer
 
 
 @contextlib.asynccontextmanager
@@ -105,10 +110,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         metrics.serve(settings.metrics_port)
         tail = None
         if settings.serve_port:
-            from arena.api.server import TailServer  # here: it loads the web framework
-
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-            tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
+            tail = _tail_server(settings, await open_again(), listener, {policy.qualifying.suite: suite})
             metrics.tail_clients.set_function(partial(getattr, tail.places, "taken"))
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
@@ -139,6 +142,21 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             sharing=sharing,
         )
+
+
+def _tail_server(
+    settings: Settings, store: PostgresStore, listener: socket.socket, suites: dict[str, tuple[Problem, ...]]
+) -> TailServer:
+    """The public server that the settings ask for."""
+    from arena.api.server import TailServer  # here: it loads the web framework
+
+    return TailServer(
+        store,
+        listener,
+        clients=settings.serve_clients,
+        suites=suites,
+        is_sn15_served=settings.serve_sn15,
+    )
 
 
 def episode_deadline_s(policy: Policy) -> float:

@@ -160,6 +160,7 @@ class Settings(BaseSettings):
     )
     shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
     serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")
+    serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")
 
     @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "checkpoint_dir")
     @classmethod

@@ -58,6 +58,7 @@ from arena.race.state.timeline import Moment
 from arena.records.log.anchors import note_sha256
 from arena.records.log.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
+from arena.visibility.moments import stated_opening_ms
 from foundation.canonical import canonical_bytes
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
@@ -292,6 +293,7 @@ class RaceEffects:
         return SettlementProposed(settlement=record, words=words)
 
     async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
+        opened = _opened(state)
         log = self._log_of(state.race_id)
         await log.refresh()
         if log.release is None:
@@ -302,6 +304,7 @@ class RaceEffects:
                 partition_sha256=batch.partition_sha256,
                 problems=batch.released_problems,
                 salt=batch.salt,
+                opens_ms=stated_opening_ms(opened.closes_ms, opened.policy),
             )
             await self._node.sequencer.append([record])
         return BatchReleased(batch_sha256=effect.batch_sha256)

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from arena.policies import policy_by_name
 from arena.policy import Policy
-from arena.race.state.schedule import embargo_ends_ms
 from arena.records.body import encode_body
 from arena.records.model import HostFacts, Payload, RaceInputs, SettlementRecord, Subject
 from arena.store.port import StoredSubmission
+from arena.visibility.moments import opening_ms
 from foundation.canonical import canonical_bytes, text_hash
 from harness.limits import ModelPrice, completion_cost
 from harness.trace import Totals
@@ -117,7 +117,7 @@ def promotion(race_id: str, short: str, closes_ms: int, policy: Policy = POLICY)
 
 
 def opens_ms(closes_ms: int) -> int:
-    return embargo_ends_ms(closes_ms, POLICY.embargo)
+    return opening_ms(closes_ms, POLICY)
 
 
 class AgentsLog(ExportLog):

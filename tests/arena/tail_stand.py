@@ -65,8 +65,10 @@ class Serving:
 
 
 @contextmanager
-def serving(dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 15.0) -> Iterator[Serving]:
-    """Serve the store of a DSN until the block ends."""
+def serving(
+    dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 15.0, **options: Any
+) -> Iterator[Serving]:
+    """Serve the store of a DSN until the block ends. `options` are the server's."""
     made, is_up = Serving(), threading.Event()
 
     async def run() -> None:
@@ -75,7 +77,9 @@ def serving(dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 1
         try:
             with listen("127.0.0.1", port) as listener:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # the kernel holds little, too
-                made.server = TailServer(made.store, listener, clients=clients, poll_s=POLL_S, heartbeat_s=heartbeat_s)
+                made.server = TailServer(
+                    made.store, listener, clients=clients, poll_s=POLL_S, heartbeat_s=heartbeat_s, **options
+                )
                 made.address = made.server.address
                 is_up.set()
                 await made.server.run(made.stop)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.bank.batches.batch import commitment, read_batch, seal, write_batch
-from arena.bank.batches.release import may_leave
 from foundation.errors import ArenaError
 from problems.pools.clusters import cluster_id
 from problems.scoring.title_matching import AcceptedTitles, reward_titles
@@ -162,14 +161,3 @@ def test_a_batch_file_that_is_absent_or_torn_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ArenaError, match="P4001"):
         read_batch(path)
-
-
-# -- the release rule
-
-
-def test_nothing_reaches_the_public_before_release():
-    assert [may_leave(state, "public") for state in ("sealed", "drawn", "released")] == [False, False, True]
-
-
-def test_validators_pass_problems_among_themselves_only_once_they_are_drawn():
-    assert [may_leave(state, "validators") for state in ("sealed", "drawn", "released")] == [False, True, True]

@@ -99,11 +99,13 @@ async def test_one_that_asks_too_much_is_told_to_wait(tmp_path: Path) -> None:
 
 async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
     from arena.api.app import make_exchange_app, make_tail_app
+    from arena.api.reads.board import Board
     from arena.api.stream import Places
     from arena.api.tail import Tail
     from arena.exchange.routes import Exchange
 
-    public = make_tail_app(Tail(served.node.store), Places(1)).openapi()["paths"]
+    board = Board(served.node.store, now_ms=lambda: 0)
+    public = make_tail_app(Tail(served.node.store), Places(1), board).openapi()["paths"]
     signed = make_exchange_app(Exchange(served.node.desk, served.node.auth)).openapi()["paths"]
     assert not any("exchange" in path for path in public)
     assert set(signed) == {target.partition("?")[0] for target in ROUTES}

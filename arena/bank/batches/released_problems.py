@@ -18,8 +18,8 @@ import msgspec
 
 from arena.bank.batches.batch import SealedBatch
 from arena.bank.batches.disclosure import check_release
-from arena.bank.batches.release import reason_withheld
 from arena.records.model import ReleaseRecord
+from arena.visibility.rule import may_see
 from foundation.errors import ArenaError
 from problems.model import Pool, Problem
 from problems.pools.clusters import find_clusters
@@ -73,7 +73,7 @@ def released_pool(
         taken = {
             one.problem_id
             for one in release.problems
-            if not reason_withheld("problem", audience="public", state="released", pool=one.pool, pools=(pool,))
+            if may_see("public", "problem", "settled", pool=one.pool, pools=(pool,)).is_seen
         }
         for problem in (problem for problem in batch.problems if problem.problem_id in taken):
             if wanted.setdefault(problem.problem_id, problem) != problem:

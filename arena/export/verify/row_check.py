@@ -63,7 +63,8 @@ class LogRowCheck:
         if finding.validator != self._manifest.log.validator:
             raise _wrong(seq, "it is of another log")
         race = race_of(content) if content else ""
-        self.waiting.note(self.walk, race, is_released=looked.withheld != "unreleased")
+        is_released = looked.withheld != "unreleased" and race not in self._manifest.log.sealed_races
+        self.waiting.note(self.walk, race, is_released=is_released)
         if looked.withheld:
             self.tally.withheld[looked.withheld] = self.tally.withheld.get(looked.withheld, 0) + 1
             if looked.withheld == "undecodable":
@@ -82,7 +83,8 @@ class LogRowCheck:
         """All rows were taken. Raises ArenaError V2050 when they do not reach the end of the range."""
         if last_seq != self._manifest.log.last_seq:
             raise ArenaError("V2050", f"the log ends at record {last_seq}, not {self._manifest.log.last_seq}")
-        self.selection = Selection(self._manifest.request, releases_of(self._releases), self._manifest.log.start)
+        log = self._manifest.log
+        self.selection = Selection(self._manifest.request, releases_of(self._releases), log.start, log.sealed_races)
 
     def judge(self, row: LogRow, trajectory: Trajectory | None) -> None:
         """Hold a row of the log against release rule, request and hygiene, and count what it adds."""
@@ -137,7 +139,8 @@ class LogRowCheck:
         """The cursor the rows lead to. Stubs do not tell their race: for those the manifest is believed, as far as it
         names races that are released."""
         cursor, stated = self.waiting.next_cursor(self.walk.cursor()), self._manifest.cursor.races
-        is_plausible = set(cursor.races) <= set(stated) <= self._releases.keys() | set(self._manifest.log.start.races)
+        told = self._releases.keys() - self._manifest.log.sealed_races
+        is_plausible = set(cursor.races) <= set(stated) <= told | set(self._manifest.log.start.races)
         if self.waiting.front is None or not is_plausible:
             return cursor
         return msgspec.structs.replace(cursor, races=tuple(sorted(set(stated))))

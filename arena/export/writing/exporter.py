@@ -37,6 +37,7 @@ from arena.records.log.hash_chain import signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
+from arena.visibility.moments import embargoed_races
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
@@ -63,11 +64,11 @@ async def export_records(
 ) -> Manifest:
     """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
 
-    `now_ms` (unix milliseconds): sources whose embargo has ended by then go out; an export that goes on keeps the time
-    it was begun at, and its version. `start`: the cursor of an earlier export (`continued`). With `signer`, the log's
-    own hotkey, the range ends at the log's head under a checkpoint signed for the export, and the manifest is signed;
-    without, at the newest stored one. `processes`: with 2 or more, an export with views is written by a process of its
-    own; the bytes are the same.
+    `now_ms` (unix milliseconds): what races hold whose embargo has ended by then goes out, sources of winners among it;
+    an export that goes on keeps the time it was begun at, and its version. `start`: the cursor of an earlier export
+    (`continued`). With `signer`, the log's own hotkey, the range ends at the log's head under a checkpoint signed for
+    the export, and the manifest is signed; without, at the newest stored one. `processes`: with 2 or more, an export
+    with views is written by a process of its own; the bytes are the same.
     Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
     a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
     V2087 when the process that writes died, V2088 when a disk is full.
@@ -89,7 +90,7 @@ async def export_records(
                 open_sink(folder, views, in_process=processes > 1) as sink,
             ):
                 if journal is None:
-                    log = await _log_range(store, begin, verify_signature, signer)
+                    log = await _log_range(store, begin, verify_signature, signer, now_ms)
                     journal = Journal(
                         request=request, log=log, here=begin, version=MANIFEST_VERSION, exported_ms=now_ms
                     )
@@ -124,7 +125,7 @@ async def _run(
 ) -> Manifest:
     log = journal.log
     releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
-    selection = Selection(journal.request, releases_of(releases), log.start)
+    selection = Selection(journal.request, releases_of(releases), log.start, log.sealed_races)
     supplement = Supplement() if journal.version == 1 else await gather_supplement(store, journal, selection)
     shards.sink.begin(supplement.context(journal.version))
     fold = await asyncio.to_thread(_fold_finished, folder, journal)
@@ -182,7 +183,8 @@ class _Writing:
                 self._write(segment)
                 self._end_shard()
                 segment = []
-            self._journal.waiting.note(self.walk, row.race_id, is_released=row.withheld != "unreleased")
+            is_released = row.withheld != "unreleased" and row.race_id not in self._journal.log.sealed_races
+            self._journal.waiting.note(self.walk, row.race_id, is_released=is_released)
             self.walk.take(row.seq, row.prev, row.content_sha256)
             self._journal.tally.add(row)
             if row.trajectory:
@@ -258,7 +260,9 @@ async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
         filling.cancel()
 
 
-async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None) -> LogRange:
+async def _log_range(
+    store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None, now_ms: int
+) -> LogRange:
     validator = start.validator
     stored = await store.checkpoints(validator, after_size=max(0, start.after_seq - 1))
     start_note = next((point.note for point in stored if point.size == start.after_seq), "")
@@ -273,6 +277,8 @@ async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, si
             raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
+    releases = {record.race_id: record async for _, record in _releases(store, validator, last_seq)}
+    sealed = tuple(sorted(embargoed_races(releases, now_ms)))
     return LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
@@ -281,6 +287,7 @@ async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, si
         end_note=note,
         start_note=start_note,
         anchor_block=anchor_block,
+        embargoed=sealed or msgspec.UNSET,
     )
 
 

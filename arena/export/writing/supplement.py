@@ -22,6 +22,7 @@ from arena.export.agents import (
     Promotion,
     agent_rows,
     first_promotions,
+    is_source_open,
     policy_path,
     promotion_of,
     source_path,
@@ -35,7 +36,6 @@ from arena.export.writing.assembly import log_row, signed_content
 from arena.export.writing.journal import Journal
 from arena.export.writing.shards import describe
 from arena.policy import Policy
-from arena.race.settlement.embargo import is_source_open
 from arena.race.settlement.provenance import policy_of
 from arena.records.model import SettlementRecord
 from arena.store.port import Store
@@ -107,7 +107,7 @@ async def write_supplement(
     files, kept = dict[str, ShardFile](), dict[str, Kept]()
     for agent, tally in sorted(journal.tally.agents.items()):
         promotion = supplement.promotions.get(agent)
-        if not is_source_open(promotion.opens_ms if promotion else None, journal.exported_ms):
+        if not is_source_open(promotion, journal.exported_ms):
             continue
         content = (await store.source(agent) or "").encode()
         if hashlib.sha256(content).hexdigest() != tally.subject.agent_sha256:

@@ -93,7 +93,7 @@ def decide(state: RaceState, facts: RaceObservation) -> Due:
             ),
         )
     if state.settlement is not None:
-        if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.bank.batches.release)
+        if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.visibility)
             return ()
         return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
     plan = None if facts.is_alone else plan_of(state, facts.validator)

@@ -74,6 +74,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to serve on; all who reach it may read.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = PORT,
     clients: Annotated[int, typer.Option(min=1, max=1024, help="Streams at once.")] = 32,
+    sn15: Annotated[bool, typer.Option("--sn15", help="Also serve the reads of the published SN15 API.")] = False,
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
 ) -> None:
@@ -82,7 +83,7 @@ def serve(
     Anybody who reaches the address may read; records of races that are not released leave as stubs. The routes are
     listed at /openapi.json; `arena records tail --url` is the client.
     """
-    asyncio.run(_serve(host, port, clients, dsn, state_dir))
+    asyncio.run(_serve(host, port, clients, sn15, dsn, state_dir))
 
 
 async def _tail_store(
@@ -118,7 +119,7 @@ async def _records(
         await asyncio.sleep(POLL_S)
 
 
-async def _serve(host: str, port: int, clients: int, dsn: str, state_dir: Path | None) -> None:
+async def _serve(host: str, port: int, clients: int, sn15: bool, dsn: str, state_dir: Path | None) -> None:
     from arena.api.server import TailServer
     from harness.catalogue.server.application import listen
 
@@ -127,6 +128,6 @@ async def _serve(host: str, port: int, clients: int, dsn: str, state_dir: Path |
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with listen(host, port) as listener:
         async with open_store(dsn, state_dir) as store:
-            server = TailServer(store, listener, clients=clients)
+            server = TailServer(store, listener, clients=clients, is_sn15_served=sn15)
             typer.echo(f"serving {len(await store.validators())} logs at {server.address}; Ctrl-C stops it")
             await server.run(stop)

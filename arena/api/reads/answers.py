@@ -1,0 +1,179 @@
+"""What the public reads answer with: one frozen value per kind of row. Shares and scores are ten-thousandths (`_e4`).
+
+Promise: a value is None, or a list empty, where it is not public yet; `moment` and `opens_ms` say what it waits for.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from arena.records.model import Standing
+from arena.store.port import SubmissionState
+from arena.visibility.rule import Moment
+from problems.model import Bucket, Pool
+
+RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
+
+
+class RaceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A race. `number` counts the races of this validator; `moment` says what of it is public; `opens_ms`: when source
+    and traces open, None while the race is not released, 0 where the release opened them."""
+
+    number: int
+    race_id: str
+    stage: RaceStage
+    moment: Moment
+    closes_ms: int | None
+    opens_ms: int | None
+    agents: int  # that race; 0 before the field is fixed
+    episodes: int  # that were evaluated so far
+    top_agent_version_id: str = ""  # after the race
+    is_promotion: bool = False
+
+
+class PromotionBasis(msgspec.Struct, frozen=True, kw_only=True):
+    """What decided who is at the top after a race: the rule, and what the best agent had against the incumbent."""
+
+    rule: Literal["margin", "window", "sequential", ""]
+    margin_e4: int
+    decay_ms: int
+    incumbent_agent_version_id: str
+    incumbent_since_ms: int
+    text: str
+
+
+class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A race and, once it is settled, what it came to."""
+
+    race: RaceRow
+    reason: str = ""  # of a cancelled race
+    policy_sha256: str = ""
+    seed: str = ""
+    beacon_round: int = 0
+    closing_block: int = 0
+    settling_block: int = 0
+    problems: int = 0  # drawn
+    void: int = 0
+    decision: PromotionBasis | None = None
+
+
+class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent version. `source` says whether its file may be read here, and if not, when."""
+
+    agent_version_id: str
+    miner_hotkey: str
+    name: str
+    state: SubmissionState | Literal["unknown"]
+    agent_sha256: str
+    commitment_block: int
+    suite_episodes: int
+    race_episodes: int
+    best_rank: int | None
+    promoted_in: tuple[str, ...]  # races after which it came to the top
+    source: SourceAccess
+
+
+class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """`opens` is the moment from which everybody reads it, "never" for an agent that no race promoted."""
+
+    is_public: bool
+    opens: str
+    opens_ms: int | None
+    href: str
+
+
+class ShownFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate found in a published source."""
+
+    rule: str
+    outcome: str
+    severity: str
+    line: int
+    detail: str
+
+
+class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent version, its versions before and after, and where it stood in settled races."""
+
+    agent: AgentRow
+    versions: tuple[str, ...]  # of the same hotkey, by commitment
+    races: tuple[AgentRace, ...]
+    findings: tuple[ShownFinding, ...] | None
+
+
+class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent stood in one settled race."""
+
+    race_id: str
+    standing: Standing
+
+
+class PairResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One validator's result for one agent on one problem. `coefficient_e4` None: no verdict (a failure needs none)."""
+
+    agent_version_id: str
+    validator: str
+    seq: int
+    is_success: bool | None  # None: unscored
+    is_agentic: bool
+    coefficient_e4: int | None
+    body_sha256: str
+
+
+class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One released problem of a race, with every result on it."""
+
+    problem_id: str
+    pool: Pool
+    is_drawn: bool
+    is_void: bool
+    results: tuple[PairResult, ...]
+
+
+class TrajectoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A published trajectory: `href` has it whole."""
+
+    problem_id: str
+    pool: Pool
+    result: PairResult
+    href: str
+
+
+class SuiteProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem of a public suite, as an agent is asked it."""
+
+    problem_id: str
+    category: Bucket
+    query: str
+
+
+class SuiteRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A public suite. `episodes`: of qualifying, on it."""
+
+    suite: str
+    problems: int
+    episodes: int
+
+
+class ValidatorRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A validator whose log is served here."""
+
+    validator: str
+    records: int
+    head: str
+    episodes: int
+    last_recorded_ms: int | None
+
+
+class DayRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of one UTC day. `solved` counts the suite and settled races alone, out of `scored`."""
+
+    day: str
+    episodes: int
+    suite_episodes: int
+    race_episodes: int
+    scored: int
+    solved: int
+    agents: int

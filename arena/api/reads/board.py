@@ -1,0 +1,209 @@
+"""What the public reads are answered from: a fold over the logs of a store and the events of its races.
+
+Promise: every record is read once; what is kept of an episode is a count, so memory grows with agents, days and races
+and not with episodes. It keeps more than may be shown: whoever answers from it asks `arena.visibility.rule`. Verdicts
+are never counted: a failure has none, so their number would tell the score of a race that is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from arena.export.writing.assembly import signed_content
+from arena.race.state.machine import IllegalEventError, RaceState, replay, stream_of
+from arena.records.model import (
+    EvaluationRecord,
+    GateRecord,
+    RecordContent,
+    ReleaseRecord,
+    SettlementRecord,
+    Subject,
+)
+from arena.store.port import Store, StoredSubmission
+from arena.visibility.moments import moment_at, released_moment, settlement_moment
+from arena.visibility.rule import MOMENTS, Moment
+from foundation.errors import ArenaError
+from problems.model import Problem
+from problems.scoring.outcome import OutcomeScore
+
+REFRESH_S = 1.0
+BREATHER = 64  # records
+_NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
+
+
+class RaceView(NamedTuple):
+    """A race as this store has it. `settlement` is the one in force here, whether or not it may be shown yet."""
+
+    number: int
+    race_id: str
+    state: RaceState | None
+    settlement: SettlementRecord | None
+    release: ReleaseRecord | None
+    moment: Moment
+    closes_ms: int | None
+
+    @property
+    def opens_ms(self) -> int | None:
+        """When source and traces open; None while that is not known, 0 where the release opened them."""
+        if self.release is None:
+            return None
+        return 0 if self.release.opens_ms is msgspec.UNSET else self.release.opens_ms
+
+
+class DayCounts(NamedTuple):
+    """Episodes of one day and race ("": the suite): all, scored, solved, and whose."""
+
+    episodes: int
+    scored: int
+    solved: int
+    agents: frozenset[str]
+
+
+class _ServedLog:
+    def __init__(self) -> None:
+        self.last_seq = 0
+        self.head = ""
+        self.episodes = 0
+        self.last_recorded_ms: int | None = None
+
+
+class Board:
+    """The public picture of one store. Refresh it before it is read; one reader at a time refreshes."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        now_ms: Callable[[], int],
+        suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,
+        refresh_s: float = REFRESH_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`suites`: the public problems by suite, where the node that serves knows them."""
+        self.store, self.suites, self.now_ms = store, suites, now_ms
+        self._refresh_s, self._monotonic = refresh_s, monotonic
+        self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
+        self.logs: dict[str, _ServedLog] = defaultdict(_ServedLog)
+        self.subjects: dict[str, Subject] = {}  # by agent version
+        self.first_seen_ms: dict[str, int] = {}  # by agent version: its first record, or when it was first read here
+        self.submissions: dict[str, StoredSubmission] = {}
+        self.suite_episodes: Counter[str] = Counter()  # by suite
+        self.agent_episodes: Counter[tuple[str, str]] = Counter()  # by race ("": the suite) and agent
+        self.race_episodes: Counter[str] = Counter()
+        self._days: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+        self._day_agents: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._settlements: dict[str, SettlementRecord] = {}
+        self._releases: dict[str, ReleaseRecord] = {}
+        self._states: dict[str, RaceState] = {}
+
+    async def refresh(self) -> None:
+        """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
+        async with self._refreshing:
+            if self._monotonic() - self._refreshed_at < self._refresh_s:
+                return
+            for validator in await self.store.validators():
+                log = self.logs[validator]
+                async for record in self.store.records(validator, after_seq=log.last_seq):
+                    log.last_seq = record.seq
+                    content = signed_content(record.content, record.content_sha256)
+                    if content is not None:
+                        self._take(log, content)
+                    if record.seq % BREATHER == 0:
+                        await asyncio.sleep(0)  # a validator in the same loop goes on
+                log.head = (await self.store.head(validator)).hash
+            self.submissions = {each.subject.agent_version_id: each for each in await self.store.submissions()}
+            for agent in self.submissions:
+                self.first_seen_ms.setdefault(agent, self.now_ms())
+            await self._read_races()
+            self._refreshed_at = self._monotonic()
+
+    def races(self) -> list[RaceView]:
+        """Every race that was opened here or that the logs tell of, in that order."""
+        names = list(dict.fromkeys([*self._states, *self._settlements, *self._releases]))
+        return [self._race(number, name) for number, name in enumerate(names, start=1)]
+
+    def race(self, race_id: str) -> RaceView:
+        """Raises ArenaError V2082 for a race that is not known here."""
+        found = next((race for race in self.races() if race.race_id == race_id), None)
+        if found is None:
+            raise ArenaError("V2082", f"there is no race {race_id}")
+        return found
+
+    def promotions(self) -> dict[str, list[RaceView]]:
+        """By agent version: the races that promoted it, if they may be told."""
+        found: dict[str, list[RaceView]] = defaultdict(list)
+        for race in self.races():
+            if race.settlement and race.settlement.is_promotion and MOMENTS.index(race.moment) >= _SETTLED:
+                found[race.settlement.top_agent_version_id].append(race)
+        return found
+
+    def days(self) -> dict[tuple[str, str], DayCounts]:
+        """By UTC day and race ("": the suite)."""
+        found = {}
+        for key, (episodes, scored, solved) in self._days.items():
+            found[key] = DayCounts(episodes, scored, solved, frozenset(self._day_agents[key]))
+        return found
+
+    def _race(self, number: int, race_id: str) -> RaceView:
+        state, release = self._states.get(race_id), self._releases.get(race_id)
+        settlement = self._settlements.get(race_id)
+        if state is not None:  # its events say which settlement is in force, if any
+            settlement = state.settlement if state.stage in ("settled", "cancelled") else None
+        closes_ms = state.opened.closes_ms if state is not None and state.opened is not None else None
+        if closes_ms is None and settlement is not None and settlement.inputs is not None:
+            closes_ms = settlement.inputs.closes_ms
+        moment: Moment
+        if release is not None or settlement is not None:
+            moment = released_moment(release, self.now_ms())
+            moment = moment if settlement is None else settlement_moment(settlement, moment)
+        else:
+            moment = moment_at(self.now_ms(), closes_ms=closes_ms or 0)
+        return RaceView(number, race_id, state, settlement, release, moment, closes_ms)
+
+    def _take(self, log: _ServedLog, content: RecordContent) -> None:
+        payload = content.payload
+        log.last_recorded_ms = content.recorded_ms
+        if isinstance(payload, SettlementRecord):
+            self._settlements.setdefault(payload.race_id, payload)
+        elif isinstance(payload, ReleaseRecord):
+            self._releases.setdefault(payload.race_id, payload)
+        elif isinstance(payload, GateRecord):
+            self.first_seen_ms.setdefault(payload.subject.agent_version_id, content.recorded_ms)
+        elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
+            agent = payload.subject.agent_version_id
+            race_id = payload.context.race_id if payload.context.stage == "race" else ""
+            self.subjects.setdefault(agent, payload.subject)
+            self.first_seen_ms.setdefault(agent, content.recorded_ms)
+            log.episodes += 1
+            self.agent_episodes[race_id, agent] += 1
+            if race_id:
+                self.race_episodes[race_id] += 1
+            else:
+                self.suite_episodes[payload.context.suite] += 1
+            day = datetime.fromtimestamp(content.recorded_ms / 1000, UTC).date().isoformat()
+            counts, is_scored = self._days[day, race_id], isinstance(payload.outcome, OutcomeScore)
+            counts[0] += 1
+            counts[1] += is_scored
+            counts[2] += isinstance(payload.outcome, OutcomeScore) and payload.outcome.is_success
+            self._day_agents[day, race_id].add(agent)
+
+    async def _read_races(self) -> None:
+        prefix = stream_of("")
+        for stream in await self.store.streams(prefix):
+            name = stream.removeprefix(prefix)
+            known = self._states.get(name)
+            if known is None or not known.is_finished:
+                try:
+                    self._states[name] = replay(name, await self.store.events(stream))
+                except (IllegalEventError, ArenaError):
+                    self._states.setdefault(name, RaceState(race_id=name))
+
+
+_SETTLED = MOMENTS.index("settled")

@@ -1,0 +1,201 @@
+"""Results problem by problem, and the trajectories behind them, of released races and by pool.
+
+Promise: what is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that
+is under way. A trajectory leaves as the tail's own rows (`arena.api.tail`), under the same rule and hygiene.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, defaultdict
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from arena.api.reads.answers import PairResult, ProblemRow, TrajectoryRow
+from arena.api.reads.board import Board, RaceView
+from arena.api.reads.delivery import deliver, deliver_json
+from arena.api.reads.document import described, described_text
+from arena.api.reads.examples import PROBLEMS, TRAJECTORIES
+from arena.api.reads.pages import CursorOption, ListPage, RowsOption, page_of
+from arena.api.reads.races import RaceId, require_seen
+from arena.api.tail import Tail, TailRequest
+from arena.export.model import LogRow
+from arena.export.reading import read_row
+from arena.export.writing.assembly import signed_content
+from arena.records.body import decode_content
+from arena.records.model import EvaluationRecord, VerdictRecord
+from arena.visibility.rule import may_see
+from foundation.errors import ArenaError
+from judge.verdict import Verdict
+from problems.model import Pool
+from problems.scoring.outcome import OutcomeScore
+
+RACES_KEPT = 4
+DEFAULT_POOLS: list[Pool] = ["train"]
+Pools = Annotated[
+    list[Pool], Query(alias="pool", description="Pools that are asked for, by name; repeatable. Default: train.")
+]
+AgentFilter = Annotated[str, Query(pattern=r"^[0-9A-Za-z]{0,128}$", description="Only this agent version.")]
+ProblemFilter = Annotated[str, Query(pattern=r"^[0-9A-Za-z_.-]{0,128}$", description="Only this problem.")]
+ValidatorName = Annotated[str, Path(pattern=r"^[A-Za-z0-9]{1,128}$", description="Whose log.")]
+Number = Annotated[int, Path(ge=1, le=2**53 - 1, description="Number of the evaluation's record in that log.")]
+
+
+class ShownTrajectory(msgspec.Struct, frozen=True, kw_only=True):
+    """A trajectory as it stands in the log: the evaluation's row with its body, and the rows of the verdicts on it."""
+
+    evaluation: LogRow
+    verdicts: tuple[LogRow, ...]
+
+
+class Results:
+    """The results of races, read from the log when asked for; those of a few races are kept."""
+
+    def __init__(self, board: Board) -> None:
+        self._board, self._reading = board, asyncio.Lock()
+        self._kept: OrderedDict[tuple[str, int], dict[str, list[PairResult]]] = OrderedDict()
+
+    async def of(self, race_id: str) -> dict[str, list[PairResult]]:
+        """By problem id, in log order; without the control agent. Raises ArenaError V2021."""
+        key = (race_id, sum(log.last_seq for log in self._board.logs.values()))
+        async with self._reading:
+            if key not in self._kept:
+                self._kept[key] = await self._read(race_id)
+                if len(self._kept) > RACES_KEPT:
+                    self._kept.popitem(last=False)
+            return self._kept[key]
+
+    async def _read(self, race_id: str) -> dict[str, list[PairResult]]:
+        found: dict[str, list[PairResult]] = defaultdict(list)
+        for validator in self._board.logs:
+            evaluated: list[tuple[str, PairResult]] = []
+            coefficients: dict[str, int] = {}
+            async for record in self._board.store.records(validator, race_id=race_id):
+                content = signed_content(record.content, record.content_sha256)
+                payload = content.payload if content else None
+                if isinstance(payload, VerdictRecord) and isinstance(payload.verdict, Verdict):
+                    coefficients.setdefault(payload.verdict.body_sha256, payload.verdict.coefficient_e4)
+                elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
+                    outcome = payload.outcome
+                    result = PairResult(
+                        agent_version_id=payload.subject.agent_version_id,
+                        validator=validator,
+                        seq=record.seq,
+                        is_success=outcome.is_success if isinstance(outcome, OutcomeScore) else None,
+                        is_agentic=payload.is_agentic,
+                        coefficient_e4=None,
+                        body_sha256=payload.body_sha256,
+                    )
+                    evaluated.append((payload.context.problem_id, result))
+            for problem_id, result in evaluated:
+                coefficient = coefficients.get(result.body_sha256)
+                found[problem_id].append(msgspec.structs.replace(result, coefficient_e4=coefficient))
+        return dict(found)
+
+
+def add_results(router: APIRouter, board: Board) -> None:
+    """The lists of this file."""
+    results = Results(board)
+
+    @router.get("/v1/races/{race_id}/problems", **described(ListPage[ProblemRow], PROBLEMS))
+    async def list_problems(
+        request: Request,
+        race_id: RaceId,
+        pool: Pools = DEFAULT_POOLS,
+        agent: AgentFilter = "",
+        cursor: CursorOption = "",
+        limit: RowsOption = 50,
+    ) -> Response:
+        """A released race problem by problem: who solved it, at which validator, with which coefficient."""
+        await board.refresh()
+        race = board.race(race_id)
+        require_seen(race, "outcome")
+        shown, scope = await results.of(race_id), f"problems {race_id} {sorted(pool)} {agent}"
+        drawn = frozenset(race.settlement.drawn) if race.settlement else frozenset()
+        void = frozenset(race.settlement.void) if race.settlement else frozenset()
+        rows = [
+            ProblemRow(
+                problem_id=problem_id,
+                pool=of,
+                is_drawn=problem_id in drawn,
+                is_void=problem_id in void,
+                results=tuple(one for one in shown.get(problem_id, ()) if agent in ("", one.agent_version_id)),
+            )
+            for problem_id, of in _pools_of(race).items()
+            if may_see("public", "outcome", race.moment, pool=of, pools=pool).is_seen
+        ]
+        return deliver_json(
+            request, page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=limit)
+        )
+
+    @router.get("/v1/races/{race_id}/trajectories", **described(ListPage[TrajectoryRow], TRAJECTORIES))
+    async def list_trajectories(
+        request: Request,
+        race_id: RaceId,
+        pool: Pools = DEFAULT_POOLS,
+        agent: AgentFilter = "",
+        problem: ProblemFilter = "",
+        cursor: CursorOption = "",
+        limit: RowsOption = 100,
+    ) -> Response:
+        """The trajectories of a race whose embargo is over, by problem, validator and number."""
+        await board.refresh()
+        race = board.race(race_id)
+        require_seen(race, "trace")
+        pools, scope = _pools_of(race), f"trajectories {race_id} {sorted(pool)} {agent} {problem}"
+        named = "".join(f"{'&' if number else '?'}pool={one}" for number, one in enumerate(sorted(set(pool))))
+        rows = [
+            TrajectoryRow(
+                problem_id=problem_id,
+                pool=pools[problem_id],
+                result=one,
+                href=f"/v1/trajectories/{one.validator}/{one.seq}{named}",
+            )
+            for problem_id, found in (await results.of(race_id)).items()
+            if may_see("public", "trace", race.moment, pool=pools.get(problem_id), pools=pool).is_seen
+            for one in found
+            if problem in ("", problem_id) and agent in ("", one.agent_version_id)
+        ]
+        return deliver_json(request, page_of(rows, _place, scope=scope, cursor=cursor, limit=limit))
+
+
+def add_trajectory(router: APIRouter, tail: Tail) -> None:
+    """The route of one trajectory."""
+    whole = described_text("application/json", (ShownTrajectory.__doc__ or "").strip())
+
+    @router.get("/v1/trajectories/{validator}/{seq}", **whole)
+    async def read_trajectory(
+        request: Request, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS
+    ) -> Response:
+        """One published trajectory, whole, with the verdicts on it: signed rows, checkable against the log."""
+        await tail.require_log(validator)
+        row = await _whole_row(tail, validator, seq, tuple(pool))
+        payload = decode_content(bytes(row.content)).payload if row and row.content is not None else None
+        if row is None or not isinstance(payload, EvaluationRecord):
+            raise ArenaError("V2082", f"record {seq} of {validator} is no public trajectory")
+        verdicts = [
+            await _whole_row(tail, validator, one.seq, tuple(pool))
+            for one in await tail.store.verdicts_on([payload.body_sha256], validator)
+        ]
+        shown = ShownTrajectory(evaluation=row, verdicts=tuple(one for one in verdicts if one and one.content))
+        name = f"{payload.context.problem_id}-{payload.subject.agent_version_id[:16]}.json"
+        return deliver(request, msgspec.json.encode(shown), "application/json", name=name)
+
+
+async def _whole_row(tail: Tail, validator: str, seq: int, pools: tuple[Pool, ...]) -> LogRow | None:
+    """A record as the tail shows it to everybody; None where the log has none."""
+    asked = TailRequest(validator=validator, after=seq - 1, limit=1, pools=pools)
+    lines = [piece async for piece in tail.rows(asked)]
+    row = read_row(lines[0].rstrip(b"\n")) if lines else None
+    return row if row is not None and row.seq == seq else None
+
+
+def _pools_of(race: RaceView) -> dict[str, Pool]:
+    return {one.problem_id: one.pool for one in race.release.problems} if race.release else {}
+
+
+def _place(row: TrajectoryRow) -> tuple[str, str, int]:
+    return row.problem_id, row.result.validator, row.result.seq

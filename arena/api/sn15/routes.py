@@ -1,0 +1,189 @@
+"""The read routes of the published SN15 API, for clients that exist already: change their base URL.
+
+Promise: paths, field names, words and status codes are that API's (generated client `oro-sdk` 7.0.0); what is shown is
+what `arena.api.reads` shows. Not here: submission and everything signed, credentials of providers, evaluation runs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, FastAPI, Query, Request
+from starlette.responses import Response
+
+from arena.api.reads.board import Board
+from arena.api.reads.delivery import deliver_json
+from arena.api.reads.document import described
+from arena.api.refusals import json_response
+from arena.api.sn15.answers import (
+    AgentVersionPublic,
+    AgentVersionStatus,
+    ArtifactRequest,
+    ArtifactUrl,
+    Leaderboard,
+    ProblemPublic,
+    RaceHistory,
+    RaceWithField,
+    Refused,
+    SuitePublic,
+    SuiteWithProblems,
+    TopAgent,
+    TopHistory,
+)
+from arena.api.sn15.names import problem_uuid, utc_text
+from arena.api.sn15.picture import Picture
+from foundation.canonical import UNREADABLE_JSON
+
+URL_MS = 3_600_000  # a link says it lasts so long; the file stays public
+REQUEST_BYTES_MAX = 4_096
+Limit = Annotated[int, Query(ge=1, le=500)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000)]
+Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There is one active suite: ignored.")]
+_KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
+
+
+def add_sn15_reads(app: FastAPI, board: Board) -> None:
+    """Add the routes."""
+    router = APIRouter(prefix="/v1/public")
+    _add_versions(router, board)
+    _add_races(router, board)
+    _add_standings(router, board)
+    app.include_router(router)
+
+
+async def _look(board: Board) -> Picture:
+    await board.refresh()
+    return Picture(board)
+
+
+def _add_versions(router: APIRouter, board: Board) -> None:
+    @router.get("/agent-versions/{agent_version_id}/status", **described(AgentVersionStatus, None))
+    async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
+        """Where an agent version stands."""
+        picture = await _look(board)
+        row = picture.version(agent_version_id)
+        return deliver_json(request, picture.status(row)) if row else _refused(404, "AGENT_VERSION_NOT_FOUND")
+
+    @router.get("/agent-versions/{agent_version_id}", **described(AgentVersionPublic, None))
+    async def get_agent_version(request: Request, agent_version_id: str) -> Response:
+        """An agent version whose code is released."""
+        picture = await _look(board)
+        row = picture.version(agent_version_id)
+        if row is None or not row.source.is_public:
+            return _refused(404, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
+        return deliver_json(request, picture.public_version(row))
+
+    @router.post("/artifacts/download-url", **described(ArtifactUrl, None))
+    async def get_artifact_download_url(request: Request) -> Response:
+        """Where the code of a released agent version is."""
+        content = b""
+        async for piece in request.stream():
+            content += piece
+            if len(content) > REQUEST_BYTES_MAX:
+                return _refused(400, "MISSING_PARAMETER", "the request is larger than any of this route")
+        try:
+            asked = msgspec.json.decode(content, type=ArtifactRequest)
+        except UNREADABLE_JSON:
+            return _refused(400, "MISSING_PARAMETER", "artifact_type and agent_version_id")
+        if asked.artifact_type not in _KINDS:
+            return _refused(400, "INVALID_ARTIFACT_TYPE")
+        row = (await _look(board)).version(asked.agent_version_id)
+        if row is None:
+            return _refused(404, "AGENT_VERSION_NOT_FOUND")
+        if asked.artifact_type != "AGENT_CODE":
+            return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
+        if not row.source.is_public:
+            is_waiting = row.source.opens == "published"
+            return _refused(*((403, "RACE_IN_FLIGHT") if is_waiting else (404, "ARTIFACT_NOT_RELEASED")))
+        url = f"{str(request.base_url).rstrip('/')}{row.source.href}"
+        return json_response(ArtifactUrl(download_url=url, expires_at=utc_text(board.now_ms() + URL_MS)))
+
+
+def _add_races(router: APIRouter, board: Board) -> None:
+    @router.get("/races/current", **described(RaceWithField, None))
+    async def get_current_race(request: Request) -> Response:
+        """The race that is not over yet, else the latest, with its field."""
+        picture = await _look(board)
+        race = picture.current()
+        shown = picture.race_public(race) if race else None
+        return deliver_json(request, RaceWithField(race=shown, qualifiers=picture.qualifiers(race) if race else ()))
+
+    @router.get("/races/history", **described(RaceHistory, None))
+    async def get_race_history(
+        request: Request, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0
+    ) -> Response:
+        """Races that are over, newest first."""
+        picture = await _look(board)
+        over = picture.finished()
+        races = tuple(picture.race_public(race) for race in over[offset : offset + limit])
+        return deliver_json(request, RaceHistory(total=len(over), limit=limit, offset=offset, races=races))
+
+    @router.get("/races/{race_id}", **described(RaceWithField, None))
+    async def get_race_detail(request: Request, race_id: str) -> Response:
+        """A race with its field."""
+        picture = await _look(board)
+        race = picture.race(race_id)
+        if race is None:
+            return _refused(404, "RACE_NOT_FOUND")
+        return deliver_json(request, RaceWithField(race=picture.race_public(race), qualifiers=picture.qualifiers(race)))
+
+
+def _add_standings(router: APIRouter, board: Board) -> None:
+    @router.get("/leaderboard", **described(Leaderboard, None))
+    async def get_leaderboard(
+        request: Request,
+        suite_id: Suite = "",
+        score_type: Annotated[str, Query(max_length=32)] = "qualifying",
+        limit: Limit = 100,
+        offset: Offset = 0,
+        q: Annotated[str, Query(max_length=128)] = "",
+    ) -> Response:
+        """Agents by race score, then by qualifying score."""
+        return deliver_json(request, (await _look(board)).leaderboard(limit, offset, q))
+
+    @router.get("/top", **described(TopAgent, None))
+    async def get_top_agent(request: Request) -> Response:
+        """Who is at the top, and the score that beats it."""
+        return deliver_json(request, (await _look(board)).top())
+
+    @router.get("/top/history", **described(TopHistory, None))
+    async def get_top_history(request: Request, suite_id: Suite = "") -> Response:
+        """Who came to the top, newest first."""
+        return deliver_json(request, (await _look(board)).top_history())
+
+    @router.get("/suites", **described(tuple[SuitePublic, ...], None))
+    async def list_suites(request: Request) -> Response:
+        """The suites."""
+        picture = await _look(board)
+        return deliver_json(request, [picture.suite(number) for number in picture.suite_names])
+
+    @router.get("/suites/current", **described(SuitePublic, None))
+    async def get_current_suite(request: Request) -> Response:
+        """The active suite."""
+        picture = await _look(board)
+        return deliver_json(request, picture.suite(picture.active_suite))
+
+    @router.get("/suites/{suite_id}/problems", **described(SuiteWithProblems, None))
+    async def get_suite_problems(
+        request: Request, suite_id: str, include_embeddings: Annotated[str, Query(max_length=8)] = ""
+    ) -> Response:
+        """A suite with its problems, as an agent is asked them."""
+        picture = await _look(board)
+        number = int(suite_id) if suite_id.isascii() and suite_id.isdecimal() and len(suite_id) < 8 else -1
+        problems = board.suites.get(picture.suite_names.get(number, ""))
+        if problems is None:
+            return _refused(404, "SUITE_NOT_FOUND")
+        shown = tuple(
+            ProblemPublic(
+                problem_id=problem_uuid(one.problem_id),
+                suite_id=number,
+                metadata={"problem_id": one.problem_id, "category": one.category, "query": one.query},
+            )
+            for one in (problem.view() for problem in problems)
+        )
+        return deliver_json(request, SuiteWithProblems(suite=picture.suite(number), problems=shown))
+
+
+def _refused(status: int, code: str, detail: str = "") -> Response:
+    return json_response(Refused(detail=detail or code.replace("_", " ").lower(), error_code=code), status)

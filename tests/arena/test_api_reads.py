@@ -1,0 +1,214 @@
+"""The parts that public reads are made of: cursors, ranges, limits; and what a page says of a race's winner."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from arena.api.limits import RequestLimits
+from arena.api.reads.delivery import deliver
+from arena.api.reads.pages import page_of, read_cursor, write_cursor
+from foundation.errors import ArenaError
+from tests.arena.sealed_stand import LOSER, OPENS_MS, RUNNING, SEALED, WINNER, fill
+from tests.arena.tail_stand import Author, serving
+
+# -- cursors
+
+
+def walk(rows: list[int], limit: int, added: list[int], is_newest_first: bool) -> list[int]:
+    """All pages of a list to which rows are added after each page."""
+    seen, cursor, waiting = [], "", list(added)
+    while True:
+        page = page_of(rows, lambda row: (row,), scope="s", cursor=cursor, limit=limit, is_newest_first=is_newest_first)
+        seen += page.items
+        if not page.next:
+            return seen
+        cursor = page.next
+        rows = [*rows, *waiting[:2]]
+        waiting = waiting[2:]
+
+
+numbers = st.lists(st.integers(0, 1000), unique=True, min_size=1, max_size=30)
+
+
+@given(numbers, st.integers(1, 7), st.booleans())
+def test_pages_hold_every_row_once_and_in_order(rows, limit, is_newest_first):
+    assert walk(rows, limit, [], is_newest_first) == sorted(rows, reverse=is_newest_first)
+
+
+@given(numbers, st.integers(1, 7), st.lists(st.integers(2000, 3000), unique=True, max_size=10), st.booleans())
+def test_rows_that_are_appended_meanwhile_move_nothing(rows, limit, added, is_newest_first):
+    seen = walk(rows, limit, added, is_newest_first)
+    assert len(set(seen)) == len(seen)
+    assert [row for row in seen if row < 2000] == sorted(rows, reverse=is_newest_first)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=20))
+def test_text_that_is_no_cursor_is_refused(text):
+    try:
+        key = read_cursor(text, "s")
+    except ArenaError as error:
+        assert error.failure.code == "V2081"
+    else:
+        assert write_cursor("s", key).rstrip("=") and key
+
+
+@pytest.mark.parametrize("cursor", [write_cursor("other", (1,)), write_cursor("s", ("a",)), write_cursor("s", ())])
+def test_a_cursor_of_another_list_is_refused(cursor):
+    with pytest.raises(ArenaError, match="V2081"):
+        page_of([1, 2], lambda row: (row,), scope="s", cursor=cursor, limit=1)
+
+
+# -- bytes
+
+CONTENT = bytes(range(100))
+
+
+def delivered(**headers: str) -> tuple[int, bytes, dict[str, str]]:
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    answer = deliver(Request({"type": "http", "headers": raw}), CONTENT, "text/plain")
+    return answer.status_code, bytes(answer.body), dict(answer.headers)
+
+
+@given(st.integers(0, 120), st.integers(0, 120))
+def test_a_range_is_that_part_of_the_bytes(first, last):
+    status, content, headers = delivered(range=f"bytes={first}-{last}")
+    if first >= len(CONTENT) or last < first:
+        assert (status, headers["content-range"]) == (416, "bytes */100")
+    else:
+        assert (status, content) == (206, CONTENT[first : last + 1])
+        assert headers["content-range"] == f"bytes {first}-{min(last, 99)}/100"
+
+
+def test_a_range_may_be_open_at_either_end_and_other_forms_give_the_whole():
+    assert delivered(range="bytes=90-")[:2] == (206, CONTENT[90:])
+    assert delivered(range="bytes=-10")[:2] == (206, CONTENT[90:])
+    assert delivered(range="bytes=-500")[:2] == (206, CONTENT)
+    for odd in ("bytes=", "bytes=-", "lines=1-2", "bytes=1-2,4-5", "x"):
+        assert delivered(range=odd)[:2] == (200, CONTENT)
+
+
+def test_what_a_client_has_already_is_not_sent_again():
+    etag = f'"{hashlib.sha256(CONTENT).hexdigest()}"'
+    assert delivered()[2]["etag"] == etag
+    for known in (etag, f'"x", W/{etag}', "*"):
+        assert delivered(if_none_match=known)[:2] == (304, b"")
+    assert delivered(if_none_match='"x"')[0] == 200
+    assert delivered(range="bytes=0-1", if_range=etag)[0] == 206
+    assert delivered(range="bytes=0-1", if_range='"x"')[:2] == (200, CONTENT)
+
+
+# -- limits
+
+
+class Asked:
+    """An application behind limits, a clock that is moved by hand, and clients at addresses."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"), methods=["GET"])])
+        self.limits = RequestLimits(app, requests_per_s=2, burst=4, addresses_max=3, monotonic=lambda: self.now_s)
+
+    async def get(self, address: str, method: str = "GET") -> httpx.Response:
+        transport = httpx.ASGITransport(app=self.limits, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
+            return await http.request(method, "/")
+
+
+async def test_an_address_has_its_share_and_others_have_theirs():
+    asked = Asked()
+    assert [(await asked.get("192.0.2.1")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
+    refused = await asked.get("192.0.2.1")
+    assert (refused.json()["code"], refused.headers["retry-after"]) == ("V2090", "1")
+    assert (await asked.get("192.0.2.2")).status_code == 200
+    asked.now_s += 0.5
+    assert [(await asked.get("192.0.2.1")).status_code for _ in range(2)] == [200, 429]
+
+
+async def test_an_ipv6_client_counts_by_its_network():
+    asked = Asked()
+    found = [(await asked.get(f"2001:db8::{number}")).status_code for number in range(6)]
+    assert found == [200] * 4 + [429] * 2
+
+
+async def test_only_so_many_addresses_are_remembered_the_latest_ones():
+    asked = Asked()
+    assert [(await asked.get("192.0.2.1")).status_code for _ in range(5)] == [200] * 4 + [429]
+    assert [(await asked.get(f"192.0.2.{number}")).status_code for number in (2, 3)] == [200, 200]
+    assert (await asked.get("192.0.2.1")).status_code == 429
+    assert [(await asked.get(f"192.0.2.{number}")).status_code for number in (4, 5, 6)] == [200] * 3
+    assert (await asked.get("192.0.2.1")).status_code == 200
+
+
+async def test_head_has_the_headers_of_get_and_no_body():
+    answer = await Asked().get("192.0.2.1", "HEAD")
+    assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "4", b"")
+
+
+def test_half_open_clients_keep_nobody_out(author):
+    """More connections than there are places, none of which finishes its request."""
+    with serving(author.dsn, clients=4) as server, contextlib.ExitStack() as stack:
+        place = httpx.URL(server.address)
+        for _ in range(60):
+            half = stack.enter_context(socket.create_connection((place.host, place.port), timeout=10))
+            with contextlib.suppress(OSError):  # the server may have closed it already
+                half.sendall(b"GET /v1/races HTTP/1.1\r\nhost: x\r\nx-slow: ")
+        for _ in range(3):
+            assert httpx.get(f"{server.address}/v1/races", timeout=30).status_code == 200
+
+
+# -- a winner, by HTTP
+
+
+@pytest.fixture(scope="module")
+def author(postgres) -> Author:
+    from arena.chain.keys import generate_signer
+
+    signer = generate_signer()
+    made = Author(postgres.dsn_for(signer.hotkey), signer)
+    fill(made)
+    return made
+
+
+def test_a_winner_s_source_opens_at_its_moment_and_resumes(author):
+    now = [OPENS_MS - 1]
+    with serving(author.dsn, now_ms=lambda: now[0]) as server, httpx.Client(base_url=server.address) as http:
+        source = f"/v1/agents/{WINNER * 32}/source"
+        early = http.get(source)
+        assert (early.status_code, early.json()["code"]) == (403, "V2089")
+        assert "until 2033-05-18T03:33:20+00:00" in early.json()["message"]
+        row = http.get(f"/v1/agents/{WINNER * 32}").json()
+        assert (row["agent"]["source"]["opens_ms"], row["findings"]) == (OPENS_MS, None)
+        board = http.get(f"/v1/races/{SEALED}/leaderboard", params={"limit": 1}).json()
+        assert [one["rank"] for one in board["items"]] == [1]  # rank and score are public under embargo
+        following = http.get(f"/v1/races/{SEALED}/leaderboard", params={"limit": 1, "cursor": board["next"]}).json()
+        assert [one["rank"] for one in following["items"]] == [2] and following["next"] == ""
+        assert http.get(f"/v1/races/{RUNNING}/leaderboard").status_code == 403
+        now[0] = OPENS_MS
+        whole = http.get(source)
+        assert whole.status_code == 200 and b"SOURCE-OF-THE-WINNER" in whole.content
+        assert whole.headers["etag"] == f'"{hashlib.sha256(whole.content).hexdigest()}"'
+        part = http.get(source, headers={"range": "bytes=10-", "if-range": whole.headers["etag"]})
+        assert (part.status_code, whole.content[:10] + part.content) == (206, whole.content)
+        assert http.get(source, headers={"if-none-match": whole.headers["etag"]}).status_code == 304
+        loser = http.get(f"/v1/agents/{LOSER * 32}/source")
+        assert loser.status_code == 403 and "not promoted" in loser.json()["message"]
+        (trace,) = http.get(f"/v1/races/{SEALED}/trajectories", params={"agent": WINNER * 32}).json()["items"]
+        shown = http.get(trace["href"]).json()
+        assert shown["evaluation"]["body"]["query"] == f"TRACE-OF-{SEALED}" and len(shown["verdicts"]) == 1
+        matrix = http.get(f"/v1/races/{SEALED}/problems", params={"pool": ["train", "eval"]}).json()["items"]
+        assert [(row["problem_id"], row["pool"], len(row["results"])) for row in matrix] == [
+            ("p0001", "train", 2),
+            ("p0002", "eval", 2),
+        ]

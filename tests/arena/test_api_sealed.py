@@ -1,0 +1,195 @@
+"""A crawler that knows what is sealed looks for it in every answer of every route, before and after the embargo."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Iterator
+from urllib.parse import quote, urlencode
+
+import httpx
+import pytest
+
+from arena.api.sn15.names import race_uuid, version_uuid
+from arena.chain.keys import generate_signer
+from problems.model import POOLS
+from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, SECRETS, fill
+from tests.arena.tail_stand import Author, serving
+
+ALL_POOLS = [("pool", pool) for pool in POOLS]
+STREAMS = ("/v1/tail", "/v1/records")
+
+
+class Crawler:
+    """Asks everything that the document, a cursor or a link names, in every way, and keeps every answer."""
+
+    def __init__(self, http: httpx.Client, validator: str, size: int) -> None:
+        self.http, self.size = http, size
+        stranger = generate_signer()
+        self.known = {
+            "race_id": [*RACES, *map(race_uuid, RACES), "race-none", "..%2f"],
+            "race": [*RACES, "race-none"],
+            "agent_version_id": [*AGENTS, *map(version_uuid, AGENTS), "nobody"],
+            "agent": [*AGENTS],
+            "validator": [validator, "nobody"],
+            "seq": [*map(str, range(1, size + 2)), "0", "x"],
+            "suite": ["s1", "none"],
+            "suite_id": ["0", "1", "x"],
+            "miner": ["5miner"],
+            "problem": ["p0001", "p0002", "p-of-race-running"],
+            "after": ["0", str(size - 1), str(size + 9)],
+            "after_size": ["0"],
+            "limit": ["1", "0"],
+        }
+        names = {"x-bittensor-hotkey": stranger.hotkey, "x-hotkey": stranger.hotkey, "authorization": "Bearer x"}
+        self.stranger = {**names, "x-signature": "0x" + stranger.sign(b"x").hex()}  # another miner
+        self.refused: set[str] = set()
+        self.answers: list[tuple[str, httpx.Response]] = []
+        self.asked: set[str] = set()
+
+    def crawl(self) -> None:
+        """Until nothing new is named."""
+        for version, kind in itertools.product(map(version_uuid, AGENTS), ("AGENT_CODE", "EVAL_PROBLEM_LOGS", "x")):
+            target = f"/v1/public/artifacts/download-url {kind} {version}"
+            body = {"artifact_type": kind, "agent_version_id": version}
+            self.answers.append((target, self.http.post(target.partition(" ")[0], json=body)))
+        document = self.http.get("/openapi.json")
+        self.answers.append(("/openapi.json", document))
+        waiting = list(
+            dict.fromkeys(itertools.chain.from_iterable(map(self.targets, document.json()["paths"].items())))
+        )
+        while waiting:
+            target = waiting.pop()
+            if target not in self.asked:
+                self.asked.add(target)
+                waiting += self.ask(target)
+
+    def targets(self, route: tuple[str, dict]) -> Iterator[str]:
+        """Addresses of one route: every known value of its path, and of each parameter alone and with all pools."""
+        path, operations = route
+        if "get" not in operations:
+            return
+        parameters = operations["get"].get("parameters", [])
+        inside = [one["name"] for one in parameters if one["in"] == "path"]
+        queries = [one["name"] for one in parameters if one["in"] == "query" and one["name"] != "follow"]
+        for values in itertools.product(*(self.known[name] for name in inside)):
+            place = path.format(**dict(zip(inside, values, strict=True)))
+            needed = [[("race", race)] for race in self.known["race"]] if path == "/v1/records" else [[]]
+            pools = [[], ALL_POOLS] if "pool" in queries else [[]]
+            for asked, pool in itertools.product(needed, pools):
+                yield f"{place}?{urlencode([*asked, *pool])}"
+                for name in (name for name in queries if name not in ("pool", "race")):
+                    for value in self.known.get(name, ["x", quote("¿")]):
+                        yield f"{place}?{urlencode([*asked, *pool, (name, value)])}"
+
+    def ask(self, target: str) -> list[str]:
+        """One address in all ways; returns what its answer names."""
+        answer = self.get(target)
+        if target.startswith(STREAMS):
+            return []
+        is_first_refusal = (route := target.partition("?")[0][:20]) not in self.refused
+        if answer.status_code != 200 and not is_first_refusal:
+            return []  # the same question in other forms was refused before
+        self.refused |= {route} if answer.status_code != 200 else set()
+        head = self.http.head(target)
+        self.answers.append((f"HEAD {target}", head))
+        assert head.content == b"" and head.status_code == answer.status_code
+        etag = answer.headers.get("etag", '"none"')
+        ways = ({"range": "bytes=0-99"}, {"range": "bytes=-40"}, {"range": "bytes=9000000-"}, {"if-none-match": etag})
+        for headers in (self.stranger, *ways):
+            self.get(target, headers=headers, told=f"{target} {headers}")
+        self.answers.append((f"POST {target}", self.http.post(target)))
+        if answer.status_code != 200 or "json" not in answer.headers["content-type"]:
+            return []
+        return list(self.links(target, answer.json()))
+
+    def get(self, target: str, told: str = "", **options) -> httpx.Response:
+        answer = self.http.get(target, **options)
+        self.answers.append((told or target, answer))
+        assert answer.status_code < 500, (target, answer.text)
+        return answer
+
+    def links(self, target: str, value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            if value.get("next"):
+                yield f"{target.partition('&cursor')[0]}&cursor={value['next']}"
+            if value.get("href"):
+                yield str(value["href"])
+            for part in value.values():
+                yield from self.links(target, part)
+        elif isinstance(value, list):
+            for part in value:
+                yield from self.links(target, part)
+
+    def holders(self, secret: bytes) -> set[str]:
+        """The addresses whose answers hold a secret: plain, in hex or in base64, in body or headers."""
+        forms = (secret, secret.hex().encode(), base64.b64encode(secret)[:-4])
+        found = set()
+        for target, answer in self.answers:
+            everything = answer.content + repr(answer.headers.raw).encode()
+            if any(form in everything for form in forms):
+                found.add(target)
+        return found
+
+
+@pytest.fixture(scope="module")
+def author(postgres) -> tuple[Author, int]:
+    signer = generate_signer()
+    made = Author(postgres.dsn_for(signer.hotkey), signer)
+    return made, fill(made)
+
+
+@pytest.fixture(scope="module", params=["before", "after"])
+def crawled(request, author) -> Iterator[tuple[str, Crawler]]:
+    writer, size = author
+    now_ms = OPENS_MS - 1 if request.param == "before" else OPENS_MS
+    with (
+        serving(writer.dsn, now_ms=lambda: now_ms, requests_per_s=1e6, is_sn15_served=True) as server,
+        httpx.Client(base_url=server.address, timeout=30) as http,
+    ):
+        crawler = Crawler(http, writer.signer.hotkey, size)
+        crawler.crawl()
+        yield request.param, crawler
+
+
+def test_the_crawler_meets_what_is_public(crawled):
+    moment, crawler = crawled
+    assert len(crawler.asked) > 300
+    open_now = SECRETS.always + (SECRETS.after + SECRETS.named if moment == "after" else ())
+    assert [each for each in open_now if not crawler.holders(each)] == []
+
+
+def test_nothing_sealed_is_in_any_answer(crawled):
+    moment, crawler = crawled
+    sealed = SECRETS.never + (() if moment == "after" else SECRETS.after + SECRETS.named)
+    found = {each: sorted(crawler.holders(each)) for each in sealed}
+    asked_for = {each: [where for where in found[each] if each.decode() not in where] for each in found}
+    assert {each: places for each, places in asked_for.items() if places} == {}
+
+
+def test_a_pool_that_was_not_named_is_in_no_answer(crawled):
+    _, crawler = crawled
+    for secret in SECRETS.named:
+        assert [where for where in crawler.holders(secret) if "pool=eval" not in where] == []
+
+
+def test_the_score_of_a_race_follows_from_no_count(crawled):
+    """Every episode of every race was a success; days tell it of released races alone."""
+    _, crawler = crawled
+    days = [answer.json() for target, answer in crawler.answers if target == "/v1/stats/days?"]
+    totals = {(row["episodes"], row["scored"], row["solved"]) for each in days for row in each.get("items", ())}
+    assert totals == {(12, 8, 8)}
+
+
+def test_every_refusal_has_the_one_shape(crawled):
+    _, crawler = crawled
+    shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do", "head"}
+    of_sn15 = {"detail", "error_code"}
+    refused = [(target, answer) for target, answer in crawler.answers if answer.status_code >= 400]
+    assert len(refused) > 50
+    for target, answer in refused:
+        if not target.startswith("HEAD"):
+            found = set(json.loads(answer.content))
+            assert found == shape or (target.startswith("/v1/public/") and found == of_sn15), target
+        assert "access-control-allow-origin" not in answer.headers

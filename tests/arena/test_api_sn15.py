@@ -1,0 +1,163 @@
+"""The reads under the names of the published SN15 API: fields and words that its generated client decodes.
+
+The tables are from the client's models (`oro-sdk` 7.0.0): what it needs in every answer, and what it takes beside that.
+Where that client is installed it is driven, too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+
+import httpx
+import pytest
+
+from arena.api.sn15.names import race_uuid, suite_number, version_uuid
+from arena.chain.keys import generate_signer
+from tests.arena.sealed_stand import LOSER, OPENS_MS, RUNNING, SEALED, WINNER, fill
+from tests.arena.tail_stand import Author, serving
+
+# model -> (needed, optional); nested models by field
+MODELS = {
+    "RacePublic": (
+        "race_id suite_id status",
+        "race_number qualifying_closes_at race_started_at race_completed_at winner_agent_version_id winner_score"
+        " qualifying_threshold winner_agent_name qualifier_count scored_count top50_mean top50_std created_at"
+        " projected_completion_at",
+    ),
+    "RaceCurrentResponse": ("", "race qualifiers"),
+    "RaceHistoryResponse": ("total limit offset races", ""),
+    "TopAgentResponse": (
+        "suite_id computed_at",
+        "top_agent_version_id top_miner_hotkey top_score policy challenge_threshold margin",
+    ),
+    "TopHistoryResponse": ("suite_id entries", ""),
+    "TopHistoryEntry": (
+        "agent_version_id agent_name miner_hotkey version_number final_score top_at is_current_top was_top suite_id",
+        "",
+    ),
+    "LeaderboardResponse": (
+        "total limit offset suite entries unique_miners",
+        "agents_submitted_24h challenge_threshold",
+    ),
+    "SuitePublic": (
+        "suite_id suite_version is_active",
+        "execution_kind environment benchmark_name benchmark_number",
+    ),
+    "AgentVersionStatus": (
+        "agent_version_id agent_name miner_hotkey version_number submitted_at state",
+        "eliminated_at eliminated_in_race_number suite_id required_successes success_count active_count is_closed"
+        " final_score race_score reasoning_coefficient release_state code_available_at is_active_qualifier"
+        " outranked_by_agent_version_id weighted_score window",
+    ),
+    "AgentVersionPublic": (
+        "agent_version_id agent_id agent_name miner_hotkey version_number submitted_at released_at code_available_at",
+        "suite_id latest_final_score",
+    ),
+    "ArtifactDownloadResponse": ("download_url expires_at", ""),
+}
+WINNER_ID, LOSER_ID = version_uuid(WINNER * 32), version_uuid(LOSER * 32)
+
+
+def check(model: str, answer: dict) -> None:
+    needed, optional = (set(names.split()) for names in MODELS[model])
+    assert needed <= set(answer) <= needed | optional, model
+    for name, value in answer.items():
+        if name in needed:
+            assert value is not None, name
+        if value is not None and name.endswith("_at"):
+            assert datetime.fromisoformat(value).tzinfo is not None
+        if value is not None and name.endswith(("race_id", "version_id", "agent_id")):
+            uuid.UUID(value)
+
+
+@pytest.fixture(scope="module")
+def author(postgres) -> Author:
+    signer = generate_signer()
+    made = Author(postgres.dsn_for(signer.hotkey), signer)
+    fill(made)
+    return made
+
+
+@pytest.fixture(scope="module", params=[OPENS_MS - 1, OPENS_MS])
+def served(request, author) -> Iterator[tuple[bool, httpx.Client]]:
+    with (
+        serving(author.dsn, now_ms=lambda: request.param, is_sn15_served=True) as server,
+        httpx.Client(base_url=server.address) as http,
+    ):
+        yield request.param == OPENS_MS, http
+
+
+def test_every_answer_has_the_fields_of_its_model(served):
+    _, http = served
+    for path, model in {
+        "races/current": "RaceCurrentResponse",
+        "races/history": "RaceHistoryResponse",
+        "top": "TopAgentResponse",
+        "top/history": "TopHistoryResponse",
+        "leaderboard": "LeaderboardResponse",
+        "suites/current": "SuitePublic",
+        f"agent-versions/{WINNER_ID}/status": "AgentVersionStatus",
+        f"agent-versions/{LOSER_ID}/status": "AgentVersionStatus",
+    }.items():
+        check(model, http.get(f"/v1/public/{path}").raise_for_status().json())
+    for race in http.get("/v1/public/races/history").json()["races"]:
+        check("RacePublic", race)
+    for entry in http.get("/v1/public/top/history").json()["entries"]:
+        check("TopHistoryEntry", entry)
+    for suite in http.get("/v1/public/suites").json():
+        check("SuitePublic", suite)
+
+
+def test_a_race_under_way_has_counts_and_no_winner(served):
+    _, http = served
+    shown = http.get(f"/v1/public/races/{race_uuid(RUNNING)}").json()["race"]
+    assert (shown["status"], shown["scored_count"]) == ("RACE_RUNNING", 4)
+    assert shown["winner_agent_version_id"] is shown["winner_score"] is None
+    settled = http.get(f"/v1/public/races/{race_uuid(SEALED)}").json()["race"]
+    assert (settled["status"], settled["winner_agent_version_id"]) == ("RACE_COMPLETE", WINNER_ID)
+
+
+def test_code_is_released_when_the_embargo_is_over_and_a_loser_s_never(served):
+    is_over, http = served
+
+    def asked(version: str, kind: str = "AGENT_CODE") -> httpx.Response:
+        body = {"artifact_type": kind, "agent_version_id": version}
+        return http.post("/v1/public/artifacts/download-url", json=body)
+
+    answer, status = asked(WINNER_ID), http.get(f"/v1/public/agent-versions/{WINNER_ID}/status").json()
+    assert status["release_state"] == ("RELEASED" if is_over else "HIDDEN")
+    if is_over:
+        check("ArtifactDownloadResponse", answer.json())
+        assert b"SOURCE-OF-THE-WINNER" in http.get(answer.json()["download_url"]).content
+        check("AgentVersionPublic", http.get(f"/v1/public/agent-versions/{WINNER_ID}").json())
+    else:
+        assert (answer.status_code, answer.json()["error_code"]) == (403, "RACE_IN_FLIGHT")
+    loser = asked(LOSER_ID)
+    assert (loser.status_code, loser.json()["error_code"]) == (404, "ARTIFACT_NOT_RELEASED")
+    assert asked(WINNER_ID, "x").json()["error_code"] == "INVALID_ARTIFACT_TYPE"
+    assert asked(race_uuid(SEALED)).json()["error_code"] == "AGENT_VERSION_NOT_FOUND"
+    assert http.post("/v1/public/artifacts/download-url", content=b"x" * 10_000).status_code == 400
+
+
+def test_the_routes_are_there_only_when_asked_for(author):
+    with serving(author.dsn) as server:
+        assert httpx.get(f"{server.address}/v1/public/top").status_code == 404
+
+
+def test_a_suite_is_known_by_the_number_in_its_name():
+    assert [suite_number(name) for name in ("s1", "suite-042", "shop")] == [1, 42, 0]
+
+
+def test_the_generated_client_reads_a_node(served):
+    client = pytest.importorskip("oro_sdk", reason="oro-sdk 7.0.0 is no dependency: install it beside to drive it")
+    from oro_sdk.api.public import get_leaderboard, get_race_detail, get_race_history, get_top_agent, list_suites
+
+    _, http = served
+    node = client.Client(base_url=str(http.base_url), raise_on_unexpected_status=True)
+    assert str(get_top_agent.sync(client=node).top_agent_version_id) == WINNER_ID
+    races = get_race_history.sync(client=node).races
+    assert [race.status for race in races] == ["RACE_COMPLETE"] * 2
+    assert str(get_race_detail.sync(races[0].race_id, client=node).race.race_id) == str(races[0].race_id)
+    assert get_leaderboard.sync(client=node).total == 0 and len(list_suites.sync(client=node)) == 1

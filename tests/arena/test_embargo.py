@@ -1,0 +1,87 @@
+"""A released race whose embargo still runs: its traces are in no export and no tail before the moment, then in both."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import verify
+from arena.export.model import FORMATS
+from arena.export.verify.verification import verify_export
+from arena.export.writing.manifest import write_manifest
+from problems.model import POOLS
+from tests.arena.export_stand import ExportLog, export, released_race
+from tests.arena.log_stand import release, settlement
+from tests.arena.tail_stand import Author, rows, serving
+from tests.arena.test_export_poison import everything
+
+OPENS_MS = 2_000_000_000_000
+SEALED = "r-sealed"
+
+
+def log_under_embargo() -> ExportLog:
+    """A race that is open, and one that is settled and released and waits for its moment."""
+    log = ExportLog()
+    released_race(log, "r-open", [1, 2])
+    log.add_episode(7301, SEALED)
+    log.add([replace(settlement(SEALED), drawn=("p7301",))])
+    log.add([replace(release(SEALED, [7301]), opens_ms=OPENS_MS)])
+    log.add_episode(3, "r-open-too")
+    log.add([release("r-open-too", [3])])
+    log.checkpoint()
+    return log
+
+
+def traces_in(folder) -> tuple[bool, bool]:
+    """Whether the tool results of the sealed race's episode, and of another's, are anywhere in an export."""
+    found = everything(folder)
+    return b'"problem_id":"p7301","bucket"' in found or b"p7301/" in found, b'"p0001"' in found
+
+
+@pytest.mark.parametrize("pools", [("train",), POOLS])
+def test_traces_go_out_with_the_first_export_after_the_moment_and_once(tmp_path, pools):
+    log = log_under_embargo()
+    first = export(log, tmp_path / "first", formats=FORMATS, pools=pools, now_ms=OPENS_MS - 1)
+    assert first.log.embargoed == (SEALED,) and first.trajectories == 3
+    assert first.withheld == {"unreleased": 3}  # evaluation, attempt, verdict; rank and score are public
+    assert not traces_in(tmp_path / "first")[0]
+    again = export(log, tmp_path / "again", start=first.cursor, pools=pools, now_ms=OPENS_MS - 1)
+    assert again.trajectories == 0
+    second = export(log, tmp_path / "second", start=first.cursor, formats=FORMATS, pools=pools, now_ms=OPENS_MS)
+    assert second.trajectories == 1 and "unreleased" not in second.withheld
+    third = export(log, tmp_path / "third", start=second.cursor, pools=pools, now_ms=OPENS_MS)
+    assert third.trajectories == 0
+    for name in ("first", "again", "second", "third"):
+        report = verify_export(tmp_path / name, verify)
+        assert report.is_ok, report.wrong
+
+
+def test_without_a_time_every_stated_embargo_still_runs(tmp_path):
+    assert export(log_under_embargo(), tmp_path / "out").trajectories == 3
+
+
+def test_an_export_that_brings_an_embargoed_trace_is_found_out(tmp_path):
+    """Its maker says that an embargo ran, and brings what it seals."""
+    log = log_under_embargo()
+    made = export(log, tmp_path / "out", now_ms=OPENS_MS)
+    write_manifest(tmp_path / "out", replace(made, log=replace(made.log, embargoed=(SEALED,))), None)
+    report = verify_export(tmp_path / "out", verify)
+    assert not report.is_ok and "should be withheld: unreleased" in str(report.wrong)
+
+
+@pytest.fixture
+def author(postgres, signer) -> Author:
+    return Author(postgres.dsn_for(signer.hotkey), signer)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_tail_shows_an_embargoed_race_as_stubs_until_the_moment(author, is_over):
+    author.race(SEALED, [1])
+    author.append([settlement(SEALED), replace(release(SEALED, [1]), opens_ms=1 if is_over else 2**52)])
+    with serving(author.dsn) as server:
+        shown = [row.withheld for row in rows(server.address, pool=list(POOLS))]
+        answer = httpx.get(f"{server.address}/v1/records", params={"race": SEALED, "pool": list(POOLS)})
+    assert shown == ([None] * 5 if is_over else ["unreleased"] * 3 + [None] * 2)
+    assert answer.status_code == (200 if is_over else 404)
+    assert is_over or "under embargo until 9999" in answer.json()["message"]

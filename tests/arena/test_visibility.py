@@ -1,0 +1,233 @@
+"""Who may see what when: the whole matrix, and what holds for every row of it."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.policies import DEMO, POLICIES
+from arena.policy import EmbargoRules
+from arena.race.state.schedule import embargo_ends_ms
+from arena.race.state.timeline import timeline
+from arena.records.model import Context, RaceInputs, ReleasedProblem
+from arena.visibility.moments import (
+    embargoed_races,
+    moment_at,
+    opening_ms,
+    opening_text,
+    released_moment,
+    settlement_moment,
+    standing_of,
+    stated_opening_ms,
+)
+from arena.visibility.rule import MOMENTS, THINGS, VIEWERS, may_see
+from problems.model import POOLS
+from tests.arena.log_stand import release, settlement
+
+# For each thing and viewer the moments open, racing, revealed, settled, published. S seen; p seen if its pool was asked
+# for by name; w seen of a promoted winner and never of another; . not yet.
+MATRIX = """
+               public  owner   validator  operator
+count          SSSSS   SSSSS   SSSSS      SSSSS
+suite          SSSSS   SSSSS   SSSSS      SSSSS
+gate_verdict   SSSSS   SSSSS   SSSSS      SSSSS
+qualifying     SSSSS   SSSSS   SSSSS      SSSSS
+release        ...SS   ...SS   ...SS      ...SS
+score          ...SS   ...SS   ..SSS      SSSSS
+settlement     ...SS   ...SS   ..SSS      SSSSS
+problem        ...pp   ...pp   .SSSS      SSSSS
+outcome        ...pp   ...pp   ..SSS      SSSSS
+trace          ....p   ...pp   ..SSS      SSSSS
+verdict        ....p   ...pp   ..SSS      SSSSS
+source         ....w   SSSSS   SSSSS      SSSSS
+gate_finding   ....w   SSSSS   ....w      SSSSS
+"""
+ROWS = [line.split() for line in MATRIX.splitlines()[2:]]
+CELLS = [
+    (viewer, row[0], moment, answer)
+    for row in ROWS
+    for viewer, answers in zip(VIEWERS, row[1:], strict=True)
+    for moment, answer in zip(MOMENTS, answers, strict=True)
+]
+SUBSETS = [pools for size in range(len(POOLS) + 1) for pools in itertools.combinations(POOLS, size)]
+ZONE = ZoneInfo("America/Los_Angeles")
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(("viewer", "thing", "moment", "answer"), CELLS, ids=lambda part: part)
+def test_every_cell_of_the_matrix_holds(viewer, thing, moment, answer):
+    for is_winner, pool, pools in itertools.product((False, True), (None, *POOLS), SUBSETS):
+        found = may_see(viewer, thing, moment, is_winner=is_winner, pool=pool, pools=pools)
+        is_seen = {"S": True, "p": pool in pools, "w": is_winner, ".": False}[answer]
+        assert found.is_seen == is_seen, (is_winner, pool, pools)
+        assert bool(found.reason) == (not is_seen)
+        if answer == ".":
+            later = found.opens not in MOMENTS or MOMENTS.index(found.opens) > MOMENTS.index(moment)
+            assert later, found
+
+
+def test_the_matrix_names_everything_once():
+    assert [row[0] for row in ROWS] == list(THINGS)
+    assert len(CELLS) == len(THINGS) * len(VIEWERS) * len(MOMENTS)
+
+
+@pytest.mark.parametrize("thing", ["source", "gate_finding"])
+def test_a_loser_s_source_is_never_said_to_open_and_a_winner_s_is(thing):
+    assert {may_see("public", thing, moment).opens for moment in MOMENTS} == {"never"}
+    assert {may_see("public", thing, moment, is_winner=True).opens for moment in MOMENTS} == {"published"}
+
+
+def test_a_pool_that_was_not_named_is_told_from_one_that_no_release_names():
+    assert may_see("public", "trace", "published", pool="eval", pools=("train",)).opens == "named"
+    assert may_see("public", "trace", "published", pool=None, pools=POOLS).opens == "never"
+    assert may_see("public", "trace", "settled", pool="eval", pools=("train",)).opens == "published"
+
+
+agents = st.fixed_dictionaries(
+    {"is_winner": st.booleans(), "pool": st.sampled_from((None, *POOLS)), "pools": st.sampled_from(SUBSETS)}
+)
+
+
+@given(st.sampled_from(VIEWERS), st.sampled_from(THINGS), st.lists(st.sampled_from(MOMENTS)), agents)
+def test_what_was_seen_once_is_seen_for_ever(viewer, thing, moments, about):
+    seen = [may_see(viewer, thing, each, **about).is_seen for each in sorted(moments, key=MOMENTS.index)]
+    assert seen == sorted(seen)
+
+
+@given(st.sampled_from(VIEWERS), st.sampled_from(THINGS), st.sampled_from(MOMENTS), agents)
+def test_what_the_public_sees_everybody_sees(viewer, thing, moment, about):
+    if may_see("public", thing, moment, **about).is_seen:
+        assert may_see(viewer, thing, moment, **about).is_seen
+
+
+times = st.one_of(st.none(), st.integers(0, 100))
+
+
+@given(st.integers(0, 100), st.tuples(times, times, times), st.lists(st.integers(0, 120)))
+def test_a_race_never_goes_back_in_time(closes_ms, known, nows):
+    revealed_ms, settled_ms, opens_ms = known
+    known_ms = {"revealed_ms": revealed_ms, "settled_ms": settled_ms, "opens_ms": opens_ms}
+    reached = [MOMENTS.index(moment_at(now, closes_ms=closes_ms, **known_ms)) for now in sorted(nows)]
+    assert reached == sorted(reached)
+    if settled_ms is None:
+        assert all(place < MOMENTS.index("settled") for place in reached)
+
+
+instants = st.integers(min_value=946_684_800_000, max_value=4_102_444_800_000)  # the years 2000 to 2099
+
+
+def at(text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=ZONE).timestamp() * 1000)
+
+
+@example(at("2026-03-06T12:00"))  # a Friday noon; clocks go forward on Sunday
+@example(at("2026-03-08T01:59"))
+@example(at("2026-10-30T12:00"))  # a Friday noon; clocks go back on Sunday
+@example(at("2026-11-01T01:30"))
+@example(at("2028-02-28T12:00"))  # the day after is the 29th
+@example(at("2028-02-29T11:59"))
+@example(at("2027-12-31T12:00"))  # a Friday: the next weekday is in another year
+@given(instants)
+def test_an_embargo_ends_on_the_first_weekday_noon_in_los_angeles_after_the_settlement(settled_ms):
+    end_ms = embargo_ends_ms(settled_ms, EmbargoRules())
+    end = datetime.fromtimestamp(end_ms / 1000, ZONE)
+    assert (end.hour, end.minute, end.second, end.microsecond) == (12, 0, 0, 0)
+    assert end.weekday() < 5 and end_ms > settled_ms
+    day = end.date() - timedelta(days=1)
+    before = datetime(day.year, day.month, day.day, 12, tzinfo=ZONE)
+    while before.weekday() >= 5:  # no weekday noon lies between
+        before = (before - timedelta(days=1)).replace(hour=12)
+    assert before.timestamp() * 1000 <= settled_ms
+
+
+@pytest.mark.parametrize("policy", [each for each in POLICIES.values() if each is not DEMO], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("closes", "opens"),
+    [
+        ("2026-06-09T12:00", "2026-06-10T12:00"),  # Tuesday to Wednesday
+        ("2026-06-11T12:00", "2026-06-12T12:00"),  # Thursday to Friday
+        ("2026-06-12T12:00", "2026-06-15T12:00"),  # settled on Saturday morning: Monday
+        ("2026-03-07T12:00", "2026-03-09T12:00"),  # over the 23 hours of the change to summer time
+        ("2026-10-31T12:00", "2026-11-02T12:00"),  # over the 25 hours of the change back
+        ("2028-02-28T12:00", "2028-02-29T12:00"),  # to the leap day
+        ("2027-12-31T12:00", "2028-01-03T12:00"),  # Friday, over the year's end and a weekend
+    ],
+)
+def test_a_daily_race_opens_at_the_next_weekday_noon(policy, closes, opens):
+    assert opening_ms(at(closes), policy) == at(opens) == stated_opening_ms(at(closes), policy)
+
+
+def test_a_race_without_a_calendar_has_no_embargo():
+    assert stated_opening_ms(0, DEMO) is msgspec.UNSET
+    assert opening_ms(0, DEMO) == timeline(0, DEMO.race).countersign_ms
+
+
+@given(instants, st.sampled_from(list(POLICIES.values())))
+def test_a_race_never_opens_before_all_have_settled_it(closes_ms, policy):
+    assert opening_ms(closes_ms, policy) >= timeline(closes_ms, policy.race).countersign_ms
+
+
+def test_a_release_record_says_when_its_race_opens():
+    plain, waiting = release("r1"), replace(release("r2"), opens_ms=at("2026-06-10T12:00"))
+    assert released_moment(None, 5 * DAY_MS) == "racing"
+    assert released_moment(plain, 0) == "published"
+    assert [released_moment(waiting, waiting.opens_ms + each) for each in (-1, 0, 1)] == ["settled", *["published"] * 2]
+    assert embargoed_races({"r1": plain, "r2": waiting}, waiting.opens_ms - 1) == {"r2"}
+    assert embargoed_races({"r1": plain, "r2": waiting}, waiting.opens_ms) == frozenset()
+    assert (opening_text(plain), opening_text(waiting)) == ("", "2026-06-10T19:00:00+00:00")
+    assert opening_text(replace(waiting, opens_ms=2**53 - 1)).startswith("9999-12-31")
+    assert datetime.fromisoformat(opening_text(waiting)).tzinfo == UTC
+
+
+def test_a_record_stands_where_its_races_release_puts_it():
+    released = {"r1": {"p1": ReleasedProblem(problem_id="p1", pool="eval", cluster_id="c")}}
+
+    def about(stage, race_id, problem_id, embargoed=()):
+        return standing_of(Context(stage=stage, race_id=race_id, problem_id=problem_id), released, embargoed)
+
+    assert about("race", "r1", "p1") == ("published", "eval")
+    assert about("race", "r1", "p1", {"r1"}) == ("settled", "eval")
+    assert about("race", "r1", "p2") == ("published", None)
+    assert about("race", "r2", "p1") == ("racing", None)
+    assert about("qualifying", "r2", "p1") == ("published", "never_touch")
+    assert about("qualifying", "r1", "p1", {"r1"}) == ("published", "never_touch")
+
+
+INPUTS = RaceInputs(
+    policy="{}",
+    problem_ids=("p1", "p2"),
+    closes_ms=0,
+    field=(),
+    validators=(),
+    neurons=(),
+    incumbent=None,
+    history=(),
+    eliminated=(),
+    logs=(),
+    beacon_network="",
+    beacon_signature="",
+    undrawn_why="the beacon did not come",
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_waiting"),
+    [
+        ({"state": "cancelled", "drawn": ()}, False),
+        ({"state": "cancelled", "drawn": (), "inputs": INPUTS}, False),
+        ({"state": "cancelled", "drawn": (), "inputs": replace(INPUTS, beacon_signature="ab")}, True),
+        ({"state": "cancelled", "drawn": ("p1",)}, True),
+        ({"state": "settled", "drawn": ("p1",)}, True),
+    ],
+)
+def test_a_settlement_says_itself_whether_its_batch_was_drawn_from(change, is_waiting):
+    record = replace(settlement("r1"), **change)
+    for moment in ("racing", "settled", "published"):
+        assert settlement_moment(record, moment) == (moment if is_waiting else "published")
