@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -50,13 +50,13 @@ class TailServer:
     @property
     def address(self) -> str:
         """The base URL."""
-        return _address(self._listener)
+        return address_of(self._listener)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         room = self.places.limit + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room)
-        await _serve(make_tail_app(self.tail, self.places), self._listener, connections, stop, self.tail.closing)
+        await serve_app(make_tail_app(self.tail, self.places), self._listener, connections, stop, self.tail.closing)
 
 
 class ExchangeServer:
@@ -68,22 +68,28 @@ class ExchangeServer:
     @property
     def address(self) -> str:
         """The base URL."""
-        return _address(self._listener)
+        return address_of(self._listener)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=_EXCHANGE_CONNECTIONS)
-        await _serve(make_exchange_app(self._exchange), self._listener, connections, stop, asyncio.Event())
+        await serve_app(make_exchange_app(self._exchange), self._listener, connections, stop, asyncio.Event())
 
 
-async def _serve(
-    app: FastAPI, listener: socket.socket, connections: Connections, stop: asyncio.Event, closing: asyncio.Event
+async def serve_app(
+    app: FastAPI,
+    listener: socket.socket,
+    connections: Connections,
+    stop: asyncio.Event,
+    closing: asyncio.Event,
+    explain: Callable[[str], bytes] | None = None,
 ) -> None:
-    """Serve until `stop` is set; `closing` is set then, for streams that would go on for ever."""
+    """Serve an application until `stop` is set; `closing` is set then, for streams that would go on for ever.
+    `explain`: what a client reads that was dropped before it had made a request."""
     server = _Server(
         uvicorn.Config(
             app,
-            http=functools.partial(GuardedProtocol, connections=connections),  # type: ignore[arg-type]
+            http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -104,7 +110,8 @@ async def _serve(
         await serving
 
 
-def _address(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """The base URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

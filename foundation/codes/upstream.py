@@ -150,4 +150,18 @@ ROWS = (
         "the trace makes no training row, and is counted as such",
         "name a stronger author; the refused replies stand in the oracle's answers",
     ),
+    row(
+        "U3052",
+        "no validator took the submission",
+        "the commitment stands and the source has not been handed in",
+        "read each validator's reason; then run the same command again",
+        True,
+    ),
+    row(
+        "U3053",
+        "no validator can be asked",
+        "nothing was sent",
+        "name one with --url, or look for validators that publish an address (`btcli subnets metagraph`)",
+        True,
+    ),
 )

@@ -34,6 +34,10 @@ FROZEN = {
         "sql/0002_checkpoints.sql": "0a4ab08bd275915fa25d588aebd5c244b4fe23a182ed784c901570b33c795aa1",
         "versions/v0002_checkpoints.py": "770e12e0c97fc7f69bf7a967243edcf2244f5e16643e3c3575220fd89f38b01b",
     },
+    "0003": {
+        "sql/0003_refusals.sql": "d8688436888b55ee76f6c57f157f408e62debca71aea6e47a9ebd5ceb836e724",
+        "versions/v0003_refusals.py": "d33758de6f1903448179d40a22751a7fe6bdfca50050709e8098cfb02961f30e",
+    },
 }
 _APPEND_0001 = (
     "select head_seq from arena.append($1, $2, $3, $4::bytea[], $5::bytea[], $6::bytea[], $7::integer[], $8::bytea[],"

@@ -23,6 +23,8 @@ OWN_TABLES = (
     "weights_result",
     "checkpoint",
     "anchor",
+    "nonce",
+    "arrival",
 )  # each row belongs to one validator
 TABLES = {**dict.fromkeys(OWN_TABLES, "validator"), "validator": "hotkey", "alembic_version": "version_num"}
 PARTITIONED = ("record", "body")
