@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import httpx
 import msgspec
@@ -32,11 +32,17 @@ _AWAY, _WRONG = "U3040", "U3042"
 _Value = TypeVar("_Value")
 
 
+class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an exchange says of the door beside it."""
+
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
 class DoorClient:
     """Asks doors by their base URLs. Close it when done."""
 
     def __init__(self, auth: RequestAuth | None = None) -> None:
-        """`auth` None: only `state` can be asked."""
+        """`auth` None: only `place` can be asked."""
         self._auth = auth
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S), follow_redirects=False, trust_env=False
@@ -50,12 +56,18 @@ class DoorClient:
     ) -> None:
         await self._http.aclose()
 
-    async def state(self, url: str) -> DoorState:
-        """Whose door it is. Raises ArenaError U3040, U3042, or what the door refuses with."""
-        return await self._ask("GET", url, "/v1/door", DoorState)
+    async def place(self, url: str) -> DoorState | DoorPort:
+        """Whose door it is, or at which port of this address it is. Raises ArenaError U3040, U3042, or what the door
+        refuses with."""
+        found = await self._ask("GET", url, "/v1/door", dict[str, msgspec.Raw])
+        kind: type[DoorPort | DoorState] = DoorPort if found.keys() == {"port"} else DoorState
+        try:
+            return msgspec.json.decode(msgspec.json.encode(found), type=kind)
+        except UNREADABLE_JSON as error:
+            raise ArenaError(_WRONG, f"{url}: no answer of a door") from error
 
     async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> Taken:
-        """Hand in a submission at the door of `receiver`. Raises as `state`."""
+        """Hand in a submission at the door of `receiver`. Raises as `place`."""
         form = {
             "agent_name": submission.name,
             "submitted_ms": str(submission.submitted_ms),
@@ -67,11 +79,11 @@ class DoorClient:
         return await self._ask("POST", url, "/v1/submissions", Taken, receiver, made.read(), kind)
 
     async def statuses(self, url: str, receiver: str) -> list[SubmissionStatus]:
-        """Where all of the own submissions stand. Raises as `state`."""
+        """Where all of the own submissions stand. Raises as `place`."""
         return await self._ask("GET", url, "/v1/submissions", list[SubmissionStatus], receiver)
 
     async def withdraw(self, url: str, receiver: str, agent_version_id: str) -> SubmissionStatus:
-        """Take a version back. Raises as `state`."""
+        """Take a version back. Raises as `place`."""
         return await self._ask("DELETE", url, f"/v1/submissions/{agent_version_id}", SubmissionStatus, receiver)
 
     async def _ask(

@@ -1,8 +1,8 @@
 """What the door does with a submission: refuse it with a reason, or take it in once and answer the same ever after.
 
-Promise: nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one hotkey
-one submission waits at a time, which the database decides; the same version with the same commitment is answered alike
-however often and by whichever process. What was taken is in the database before the answer is sent, and the gate has
+Promise: nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
+hotkey one submission waits at a time, which the database decides; the same version with the same commitment is answered
+alike however often and by whichever process. What was taken is in the database before the answer is sent, and the gate has
 not looked at it: that is the queue's work.
 """
 

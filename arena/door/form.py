@@ -30,7 +30,7 @@ class SubmissionForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes:
-    """The whole body. Raises ArenaError V2202 beyond `most_bytes`, V2203 beyond `within_s`, V2204 for an encoded one."""
+    """The whole body. Raises ArenaError V2202 beyond `most_bytes`, V2203 beyond `within_s`, V2204 if encoded."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ArenaError("V2204", "the body is compressed")
     declared = request.headers.get("content-length", "0")

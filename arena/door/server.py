@@ -25,6 +25,11 @@ class DoorServer:
         """The base URL."""
         return address_of(self._listener)
 
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._listener.getsockname()[1])
+
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(CONNECTIONS, self._per_address), per_address=self._per_address)

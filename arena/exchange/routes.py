@@ -1,4 +1,4 @@
-"""The exchange over HTTP: five signed requests on an application and a socket of their own. `PeerService` answers.
+"""The exchange over HTTP: five signed requests on an application and a socket of their own, and where the door is. `PeerService` answers.
 
 Promise: a request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
@@ -35,8 +35,9 @@ _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 class Exchange:
     """A peer service, and how its callers are told apart."""
 
-    def __init__(self, desk: PeerService, auth: RequestAuth, *, streams: int = STREAMS) -> None:
-        """`streams` answers of rows run at once."""
+    def __init__(self, desk: PeerService, auth: RequestAuth, *, streams: int = STREAMS, door_port: int = 0) -> None:
+        """`streams` answers of rows run at once. `door_port`: where this node's miners submit; 0: nowhere."""
+        self.door_port = door_port
         self.desk = desk
         self.places = Places(streams)
         self._auth = auth
@@ -96,6 +97,11 @@ def add_exchange(
     async def read_progress(asker: _Caller, race: _Race) -> Response:
         """Which pairs of a race are done here, never how they ended."""
         return _found(await desk.progress(asker, race), "progress")
+
+    @app.get("/v1/door", response_class=Response, dependencies=[knows()])
+    async def read_door_port() -> Response:
+        """The port, at this address, at which miners submit. Not signed: the chain names this address to everybody."""
+        return _found({"port": exchange.door_port} if exchange.door_port else None, "door")
 
 
 def _found(value: object, what: str) -> Response:

@@ -10,13 +10,23 @@ import asyncio
 import contextlib
 import os
 import platform
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Literal
 
 import structlog
 
 from arena.api.server import TailServer
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import verify
 from arena.chain.opening import open_beacon, open_subtensor, open_timelock
+from arena.chain.port import Signer, Subtensor
+from arena.door.app import Door
+from arena.door.desk import SubmissionDesk
+from arena.door.parsing import Parser
+from arena.door.registration import Registration
+from arena.door.server import DoorServer
+from arena.door.status import StatusDesk
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.solo_check import lone_race_refusal
@@ -42,6 +52,7 @@ from neurons.node.node import Node
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
+    LOCAL_NETWORK,
     code_commit,
     endpoints,
     missing_models,
@@ -63,10 +74,10 @@ BODIES_LOOKED_FOR = 16
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail or exchange), V2020 to
-    V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint),
-    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this
-    host may not race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door or exchange), V2020
+    to V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model
+    endpoint), U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to
+    V2066 (this host may not race).
     """
     policy = policy_of(settings)
     objects = open_bodies(settings)
@@ -111,6 +122,10 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
             places = tail.places
             metrics.tail_clients.set_function(lambda: places.taken)
+        inbox = Inbox(settings.state_dir / "inbox")
+        door: DoorServer | None = None
+        if settings.door_port or settings.network == LOCAL_NETWORK:
+            door = make_door(settings, signer, chain, await open_again(), inbox, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -120,7 +135,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             store=store,
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
-            inbox=Inbox(settings.state_dir / "inbox"),
+            inbox=inbox,
             stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
@@ -138,8 +153,28 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             bank_days_min=settings.bank_days_min,
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
+            door=door,
             sharing=sharing,
         )
+
+
+def make_door(
+    settings: Settings,
+    signer: Signer,
+    chain: Subtensor,
+    store: PostgresStore,
+    inbox: Inbox,
+    stack: contextlib.ExitStack | contextlib.AsyncExitStack,
+) -> DoorServer:
+    """Where miners submit, over a store of its own; not yet serving. Raises ArenaError V2014."""
+    policy = policy_of(settings)
+    listener = stack.enter_context(listen(settings.door_host, settings.door_port))
+    registration = Registration(chain, time.monotonic)
+    desk = SubmissionDesk(store, chain, registration, policy, verify, Parser(policy.gate))
+    status = StatusDesk(store, chain, inbox, policy)
+    auth = HttpAuth(signer, time.time_ns)
+    auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
+    return DoorServer(Door(store, auth, registration, desk, status, policy, netuid=chain.netuid), listener)
 
 
 def episode_deadline_s(policy: Policy) -> float:
