@@ -1,9 +1,9 @@
 """What the door does with a submission: refuse it with a reason, or take it in once and answer the same ever after.
 
 Promise: nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
-hotkey one submission waits at a time, which the database decides; the same version with the same commitment is answered
-alike however often and by whichever process. What was taken is in the database before the answer is sent, and the gate has
-not looked at it: that is the queue's work.
+hotkey one submission waits at a time, which the database decides; the same version with the same commitment is
+answered alike however often and by whichever process. What was taken is in the database before the answer is sent, and
+the gate has not looked at it: that is the queue's work.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SubmissionDesk:
         waiting = await self._store.waiting_submission(agent_version_id)
         if waiting is not None:
             submission = msgspec.json.decode(waiting, type=SignedSubmission)
-            owner, standing = submission.hotkey, submission.commitment_sha256
+            owner, standing = submission.hotkey, str(submission.commitment_sha256)
         else:
             stored = await self._store.submissions(miner_hotkey=caller)
             found = [each.subject for each in stored if each.subject.agent_version_id == agent_version_id]

@@ -1,4 +1,4 @@
-"""The exchange over HTTP: five signed requests on an application and a socket of their own, and where the door is. `PeerService` answers.
+"""The exchange over HTTP: five signed requests on an application and a socket of their own. `PeerService` answers.
 
 Promise: a request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
