@@ -1,7 +1,7 @@
 """The miner: `python neurons/miner.py --wallet.name NAME --wallet.hotkey NAME --netuid 15 submit AGENT.py`.
 
-The same commands as `arena submit`, `status`, `versions` and `withdraw`, for people who start them the ecosystem's way: flags may stand
-before the command, and with no command it shows the status. Exit codes are those of `arena`.
+The same commands as `arena submit`, `status`, `versions` and `withdraw`, for people who start them the ecosystem's way:
+flags may stand before the command, and with no command it shows the status. Exit codes are those of `arena`.
 """
 
 from __future__ import annotations

@@ -136,18 +136,18 @@ async def _submit(
     if not is_agent_name(name):
         raise ArenaError("A1010", name[:80])
     async with open_desk(settings) as desk:
-        if is_registering:
-            registered = await desk.chain.register(desk.signer)
-            if registered.status != "ok":
-                raise ArenaError("U3031", registered.detail)
-            await _wait_until_final(desk.chain, desk.signer.hotkey)
         metagraph = await desk.chain.metagraph()
-        if metagraph.uid_of(desk.signer.hotkey) is None:
+        if not is_registering and metagraph.uid_of(desk.signer.hotkey) is None:
             raise ArenaError("A1008", desk.signer.hotkey)
         doors = await desk.doors(urls, metagraph)
         states = [door.state for door in doors if door.state is not None]
         if all(state.pause.is_paused for state in states):  # before anything is committed
             raise ArenaError("V2200", "; ".join(f"{state.validator}: {state.pause.reason}" for state in states))
+        if is_registering:
+            registered = await desk.chain.register(desk.signer)
+            if registered.status != "ok":
+                raise ArenaError("U3031", registered.detail)
+            await _wait_until_final(desk.chain, desk.signer.hotkey)
         submission, block = await commit(desk.signer, name, source, subtensor=desk.chain, now_ms=unix_ms())
         wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
         said = await deliver(desk.client, submission, doors, wanted)
