@@ -160,7 +160,7 @@ def _add_submissions(app: FastAPI, door: Door) -> None:
 
     @app.delete("/v1/submissions/{version}", response_class=Response, responses=_answer(SubmissionStatus))
     async def withdraw(caller: _Caller, version: _Version) -> Response:
-        """Take a version back, once the hotkey's commitment on chain is no longer to it."""
+        """Take a version back that waits for the gate."""
         await door.desk.withdraw(caller[0], version)
         return await _status_of(door, caller[0], version)
 

@@ -91,26 +91,21 @@ class SubmissionDesk:
             raise ArenaError("A1012", f"{arrival.name}, version {arrival.agent_version_id[:16]}")
         return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
 
-    async def withdraw(self, caller: str, agent_version_id: str) -> bool:
-        """Take back what waits for the gate; whether it still did.
+    async def withdraw(self, caller: str, agent_version_id: str) -> None:
+        """Take back what waits for the gate. It costs no cooldown; the same file may come again.
 
-        A version races by its hotkey's commitment, so that one has to be another's first: a withdrawal that only this
-        validator heard of would be none. Raises ArenaError A1013 while it stands, V2113 for no version of the caller's.
+        Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
         """
-        waiting = await self._store.waiting_submission(agent_version_id)
-        if waiting is not None:
-            submission = msgspec.json.decode(waiting, type=SignedSubmission)
-            owner, standing = submission.hotkey, str(submission.commitment_sha256)
-        else:
+        arrivals = {each.agent_version_id: each for each in await self._store.arrivals(caller)}
+        found = arrivals.get(agent_version_id)
+        if found is None:
             stored = await self._store.submissions(miner_hotkey=caller)
-            found = [each.subject for each in stored if each.subject.agent_version_id == agent_version_id]
-            owner, standing = (found[0].miner_hotkey, found[0].commitment_sha256) if found else ("", "")
-        if owner != caller:
-            raise ArenaError("V2113", "no version of this hotkey")
-        latest = await self._chain.commitment(caller)
-        if latest is not None and latest.sha256 == standing:
-            raise ArenaError("A1013", f"in block {latest.block}")
-        return await self._store.close_arrival(agent_version_id, "withdrawn")
+            is_known = any(each.subject.agent_version_id == agent_version_id for each in stored)
+            raise ArenaError("A1013") if is_known else ArenaError("V2113", "no version of this hotkey")
+        if found.state == "decided" or (
+            found.state == "waiting" and not await self._store.close_arrival(agent_version_id, "withdrawn")
+        ):
+            raise ArenaError("A1013", found.name)
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
         limit = self._policy.gate.source_bytes

@@ -23,6 +23,7 @@ from foundation.errors import Failure
 
 State = Literal["waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"]
 
+RACES_SHOWN = 5  # the newest
 _TO_DO: dict[State, str] = {
     "waiting": "nothing: the gate looks at it once its commitment is final",
     "withdrawn": "nothing, or submit another version",
@@ -30,10 +31,9 @@ _TO_DO: dict[State, str] = {
     "rejected": "correct the lines named here, run `arena check AGENT.py`, submit again from the block named",
     "review": "nothing: a person looks at it",
     "accepted": "nothing: it is being qualified",
-    "qualified": "nothing: it races at the next close for as long as its commitment stands on chain",
+    "qualified": "nothing: of this hotkey's versions the one that qualified best races at the next close",
     "unqualified": "improve the agent (`arena run AGENT.py`) and submit a new version",
 }
-_REPLACED = "it does not race any more, since another commitment stands on chain for this hotkey"
 
 
 class QualifyingStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,6 @@ class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
     hotkey: str
     state: State
     commitment_block: int
-    is_committed: bool  # its commitment stands on chain: it may race
     next_allowed_block: int  # for this hotkey's next commitment
     block: int  # final now
     failure: Failure | None
@@ -80,22 +79,14 @@ class StatusDesk:
         stored = {each.subject.agent_version_id: each for each in await self._store.submissions(miner_hotkey=hotkey)}
         if not (arrivals or stored):
             return []
-        latest, block = await self._chain.commitment(hotkey), await self._chain.finalized_block()
-        found = []
+        block = await self._chain.finalized_block()
+        allowed = next_allowed_block(past_submissions(stored.values(), hotkey), self._policy.cooldown)
+        states, found = await self._board.states(), []
         for agent in arrivals.keys() | stored.keys():
             receipt = await asyncio.to_thread(self._inbox.receipt, agent)
-            told = await self._of(agent, arrivals.get(agent), stored.get(agent), receipt)
-            committed = latest is not None and latest.block == told.commitment_block
-            to_do = told.what_to_do
-            if not committed and told.state in ("review", "accepted", "qualified"):
-                to_do = _REPLACED
-            allowed = next_allowed_block(past_submissions(stored.values(), hotkey), self._policy.cooldown)
-            allowed = max(allowed, told.next_allowed_block)
-            found.append(
-                msgspec.structs.replace(
-                    told, is_committed=committed, block=block, next_allowed_block=allowed, what_to_do=to_do
-                )
-            )
+            told = await self._of(agent, arrivals.get(agent), stored.get(agent), receipt, states)
+            next_block = max(allowed, told.next_allowed_block)
+            found.append(msgspec.structs.replace(told, block=block, next_allowed_block=next_block))
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 
     async def _of(
@@ -111,7 +102,6 @@ class StatusDesk:
             assert stored is not None, "what is not stored has a receipt, or waits"
             receipt = _receipt_of(stored)
         counts = await self._store.item_counts(agent)
-        states = await self._board.states()
         state: State = receipt.state
         return SubmissionStatus(
             agent_version_id=agent,
@@ -119,7 +109,6 @@ class StatusDesk:
             hotkey=receipt.hotkey,
             state=state,
             commitment_block=receipt.submitted_block,
-            is_committed=False,
             next_allowed_block=receipt.next_allowed_block if stored is None else 0,
             block=0,
             failure=receipt.failure,
@@ -127,7 +116,7 @@ class StatusDesk:
             held_until_block=receipt.held_until if state == "review" else 0,
             qualifying=self._qualifying(state, receipt, counts),
             agreed=receipt.agreed,
-            races=tuple(race_statuses(states, agent, counts, is_qualified=state == "qualified")),
+            races=tuple(race_statuses(states, agent, counts, is_qualified=state == "qualified")[:RACES_SHOWN]),
             judged=await self._board.judged(states, agent),
             what_to_do=_TO_DO[state],
         )
@@ -141,7 +130,6 @@ class StatusDesk:
             hotkey=arrival.miner_hotkey,
             state=state,
             commitment_block=arrival.commitment_block,
-            is_committed=False,
             next_allowed_block=arrival.commitment_block + cost if cost else 0,
             block=0,
             failure=None,

@@ -6,13 +6,9 @@ committed it earlier. Doing it again is safe at any point: a commitment that sta
 
 from __future__ import annotations
 
-import hashlib
-
 from arena.chain.port import Signer, Subtensor
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
-
-_WITHDRAWN = b"agent-arena/withdrawn/1\n"
 
 
 async def commit(
@@ -27,21 +23,9 @@ async def commit(
     standing = await subtensor.commitment(submission.hotkey)
     if standing is not None and standing.sha256 == submission.commitment_sha256:
         return submission, standing.block
-    return submission, await _commit(signer, submission.commitment_sha256, subtensor)
-
-
-async def commit_withdrawal(signer: Signer, agent_version_id: str, *, subtensor: Subtensor) -> int:
-    """Put a commitment to nothing in the place of a version's, so that it races nowhere; returns its block.
-
-    Raises as `commit`.
-    """
-    return await _commit(signer, hashlib.sha256(_WITHDRAWN + agent_version_id.encode()).hexdigest(), subtensor)
-
-
-async def _commit(signer: Signer, sha256: str, subtensor: Subtensor) -> int:
-    result = await subtensor.commit(signer, sha256)
+    result = await subtensor.commit(signer, submission.commitment_sha256)
     if result.status == "not_registered":
         raise ArenaError("A1008", signer.hotkey)
     if result.status != "ok":
         raise ArenaError("U3031", f"{result.status}: {result.detail}" if result.detail else result.status)
-    return result.block
+    return submission, result.block

@@ -45,10 +45,9 @@ ROWS = (
     ),
     row(
         "A1013",
-        "submission still stands on chain as the hotkey's commitment",
+        "submission no longer waits for the gate",
         "it is not withdrawn",
-        "`arena withdraw` commits first; ask again when the block is final",
-        True,
+        "submit another version: of a hotkey's versions the one that qualified best races",
     ),
     # -- agent: the run
     row("A1020", "agent ran out of wall-clock time", COUNTS, "lower the number of steps or stop at the first match"),

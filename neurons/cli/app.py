@@ -88,7 +88,7 @@ COMMANDS = (
         "versions", "neurons.cli.miner.status", _MINER, "List a hotkey's submitted versions, the newest first."
     ),
     CommandEntry(
-        "withdraw", "neurons.cli.miner.submit", _MINER, "Take a submitted version back, so that it races no more."
+        "withdraw", "neurons.cli.miner.submit", _MINER, "Take a submitted version back that waits for the gate."
     ),
     CommandEntry("validator", "neurons.cli.validator.validator", _VALIDATOR, "Run a validator."),
     CommandEntry(

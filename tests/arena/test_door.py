@@ -65,7 +65,7 @@ async def test_a_committed_agent_is_taken_once_and_answered_alike(served: Stand)
     assert (await send(miner.request(made))).json() == taken
     assert (await send(miner.request(made, agent_name="another-name"))).json() == taken  # the first name stays
     status = (await send(miner.signed("GET", taken["status_url"]))).json()
-    assert (status["state"], status["name"], status["is_committed"]) == ("waiting", "agent", True)
+    assert (status["state"], status["name"]) == ("waiting", "agent")
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.prove)])
@@ -290,12 +290,11 @@ async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> 
     await store.close()
 
 
-async def test_a_version_is_withdrawn_once_another_commitment_stands(served: Stand) -> None:
+async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
     miner = await Miner(served).register()
     made = await miner.commit()
     await send(miner.request(made))
     target = f"/v1/submissions/{made.agent_version_id}"
-    assert await refusal(miner.signed("DELETE", target)) == (409, "A1013")
     another = await miner.commit(AGENT + "# 2\n")
     assert await refusal(miner.request(another)) == (409, "A1012")
     stranger = await Miner(served).register()
@@ -304,6 +303,20 @@ async def test_a_version_is_withdrawn_once_another_commitment_stands(served: Sta
     answer = await send(miner.signed("DELETE", target))
     assert (answer.status_code, answer.json()["state"]) == (200, "withdrawn")
     assert (await send(miner.request(another))).status_code == 202
+    store = await PostgresStore.open(served.dsn, served.validator)
+    assert await store.close_arrival(another.agent_version_id, "decided")
+    await store.close()
+    assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1013")
+
+
+async def test_what_was_withdrawn_may_come_again(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    for _ in range(2):
+        assert (await send(miner.request(made))).status_code == 202
+        target = f"/v1/submissions/{made.agent_version_id}"
+        assert (await send(miner.signed("GET", target))).json()["state"] == "waiting"
+        assert (await send(miner.signed("DELETE", target))).status_code == 200
 
 
 @pytest.mark.parametrize("target", ["/", "/v1/submissions/x", "/v1/submissions/" + "g" * 64, "/v2", "/%00"])

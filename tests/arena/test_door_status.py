@@ -191,13 +191,6 @@ async def test_the_judge_is_heard_after_the_release_and_not_before(life: Life, s
     assert "It searches before it answers." in shown
 
 
-async def test_a_commitment_to_something_else_is_said(life: Life) -> None:
-    await life.decide("qualified")
-    found, _ = await life.told()
-    assert not found.is_committed
-    assert "another commitment" in found.what_to_do
-
-
 async def test_a_source_that_another_validator_brought_has_a_status(life: Life) -> None:
     stored = StoredSubmission(subject=SUBJECT, name="my-agent", state="accepted", submitted_block=7)
     await life.store.put_submission(stored, "source")

@@ -13,7 +13,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local.chain import LocalSubtensor
-from arena.submissions.flow import commit, commit_withdrawal
+from arena.submissions.flow import commit
 from arena.submissions.inbox import ENTRY_BYTES_MAX, NAMES_PER_LOOK, Inbox, Receipt
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError, Owner
@@ -51,9 +51,6 @@ async def test_a_commitment_is_to_the_source_and_is_made_once(chain: LocalSubten
     assert standing is not None
     assert (standing.sha256, standing.block) == (submission.commitment_sha256, block)
     assert (await commit(ALICE, "agent", SOURCE, subtensor=chain, now_ms=6))[1] == block
-    await commit_withdrawal(ALICE, submission.agent_version_id, subtensor=chain)
-    standing = await chain.commitment(ALICE.hotkey)
-    assert standing is not None and standing.sha256 != submission.commitment_sha256
 
 
 async def test_who_is_not_registered_has_no_commitment(chain: LocalSubtensor) -> None:

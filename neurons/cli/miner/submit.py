@@ -11,7 +11,6 @@ import typer
 from foundation.errors import ArenaError, Owner
 from neurons.cli.miner.doors import (
     Config,
-    MinerDesk,
     Netuid,
     Policy,
     StateDir,
@@ -27,7 +26,7 @@ from neurons.cli.presenter import badge, show
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
-    from arena.door.delivery import Delivery
+    from arena.door.delivery import Delivery, FoundDoor
     from neurons.node.settings import Settings
 
 app = typer.Typer()
@@ -103,10 +102,10 @@ def withdraw(
     config: Config = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a submitted version back, so that it races no more.
+    """Take a submitted version back that waits for the gate.
 
-    The hotkey commits to nothing in its place, which every validator sees on chain; validators on which it still waits
-    for the gate drop it at once. A race whose field is fixed goes on with it. The cooldown stays as it is.
+    It is dropped by the validators that have it and costs no cooldown. What a gate has looked at stays: of a hotkey's
+    versions the one that qualified best races. Exit code 1 where no validator dropped it.
     """
     settings = read_settings(
         config,
@@ -118,8 +117,8 @@ def withdraw(
         state_dir=state_dir,
     )
     answer = asyncio.run(_withdraw(settings, version, url or []))
-    lines = [f"{answer['name']}  version {answer['agent_version_id'][:16]} is withdrawn"]
-    lines.append(f"its commitment was replaced in block {answer['block']}")
+    lines = [f"version {answer['agent_version_id'][:16]} is withdrawn from {each}" for each in answer["withdrawn_from"]]
+    lines += [f"not from {row['validator']}: {row['code']} {row['detail']}" for row in answer["kept_by"]]
     show(answer, lines, as_json=as_json)
 
 
@@ -175,30 +174,27 @@ async def _submit(
 
 
 async def _withdraw(settings: Settings, version: str, urls: list[str]) -> dict[str, Any]:
-    from arena.submissions.flow import commit_withdrawal
-
     async with open_desk(settings) as desk:
         doors = [door for door in await desk.doors(urls, await desk.chain.metagraph()) if door.state is not None]
-        known = {
-            each.agent_version_id: each
-            for door in doors
-            for each in await desk.client.statuses(door.url, door.validator)
-            if each.agent_version_id.startswith(version)
-        }
-        if len(known) != 1:
-            raise typer.BadParameter(f"{len(known)} versions of this hotkey begin with {version!r}; see arena versions")
-        ((agent, told),) = known.items()
-        block = await commit_withdrawal(desk.signer, agent, subtensor=desk.chain) if told.is_committed else told.block
+        having: dict[str, list[FoundDoor]] = {}
         for door in doors:
-            await _withdraw_at(desk, door.url, door.validator, agent)
-    return {"name": told.name, "agent_version_id": agent, "block": block, "network": settings.network}
-
-
-async def _withdraw_at(desk: MinerDesk, url: str, validator: str, agent: str) -> None:
-    try:
-        await desk.client.withdraw(url, validator, agent)
-    except ArenaError as error:  # the commitment decides; this one never had it, or is away
-        typer.echo(f"{url}: {error.failure.code} {error.failure.detail}", err=True)
+            for each in await desk.client.statuses(door.url, door.validator):
+                if each.agent_version_id.startswith(version):
+                    having.setdefault(each.agent_version_id, []).append(door)
+        if len(having) != 1:
+            raise typer.BadParameter(f"{len(having)} versions of this hotkey begin with {version!r}: arena versions")
+        ((agent, having_it),) = having.items()
+        dropped, kept = [], []
+        for door in having_it:
+            try:
+                await desk.client.withdraw(door.url, door.validator, agent)
+                dropped.append(door.validator)
+            except ArenaError as error:
+                failure = error.failure
+                kept.append({"validator": door.validator, "code": failure.code, "detail": failure.detail})
+    if not dropped:
+        raise ArenaError(str(kept[0]["code"]), str(kept[0]["detail"]))
+    return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": kept}
 
 
 async def _wait_until_final(chain: Subtensor, hotkey: str) -> None:

@@ -56,8 +56,8 @@ begin
     return found;
 end $f$;
 
--- Takes a submission in, unless this version is there already with this commitment or a later one, or another of its
--- hotkey waits. Returns the row that stands for the hotkey then: this one's where it is there, else the waiting one's.
+-- Takes a submission in, unless this version is there already with this commitment or a later one and was not withdrawn,
+-- or another of its hotkey waits. Returns the row that stands for the hotkey then: this one's where it is there, else the waiting one's.
 create function arena.receive(_validator text, _agent_version_id text, _miner_hotkey text, _commitment_block bigint,
                               _name text, _submission bytea)
 returns table (agent_version_id text, miner_hotkey text, commitment_block bigint, name text, state text, received_ms bigint)
@@ -71,7 +71,7 @@ begin
             on conflict (validator, agent_version_id) do update
                 set commitment_block = excluded.commitment_block, name = excluded.name, submission = excluded.submission,
                     state = 'waiting', received_at = clock_timestamp()
-                where a.state <> 'waiting' and a.commitment_block < excluded.commitment_block;
+                where a.state = 'withdrawn' or (a.state = 'decided' and a.commitment_block < excluded.commitment_block);
     exception when unique_violation then null;    -- another of this hotkey waits
     end;
     return query
