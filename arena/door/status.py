@@ -90,7 +90,12 @@ class StatusDesk:
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 
     async def _of(
-        self, agent: str, arrival: Arrival | None, stored: StoredSubmission | None, receipt: Receipt | None
+        self,
+        agent: str,
+        arrival: Arrival | None,
+        stored: StoredSubmission | None,
+        receipt: Receipt | None,
+        states: list[RaceState],
     ) -> SubmissionStatus:
         if (
             arrival is not None

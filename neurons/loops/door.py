@@ -52,7 +52,10 @@ class DoorLoop:
                 await asyncio.to_thread(self._node.inbox.put, submission)
                 self._handed.add(place)
                 self._node.log.info("submission taken", agent=arrival.name, hotkey=arrival.miner_hotkey)
-        self._handed &= {(each.agent_version_id, each.commitment_block) for each in waiting}
+        still = {(each.agent_version_id, each.commitment_block) for each in waiting}
+        for agent, _ in self._handed - still:  # decided, so that it is gone; or withdrawn
+            await asyncio.to_thread(self._node.inbox.take_back, agent)
+        self._handed &= still
 
     async def publish(self) -> None:
         """Say on chain where the door is, unless the chain says so. Raises ArenaError U3030."""

@@ -51,10 +51,10 @@ def open_chain(path: Path) -> LocalSubtensor:
 class Stand:
     """One validator's door. `door` belongs to the loop of its thread."""
 
-    def __init__(self, folder: Path, dsn: str, uri: str) -> None:
+    def __init__(self, folder: Path, dsn: str, uri: str, chain_path: Path | None = None) -> None:
         self.folder, self.dsn, self.uri = folder, dsn, uri
         self.validator = keypair_signer(uri).hotkey
-        self.chain = open_chain(folder / "chain.sqlite")
+        self.chain = open_chain(chain_path or folder / "chain.sqlite")
         self.policy = policy_by_name("demo")
         self.address = ""
         self.door: Door
