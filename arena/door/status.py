@@ -15,6 +15,7 @@ from arena.chain.port import Subtensor
 from arena.door.races import JudgedProblem, RaceBoard, RaceStatus, race_statuses
 from arena.gate.report import Finding
 from arena.policy import Policy
+from arena.race.state.machine import RaceState
 from arena.store.port import Arrival, ItemCount, Store, StoredSubmission
 from arena.submissions.admission import next_allowed_block
 from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
