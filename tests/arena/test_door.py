@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer
 from arena.door.app import DoorRules
 from arena.door.pause import PauseState, put_pause
-from arena.exchange.limits import ShareRules
+from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, another_process, serving
 
 SHAPE = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
@@ -326,3 +328,13 @@ async def test_wrong_routes_have_the_same_shape(served: Stand, target: str) -> N
     assert status in (400, 404)
     status, _ = await refusal(httpx.Request("PATCH", f"{served.address}/v1/door"))
     assert status == 405
+
+
+def test_strangers_fill_no_memory() -> None:
+    shares = Shares(ShareRules(requests_per_s=0.001, requests_burst=1), lambda: next(clock))
+    clock = itertools.count()
+    for number in range(CALLERS_MAX + 10):
+        shares.spend_request(f"stranger {number}")
+    with pytest.raises(ArenaError):
+        shares.spend_request(f"stranger {CALLERS_MAX + 9}")
+    assert len(vars(shares)["_shares"]) <= CALLERS_MAX
