@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from arena.chain.port import RequestAuth
-from arena.door.desk import SubmissionDesk, Taken
+from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, read_body, read_form
 from arena.door.pause import PauseState, read_pause
 from arena.door.refusals import Refused, refusal
@@ -33,6 +33,9 @@ from foundation.errors import ArenaError
 from harness.catalogue.server.guard import network_of
 
 _FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
+_PARTS = {name: {"type": "string"} for name in PARTS} | {"file": {"type": "string", "format": "binary"}}
+_FORM_SCHEMA = {"type": "object", "required": list(PARTS), "properties": _PARTS, "additionalProperties": False}
+_FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}}}
 _Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
 
 
@@ -81,12 +84,24 @@ class Door:
         self._hotkeys = Shares(self.rules.hotkey, monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
 
-    async def admit_address(self, request: Request) -> None:
+    async def state(self) -> DoorState:
+        """What anybody may know."""
+        return DoorState(
+            validator=self.auth.hotkey,
+            netuid=self.netuid,
+            policy=self.policy.name,
+            policy_sha256=self.policy.policy_sha256,
+            source_bytes_max=self.policy.gate.source_bytes,
+            pause=await read_pause(self.store),
+        )
+
+    def admit_address(self, request: Request) -> None:
         """Take one request of the address's share. Raises ArenaError V2112."""
         self._addresses.spend_request(_network(request))
 
     async def caller(self, request: Request) -> tuple[str, bytes]:
         """The hotkey that signed a request, and the body. Raises ArenaError A1008, V2110, V2112, V2201 to V2204."""
+        self.admit_address(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
         claimed = self.auth.claimed(headers)
         if claimed is None:
@@ -116,78 +131,60 @@ class Door:
             self._bodies += Counter()  # forgets who sends nothing
 
 
-async def _caller(request: Request) -> tuple[str, bytes]:
-    door: Door = request.app.state.door
-    await door.admit_address(request)
-    return await door.caller(request)
-
-
-async def _anybody(request: Request) -> None:
-    door: Door = request.app.state.door
-    await door.admit_address(request)
-
-
-_Caller = Annotated[tuple[str, bytes], Depends(_caller)]
-
-
 def make_door_app(door: Door) -> FastAPI:
     """The application of one door."""
-    app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=_refusals())
-    app.state.door = door
+    _, shapes = msgspec.json.schema_components([Refused])
+    refused = {"description": Refused.__doc__, "content": {"application/json": {"schema": shapes["Refused"]}}}
+    responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
+    app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=responses)
     app.add_exception_handler(ArenaError, _on_failure)
     app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
     app.add_exception_handler(HTTPException, _on_wrong_route)
-    _add_submissions(app, door)
-    _add_reads(app, door)
-    return app
+    one, several = _answer(SubmissionStatus), _answer(SubmissionStatus, is_list=True)
 
-
-def _add_submissions(app: FastAPI, door: Door) -> None:
-    form = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _form_schema()}}}}
+    @app.get("/v1/door", response_class=Response, responses=_answer(DoorState))
+    async def read_door(request: Request) -> Response:
+        """Whose door this is and whether it is open. Not signed."""
+        door.admit_address(request)
+        return _json(await door.state())
 
     @app.post(
-        "/v1/submissions", status_code=202, response_class=Response, responses=_answer(Taken, 202), openapi_extra=form
+        "/v1/submissions",
+        status_code=202,
+        response_class=Response,
+        responses=_answer(TakenSubmission, 202),
+        openapi_extra=_FORM,
     )
-    async def submit(caller: _Caller, request: Request) -> Response:
+    async def submit(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body = caller
+        hotkey, body = await door.caller(request)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body))
         return _json(taken, 202, {"location": taken.status_url})
 
-    @app.delete("/v1/submissions/{version}", response_class=Response, responses=_answer(SubmissionStatus))
-    async def withdraw(caller: _Caller, version: _Version) -> Response:
-        """Take a version back that waits for the gate."""
-        await door.desk.withdraw(caller[0], version)
-        return await _status_of(door, caller[0], version)
-
-
-def _add_reads(app: FastAPI, door: Door) -> None:
-    @app.get("/v1/door", response_class=Response, responses=_answer(DoorState), dependencies=[Depends(_anybody)])
-    async def read_door() -> Response:
-        """Whose door this is and whether it is open. Not signed."""
-        state = DoorState(
-            validator=door.auth.hotkey,
-            netuid=door.netuid,
-            policy=door.policy.name,
-            policy_sha256=door.policy.policy_sha256,
-            source_bytes_max=door.policy.gate.source_bytes,
-            pause=await read_pause(door.store),
-        )
-        return _json(state)
-
-    @app.get("/v1/submissions", response_class=Response, responses=_answer(SubmissionStatus, is_list=True))
-    async def read_submissions(caller: _Caller) -> Response:
+    @app.get("/v1/submissions", response_class=Response, responses=several)
+    async def read_submissions(request: Request) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        return _json(await door.status.of(caller[0]))
+        hotkey, _ = await door.caller(request)
+        return _json(await door.status.of(hotkey))
 
-    @app.get("/v1/submissions/{version}", response_class=Response, responses=_answer(SubmissionStatus))
-    async def read_submission(caller: _Caller, version: _Version) -> Response:
+    @app.get("/v1/submissions/{version}", response_class=Response, responses=one)
+    async def read_submission(request: Request, version: _Version) -> Response:
         """Where one of the caller's versions stands."""
-        return await _status_of(door, caller[0], version)
+        hotkey, _ = await door.caller(request)
+        return await _status_of(door, hotkey, version)
+
+    @app.delete("/v1/submissions/{version}", response_class=Response, responses=one)
+    async def withdraw(request: Request, version: _Version) -> Response:
+        """Take a version back that waits for the gate."""
+        hotkey, _ = await door.caller(request)
+        await door.desk.withdraw(hotkey, version)
+        return await _status_of(door, hotkey, version)
+
+    return app
 
 
 async def _status_of(door: Door, hotkey: str, version: str) -> Response:
@@ -199,18 +196,6 @@ async def _status_of(door: Door, hotkey: str, version: str) -> Response:
 
 def _network(request: Request) -> str:
     return network_of(request.client.host) if request.client else ""
-
-
-def _form_schema() -> dict[str, Any]:
-    text = {"type": "string"}
-    parts = dict.fromkeys(PARTS, text) | {"file": {"type": "string", "format": "binary"}}
-    return {"type": "object", "required": list(PARTS), "properties": parts, "additionalProperties": False}
-
-
-def _refusals() -> dict[int | str, dict[str, Any]]:
-    _, shapes = msgspec.json.schema_components([Refused])
-    refused = {"description": Refused.__doc__, "content": {"application/json": {"schema": shapes["Refused"]}}}
-    return {"4XX": refused, "5XX": refused}
 
 
 def _answer(kind: type, status: int = 200, *, is_list: bool = False) -> dict[int | str, dict[str, Any]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from arena.chain.port import RequestAuth
 from arena.door.app import DoorState
-from arena.door.desk import Taken
+from arena.door.desk import TakenSubmission
 from arena.door.refusals import Refused
 from arena.door.status import SubmissionStatus
 from arena.submissions.model import SignedSubmission
@@ -66,7 +66,7 @@ class DoorClient:
         except UNREADABLE_JSON as error:
             raise ArenaError(_WRONG, f"{url}: no answer of a door") from error
 
-    async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> Taken:
+    async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> TakenSubmission:
         """Hand in a submission at the door of `receiver`. Raises as `place`."""
         form = {
             "agent_name": submission.name,
@@ -76,7 +76,7 @@ class DoorClient:
         file = {"file": ("agent.py", submission.source.encode(), "text/x-python")}
         made = httpx.Request("POST", "http://form", data=form, files=file)
         kind = {"content-type": made.headers["content-type"]}
-        return await self._ask("POST", url, "/v1/submissions", Taken, receiver, made.read(), kind)
+        return await self._ask("POST", url, "/v1/submissions", TakenSubmission, receiver, made.read(), kind)
 
     async def statuses(self, url: str, receiver: str) -> list[SubmissionStatus]:
         """Where all of the own submissions stand. Raises as `place`."""
@@ -107,9 +107,13 @@ class DoorClient:
         try:
             if answer.is_success:
                 return msgspec.json.decode(answer.content, type=kind)
-            raise _refusal(url, msgspec.json.decode(answer.content, type=Refused))
+            refused = msgspec.json.decode(answer.content, type=Refused)
         except UNREADABLE_JSON as error:
             raise ArenaError(_WRONG, f"{url}: status {answer.status_code}, no answer of a door") from error
+        if refused.code not in CODES:
+            raise ArenaError("U3041", f"{url}: {refused.code[:8]} {refused.message[:300]}")
+        detail = refused.message.removeprefix(CODES[refused.code].title).removeprefix(": ")
+        raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
 
     async def _send(self, method: str, url: str, receiver: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
         signed = {}
@@ -124,12 +128,3 @@ class DoorClient:
                 if len(content) > ANSWER_BYTES_MAX:
                     raise ArenaError(_WRONG, f"{url}: an answer of more than {ANSWER_BYTES_MAX} bytes")
             return httpx.Response(answer.status_code, content=bytes(content))
-
-
-def _refusal(url: str, refused: Refused) -> ArenaError:
-    """What a door refused with, as it would be raised here."""
-    if refused.code not in CODES:
-        return ArenaError("U3041", f"{url}: {refused.code[:8]} {refused.message[:300]}")
-    detail = refused.message.removeprefix(CODES[refused.code].title).removeprefix(": ")
-    where = f"line {refused.line}: " if refused.line else ""
-    return ArenaError(refused.code, f"{where}{detail[:500]}")

@@ -16,7 +16,7 @@ import msgspec
 from arena.chain.port import Metagraph
 from arena.door.app import DoorState
 from arena.door.client import DoorClient
-from arena.door.desk import Taken
+from arena.door.desk import TakenSubmission
 from arena.race.consensus.assignment import permitted_validators, qualifying_order
 from arena.submissions.model import SignedSubmission
 from foundation.errors import ArenaError, Failure
@@ -40,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     validator: str
-    taken: Taken | None = None
+    taken: TakenSubmission | None = None
     failure: Failure | None = None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from arena.chain.port import Commitment, Subtensor, Verifier
+from arena.chain.port import Subtensor, Verifier
 from arena.door.form import SubmissionForm
 from arena.door.parsing import Parser
 from arena.door.pause import require_open
@@ -26,7 +26,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a submission that was taken. `next_allowed_block`: before it, a commitment of this hotkey is
     refused; a rejection may bring it forward."""
 
@@ -57,7 +57,7 @@ class SubmissionDesk:
         self._store, self._chain, self._registration = store, chain, registration
         self._policy, self._verify, self.parser = policy, verify, parser
 
-    async def take(self, caller: str, form: SubmissionForm) -> Taken:
+    async def take(self, caller: str, form: SubmissionForm) -> TakenSubmission:
         """Take a submission of the hotkey that signed the request.
 
         Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
@@ -74,9 +74,12 @@ class SubmissionDesk:
                 return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
         if known is not None:  # another validator brought it
             return self._taken(agent, known.name, caller, known.submitted_block, 0)
+        commitment = await self._chain.commitment(caller)
+        if commitment is None or commitment.sha256 != submission.commitment_sha256:  # else it may become final yet
+            commitment = await self._chain.commitment(caller, await self._chain.finalized_block())
         admission = admit(
             submission,
-            commitment=await self._commitment(submission),
+            commitment=commitment,
             past=past_submissions(stored, caller),
             metagraph=await self._registration.metagraph(),
             rules=self._policy.cooldown,
@@ -128,15 +131,8 @@ class SubmissionDesk:
             signature=form.signature,
         )
 
-    async def _commitment(self, submission: SignedSubmission) -> Commitment | None:
-        """The commitment to this source, also in a block that is not final yet; else the hotkey's final one."""
-        latest = await self._chain.commitment(submission.hotkey)
-        if latest is not None and latest.sha256 == submission.commitment_sha256:
-            return latest
-        return await self._chain.commitment(submission.hotkey, await self._chain.finalized_block())
-
-    def _taken(self, agent: str, name: str, hotkey: str, block: int, received_ms: int) -> Taken:
-        return Taken(
+    def _taken(self, agent: str, name: str, hotkey: str, block: int, received_ms: int) -> TakenSubmission:
+        return TakenSubmission(
             agent_version_id=agent,
             name=name,
             hotkey=hotkey,

@@ -52,7 +52,18 @@ class Parser:
     async def _ask(self, source: bytes) -> Finding | None:
         is_answered = False
         try:
-            process = self._process = self._process or await self._start()
+            if self._process is None:
+                kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "arena.door.parser", msgspec.json.encode(self._rules).decode()),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    env={**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"},
+                    limit=ANSWER_BYTES_MAX,
+                    start_new_session=True,
+                )
+            process = self._process
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(len(source).to_bytes(LENGTH_BYTES) + source)
             await process.stdin.drain()
@@ -65,15 +76,3 @@ class Parser:
         finally:
             if not is_answered:
                 await self.close()
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "arena.door.parser", msgspec.json.encode(self._rules).decode()),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"},
-            limit=ANSWER_BYTES_MAX,
-            start_new_session=True,
-        )

@@ -71,20 +71,19 @@ class RaceBoard:
         """What this validator's judge said of an agent in the newest released race that it was in."""
         for state in reversed(states):
             if may_leave("released" if state.is_released else "drawn", "public") and is_in(state, agent_version_id):
-                return tuple((await self._verdicts(state.race_id)).get(agent_version_id, ()))
-        return ()
-
-    async def _verdicts(self, race_id: str) -> dict[str, list[JudgedProblem]]:
-        if race_id not in self._judged:
+                break
+        else:
+            return ()
+        if state.race_id not in self._judged:
             found: dict[str, list[JudgedProblem]] = {}
-            async for record in self._store.records(self._store.validator, kinds=("verdict",), race_id=race_id):
+            async for record in self._store.records(self._store.validator, kinds=("verdict",), race_id=state.race_id):
                 said = decode_content(record.content).payload
                 if isinstance(said, VerdictRecord) and isinstance(said.verdict, Verdict):
                     found.setdefault(said.subject.agent_version_id, []).append(_judged(said, said.verdict))
-            self._judged[race_id] = found
+            self._judged[state.race_id] = found
             while len(self._judged) > RACES_JUDGED:
                 del self._judged[next(iter(self._judged))]
-        return self._judged[race_id]
+        return tuple(self._judged.get(state.race_id, {}).get(agent_version_id, ()))
 
 
 def is_in(state: RaceState, agent_version_id: str) -> bool:

@@ -44,18 +44,14 @@ class Registration:
         async with self._turn:
             if self._monotonic() - self._asked_s >= refresh_s:
                 self._asked_s = self._monotonic()
-                await self._refresh()
+                try:
+                    finalized = await self._chain.finalized_block()
+                    if self._metagraph is None or finalized > self._metagraph.block:
+                        self._metagraph = await self._chain.metagraph(finalized)
+                        self._grew_s = self._monotonic()
+                except ArenaError as error:  # the chain is away: what was seen last counts until it is stale
+                    if not error.entry.is_retryable:
+                        raise
         if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2201", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
-
-    async def _refresh(self) -> None:
-        try:
-            finalized = await self._chain.finalized_block()
-            if self._metagraph is None or finalized > self._metagraph.block:
-                self._metagraph = await self._chain.metagraph(finalized)
-                self._grew_s = self._monotonic()
-        except ArenaError as error:
-            if not error.entry.is_retryable:
-                raise
-            # the chain is away: what was seen last counts until it is stale

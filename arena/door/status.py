@@ -16,7 +16,7 @@ from arena.door.races import JudgedProblem, RaceBoard, RaceStatus, race_statuses
 from arena.gate.report import Finding
 from arena.policy import Policy
 from arena.race.state.machine import RaceState
-from arena.store.port import Arrival, ItemCount, Store, StoredSubmission
+from arena.store.port import Arrival, Store, StoredSubmission
 from arena.submissions.admission import next_allowed_block
 from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
 from arena.submissions.stored import past_submissions, read_report, shown_report
@@ -109,6 +109,15 @@ class StatusDesk:
             receipt = _receipt_of(stored)
         counts = await self._store.item_counts(agent)
         state: State = receipt.state
+        qualifying = None
+        if state in ("accepted", "qualified", "unqualified"):
+            work = next((each for each in counts if each.stage == "qualifying"), None)
+            qualifying = QualifyingStatus(
+                done=work.done if work else 0,
+                total=work.total if work else self._policy.qualifying.problems,
+                score_e4=receipt.qualifying_e4,
+                needed_e4=self._policy.qualifying.score_min_e4,
+            )
         return SubmissionStatus(
             agent_version_id=agent,
             name=receipt.name,
@@ -120,7 +129,7 @@ class StatusDesk:
             failure=receipt.failure,
             findings=receipt.report.findings if receipt.report else (),
             held_until_block=receipt.held_until if state == "review" else 0,
-            qualifying=self._qualifying(state, receipt, counts),
+            qualifying=qualifying,
             agreed=receipt.agreed,
             races=tuple(race_statuses(states, agent, counts, is_qualified=state == "qualified")[:RACES_SHOWN]),
             judged=await self._board.judged(states, agent),
@@ -146,17 +155,6 @@ class StatusDesk:
             races=(),
             judged=(),
             what_to_do=_TO_DO[state],
-        )
-
-    def _qualifying(self, state: State, receipt: Receipt, counts: list[ItemCount]) -> QualifyingStatus | None:
-        if state not in ("accepted", "qualified", "unqualified"):
-            return None
-        work = next((each for each in counts if each.stage == "qualifying"), None)
-        return QualifyingStatus(
-            done=work.done if work else 0,
-            total=work.total if work else self._policy.qualifying.problems,
-            score_e4=receipt.qualifying_e4,
-            needed_e4=self._policy.qualifying.score_min_e4,
         )
 
 

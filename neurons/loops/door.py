@@ -12,7 +12,6 @@ import asyncio
 import msgspec
 
 from arena.door.server import DoorServer
-from arena.store.port import Arrival
 from arena.submissions.model import SignedSubmission
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
@@ -42,7 +41,12 @@ class DoorLoop:
         """Put what waits into the inbox, and end the wait of what has its receipt. Raises ArenaError V2021, V2060."""
         waiting = await self._node.store.arrivals()
         for arrival in waiting:
-            if await self._is_decided(arrival):
+            receipt = await asyncio.to_thread(self._node.inbox.receipt, arrival.agent_version_id)
+            is_decided = receipt is not None and receipt.submitted_block >= arrival.commitment_block
+            if receipt is not None and not is_decided:  # or another validator brought it, with an earlier commitment
+                stored = await self._node.store.submissions(miner_hotkey=arrival.miner_hotkey)
+                is_decided = any(each.subject.agent_version_id == arrival.agent_version_id for each in stored)
+            if is_decided:
                 await self._node.store.close_arrival(arrival.agent_version_id, "decided")
                 continue
             place = (arrival.agent_version_id, arrival.commitment_block)
@@ -68,12 +72,3 @@ class DoorLoop:
         result = await chain.publish(self._node.signer, self._endpoint)
         told = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
         self._node.log.info("door's address published", **told)
-
-    async def _is_decided(self, arrival: Arrival) -> bool:
-        receipt = await asyncio.to_thread(self._node.inbox.receipt, arrival.agent_version_id)
-        if receipt is None:
-            return False
-        if receipt.submitted_block >= arrival.commitment_block:
-            return True
-        stored = await self._node.store.submissions(miner_hotkey=arrival.miner_hotkey)  # one that another brought
-        return any(each.subject.agent_version_id == arrival.agent_version_id for each in stored)

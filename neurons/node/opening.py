@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import platform
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Literal
 
 import structlog
@@ -116,16 +117,11 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail: TailServer | None = None
-        if settings.serve_port:
-            listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-            tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
-            places = tail.places
-            metrics.tail_clients.set_function(lambda: places.taken)
+        tail = await open_tail(settings, open_again, stack)
+        if tail is not None:
+            metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
-        door: DoorServer | None = None
-        if settings.door_port or settings.network == LOCAL_NETWORK:
-            door = make_door(settings, signer, chain, await open_again(), inbox, stack)
+        door = await open_door(settings, signer, chain, open_again, inbox, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -158,16 +154,29 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         )
 
 
-def make_door(
+async def open_tail(
+    settings: Settings, open_store: Callable[[], Awaitable[PostgresStore]], stack: contextlib.AsyncExitStack
+) -> TailServer | None:
+    """The live tail, where the settings name a port for it; not yet serving. Raises ArenaError V2014."""
+    if not settings.serve_port:
+        return None
+    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+    return TailServer(await open_store(), listener, clients=settings.serve_clients)
+
+
+async def open_door(
     settings: Settings,
     signer: Signer,
     chain: Subtensor,
-    store: PostgresStore,
+    open_store: Callable[[], Awaitable[PostgresStore]],
     inbox: Inbox,
-    stack: contextlib.ExitStack | contextlib.AsyncExitStack,
-) -> DoorServer:
-    """Where miners submit, over a store of its own; not yet serving. Raises ArenaError V2014."""
-    policy = policy_of(settings)
+    stack: contextlib.AsyncExitStack,
+) -> DoorServer | None:
+    """Where miners submit; not yet serving. None on a real network whose operator names no port. Raises ArenaError
+    V2014."""
+    if not settings.door_port and settings.network != LOCAL_NETWORK:
+        return None
+    policy, store = policy_of(settings), await open_store()
     listener = stack.enter_context(listen(settings.door_host, settings.door_port))
     registration = Registration(chain, time.monotonic)
     desk = SubmissionDesk(store, chain, registration, policy, verify, Parser(policy.gate))

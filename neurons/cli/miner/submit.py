@@ -25,8 +25,7 @@ from neurons.cli.options import JsonOption, NetworkOption, WalletPathOption
 from neurons.cli.presenter import badge, show
 
 if TYPE_CHECKING:
-    from arena.chain.port import Subtensor
-    from arena.door.delivery import Delivery, FoundDoor
+    from arena.door.delivery import FoundDoor
     from neurons.node.settings import Settings
 
 app = typer.Typer()
@@ -146,12 +145,18 @@ async def _submit(
             registered = await desk.chain.register(desk.signer)
             if registered.status != "ok":
                 raise ArenaError("U3031", registered.detail)
-            await _wait_until_final(desk.chain, desk.signer.hotkey)
+            typer.echo("registered; waiting until that block is final, by which validators go ...", err=True)
+            while (await desk.chain.metagraph(await desk.chain.finalized_block())).uid_of(desk.signer.hotkey) is None:
+                await asyncio.sleep(FINAL_PAUSE_S)
         submission, block = await commit(desk.signer, name, source, subtensor=desk.chain, now_ms=unix_ms())
         wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
         said = await deliver(desk.client, submission, doors, wanted)
     if not any(each.taken for each in said):
-        raise _none_took_it(said)
+        failures = [(each.url, each.failure) for each in said if each.failure is not None]
+        for _, failure in failures:
+            if failure.owner is Owner.AGENT:  # it is the miner's to mend, with every validator
+                raise ArenaError(failure.code, failure.detail)
+        raise ArenaError("U3052", "; ".join(f"{at}: {failure.code} {failure.detail}" for at, failure in failures))
     taken = [each.taken for each in said if each.taken is not None]
     return {
         "name": name,
@@ -195,26 +200,6 @@ async def _withdraw(settings: Settings, version: str, urls: list[str]) -> dict[s
     if not dropped:
         raise ArenaError(str(kept[0]["code"]), str(kept[0]["detail"]))
     return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": kept}
-
-
-async def _wait_until_final(chain: Subtensor, hotkey: str) -> None:
-    """Validators go by final blocks."""
-    is_told = False
-    while (await chain.metagraph(await chain.finalized_block())).uid_of(hotkey) is None:
-        if not is_told:
-            typer.echo("registered; waiting until that block is final ...", err=True)
-            is_told = True
-        await asyncio.sleep(FINAL_PAUSE_S)
-
-
-def _none_took_it(said: list[Delivery]) -> ArenaError:
-    """The reason that is the miner's to mend, else all of them."""
-    failures = [each.failure for each in said if each.failure is not None]
-    own = [failure for failure in failures if failure.owner is Owner.AGENT]
-    if own:
-        return ArenaError(own[0].code, own[0].detail)
-    reasons = [f"{each.url}: {each.failure.code} {each.failure.detail}" for each in said if each.failure is not None]
-    return ArenaError("U3052", "; ".join(reasons))
 
 
 def _submit_lines(answer: dict[str, Any]) -> list[str]:
