@@ -195,3 +195,27 @@ async def test_a_source_that_another_validator_brought_has_a_status(life: Life) 
     stored = StoredSubmission(subject=SUBJECT, name="my-agent", state="accepted", submitted_block=7)
     await life.store.put_submission(stored, "source")
     assert (await life.told())[0].state == "accepted"
+
+
+async def test_status_says_where_an_agent_stands_with_all_validators(life: Life) -> None:
+    agreed = AgreedStanding(
+        is_racing=False,
+        state="held",
+        accepts=1,
+        rejects=1,
+        speakers=3,
+        needed=2,
+        suite_passes=2,
+        suite_finished=3,
+        suite_needed=2,
+    )
+    await life.decide("review", agreed=agreed, held_until=7_210)
+    _, shown = await life.told()
+    assert "gate passed by 1 of 3 validators, rejected by 1; suite passed by 2 of 3" in shown
+    assert "it does not race" in shown and "counts as accepted from block 7210" in shown
+    early = replace(agreed, state="cooldown", allowed_block=99)
+    await life.decide("qualified", agreed=early, held_until=7_210)
+    _, shown = await life.told()
+    assert "submit again from block 99" in shown and "7210" not in shown
+    await life.decide("qualified", agreed=replace(agreed, is_racing=True))
+    assert "it races" in (await life.told())[1]

@@ -195,13 +195,15 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
         score = f", score {share_text(known.score_e4)}" if known.score_e4 is not None else ""
         yield f"    qualifying: {known.done} of {known.total} problems{score}, needed {share_text(known.needed_e4)}"
     if told.agreed is not None:
-        ended = "it races" if told.agreed.is_racing else "it does not race"
+        agreed = told.agreed
+        ended = "it races" if agreed.is_racing else "it does not race"
+        if agreed.state == "cooldown":
+            ended += f": committed too early, submit again from block {agreed.allowed_block}"
+        rejected = f", rejected by {agreed.rejects}" if agreed.rejects else ""
+        suite = f"suite passed by {agreed.suite_passes} of {agreed.suite_finished} that finished it"
+        needed = f"needed: {agreed.needed} and {agreed.suite_needed}"
         yield f"    at the last close: {ended}"
-        yield (
-            f"    gate passed by {told.agreed.accepts} of {told.agreed.speakers} validators (needed"
-            f" {told.agreed.needed}), rejected by {told.agreed.rejects}; suite passed by {told.agreed.suite_passes} of"
-            f" {told.agreed.suite_finished} (needed {told.agreed.suite_needed})"
-        )
+        yield f"    gate passed by {agreed.accepts} of {agreed.speakers} validators{rejected}; {suite} ({needed})"
     for race in told.races:
         yield f"    {_race_line(race)}"
     for judged in told.judged[:SENTENCES_SHOWN]:
