@@ -1,7 +1,7 @@
 """The miner: `python neurons/miner.py --wallet.name NAME --wallet.hotkey NAME --netuid 15 submit AGENT.py`.
 
-The same commands as `arena submit` and `arena status`, for people who start them the ecosystem's way: flags may stand
-before the command, and with no command it shows the status. Exit codes are those of `arena`.
+The same commands as `arena submit`, `status`, `versions` and `withdraw`, for people who start them the ecosystem's way:
+flags may stand before the command, and with no command it shows the status. Exit codes are those of `arena`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-COMMANDS = ("submit", "status")
+COMMANDS = ("submit", "status", "versions", "withdraw")
+_SWITCHES = ("--json", "--register", "--watch")
 # A miner has no log to adjust; the ecosystem's launch scripts pass these to every neuron.
 _WITHOUT_MEANING = ("--logging.debug", "--logging.info", "--logging.trace")
 
@@ -20,7 +21,7 @@ def in_order(argv: Sequence[str]) -> list[str]:
     kept = [argument for argument in argv if argument not in _WITHOUT_MEANING]
     for place, (before, argument) in enumerate(zip(["", *kept], kept, strict=False)):
         # a command's name may also be the value of the flag before it: --wallet.name submit
-        is_value = before.startswith("--") and "=" not in before and before not in ("--json", "--register")
+        is_value = before.startswith("--") and "=" not in before and before not in _SWITCHES
         if argument in COMMANDS and not is_value:
             return [argument, *kept[:place], *kept[place + 1 :]]
     return kept if "--help" in kept else ["status", *kept]

@@ -63,7 +63,7 @@ class TailServer:
     @property
     def address(self) -> str:
         """The base URL."""
-        return _address(self._listener)
+        return address_of(self._listener)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
@@ -71,7 +71,7 @@ class TailServer:
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
         app = make_tail_app(self.tail, self.places, self._board, is_sn15_served=self._is_sn15_served)
         limited = RequestLimits(app, requests_per_s=self._requests_per_s, burst=int(2 * self._requests_per_s))
-        await _serve(limited, self._listener, connections, stop, self.tail.closing)
+        await serve_app(limited, self._listener, connections, stop, self.tail.closing)
 
 
 class ExchangeServer:
@@ -83,22 +83,28 @@ class ExchangeServer:
     @property
     def address(self) -> str:
         """The base URL."""
-        return _address(self._listener)
+        return address_of(self._listener)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=_EXCHANGE_CONNECTIONS)
-        await _serve(make_exchange_app(self._exchange), self._listener, connections, stop, asyncio.Event())
+        await serve_app(make_exchange_app(self._exchange), self._listener, connections, stop, asyncio.Event())
 
 
-async def _serve(
-    app: ASGIApp, listener: socket.socket, connections: Connections, stop: asyncio.Event, closing: asyncio.Event
+async def serve_app(
+    app: ASGIApp,
+    listener: socket.socket,
+    connections: Connections,
+    stop: asyncio.Event,
+    closing: asyncio.Event,
+    explain: Callable[[str], bytes] | None = None,
 ) -> None:
-    """Serve until `stop` is set; `closing` is set then, for streams that would go on for ever."""
+    """Serve an application until `stop` is set; `closing` is set then, for streams that would go on for ever.
+    `explain`: what a client reads that was dropped before it had made a request."""
     server = _Server(
         uvicorn.Config(
             app,
-            http=functools.partial(GuardedProtocol, connections=connections),  # type: ignore[arg-type]
+            http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -119,7 +125,8 @@ async def _serve(
         await serving
 
 
-def _address(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """The base URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -49,6 +49,16 @@ class HttpAuth:
 
     def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
         """The hotkey that signed a request (prefix 42). Raises ArenaError V2110 with the reason."""
+        return self._checked(headers, method, target, body, self._seen)[0]
+
+    def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
+        """As `caller`, with the request's nonce (nanoseconds), which is *not* asked whether it was seen before: for
+        servers that keep nonces where several processes and restarts find them. Raises ArenaError V2110."""
+        return self._checked(headers, method, target, body, _KeptElsewhere())
+
+    def _checked(
+        self, headers: Mapping[str, str], method: str, target: str, body: bytes, nonces: _Seen | _KeptElsewhere
+    ) -> tuple[str, int]:
         from bittensor import http_auth
 
         try:
@@ -60,7 +70,7 @@ class HttpAuth:
                 self_hotkey_ss58=self.hotkey,
                 max_age=MAX_AGE_S,
                 allowed_skew=SKEW_S,
-                nonce_store=self._seen,
+                nonce_store=nonces,
                 now_ns=self._now_ns(),
             )
         except http_auth.AuthError as error:
@@ -68,7 +78,12 @@ class HttpAuth:
         caller = canonical_hotkey(found.hotkey_ss58)
         if caller is None or found.crypto_type != SR25519:
             raise ArenaError("V2110", "only sr25519 hotkeys are known here")
-        return caller
+        return caller, found.nonce_ns
+
+
+class _KeptElsewhere:
+    def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
+        return True
 
 
 class _Seen:

@@ -49,6 +49,11 @@ class RequestAuth(Protocol):
         """The hotkey that signed a request. Raises ArenaError V2110: unsigned, for another, old, or repeated."""
         ...
 
+    def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
+        """The hotkey that signed a request, and its nonce, which the server has to look for among those that it let
+        through. Raises ArenaError V2110: unsigned, for another, or old."""
+        ...
+
 
 class Neuron(msgspec.Struct, frozen=True, kw_only=True):
     """One uid of the subnet at a block."""

@@ -1,7 +1,7 @@
 """What one caller may take in a while: requests are refused beyond it, bytes wait. Pure, with its clock passed in.
 
-Promise: callers are told apart by hotkey, after their signature was checked, so nobody spends another's share. A share
-fills up again with time and never beyond its burst.
+Promise: callers are told apart by hotkey, after their signature was checked, so nobody spends another's share; the door
+tells strangers apart by address. A share fills up again with time and never beyond its burst.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from foundation.errors import ArenaError
+
+CALLERS_MAX = 20_000  # remembered at once; beyond it those that were not seen for longest are forgotten
 
 
 class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,8 @@ class _Share:
 
 
 class Shares:
-    """The shares of all callers. Those not seen for long are full again, so forgetting them loses nothing."""
+    """The shares of all callers. Those not seen for long are full again, so forgetting them loses nothing; memory is
+    bounded by CALLERS_MAX of them."""
 
     def __init__(self, rules: ShareRules, monotonic: Callable[[], float]) -> None:
         self._rules, self._monotonic = rules, monotonic
@@ -50,6 +53,9 @@ class Shares:
 
     def _filled(self, caller: str) -> _Share:
         now_s, rules = self._monotonic(), self._rules
+        if len(self._shares) > CALLERS_MAX:
+            by_age = sorted(self._shares.items(), key=lambda item: item[1].read_s)
+            self._shares = dict(by_age[CALLERS_MAX // 2 :])
         share = self._shares.setdefault(caller, _Share(rules, now_s))
         passed_s = max(0.0, now_s - share.read_s)
         share.requests = min(float(rules.requests_burst), share.requests + passed_s * rules.requests_per_s)

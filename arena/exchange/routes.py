@@ -35,9 +35,11 @@ _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 class Exchange:
     """A peer service, and how its callers are told apart."""
 
-    def __init__(self, service: PeerService, auth: RequestAuth) -> None:
+    def __init__(self, service: PeerService, auth: RequestAuth, *, streams: int = STREAMS, door_port: int = 0) -> None:
+        """`streams` answers of rows run at once. `door_port`: where this node's miners submit; 0: nowhere."""
+        self.door_port = door_port
         self.service = service
-        self.places = Places(STREAMS)
+        self.places = Places(streams)
         self._auth = auth
 
     def caller(self, request: Request) -> str:
@@ -95,6 +97,11 @@ def add_exchange(
     async def read_progress(asker: _Caller, race: _Race) -> Response:
         """Which pairs of a race are done here, never how they ended."""
         return _found(await service.progress(asker, race), "progress")
+
+    @app.get("/v1/door", response_class=Response, dependencies=[knows()])
+    async def read_door_port() -> Response:
+        """The port, at this address, at which miners submit. Not signed: the chain names this address to everybody."""
+        return _found({"port": exchange.door_port} if exchange.door_port else None, "door")
 
 
 def _found(value: object, what: str) -> Response:

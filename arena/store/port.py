@@ -111,6 +111,26 @@ class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
     report: str = ""
 
 
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A submission as a miner's request brought it. `waiting`: the gate has not looked at it yet."""
+
+    agent_version_id: str
+    miner_hotkey: str
+    commitment_block: int
+    name: str
+    state: Literal["waiting", "decided", "withdrawn"]
+    received_ms: int
+
+
+class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Work items of one agent in one race ("" for qualifying): how many are done, and how many there are."""
+
+    stage: Stage
+    race_id: str
+    done: int
+    total: int
+
+
 class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
     """The agent file of a submission as a validator keeps it, byte for byte."""
 
@@ -295,8 +315,11 @@ class Store(Protocol):
     # -- submissions
     async def put_submission(self, submission: StoredSubmission, source: str) -> None: ...
 
-    async def submissions(self, states: Sequence[SubmissionState] = ()) -> list[StoredSubmission]:
-        """Submissions in the order they came, of all states or of these. Sources are not loaded: see `source`."""
+    async def submissions(
+        self, states: Sequence[SubmissionState] = (), *, miner_hotkey: str = ""
+    ) -> list[StoredSubmission]:
+        """Submissions in the order they came, of all states or of these, of everybody or of one hotkey. Sources are
+        not loaded: see `source`."""
         ...
 
     async def source(self, agent_version_id: str) -> str | None:
@@ -304,6 +327,34 @@ class Store(Protocol):
         ...
 
     async def set_submission_state(self, agent_version_id: str, state: SubmissionState, report: str = "") -> None: ...
+
+    # -- submissions over HTTP
+    async def spend_nonce(self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int) -> bool:
+        """True for a signed request that no process let through before; kept for `keep_ms` (milliseconds), `most` of
+        one hotkey at once."""
+        ...
+
+    async def receive(
+        self, agent_version_id: str, miner_hotkey: str, commitment_block: int, name: str, submission: bytes
+    ) -> Arrival:
+        """Take a submission in and return what stands for it: itself, or another one of the hotkey that waits."""
+        ...
+
+    async def arrivals(self, miner_hotkey: str = "") -> list[Arrival]:
+        """All arrivals of a hotkey; without one, those of everybody that wait. In the order they came."""
+        ...
+
+    async def waiting_submission(self, agent_version_id: str) -> bytes | None:
+        """What was received, as it came; None once it no longer waits."""
+        ...
+
+    async def close_arrival(self, agent_version_id: str, state: Literal["decided", "withdrawn"]) -> bool:
+        """End a wait; False where there is none."""
+        ...
+
+    async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
+        """This validator's work on an agent, by race in the order of their names."""
+        ...
 
     # -- races and weights: events in order, JSON text, one writer
     async def put_event(self, stream: str, index: int, event: str) -> None:

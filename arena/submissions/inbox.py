@@ -131,6 +131,11 @@ class Inbox:
         except OSError as error:
             raise ArenaError("V2060", f"{entry.path}: {error.strerror}") from error
 
+    def take_back(self, agent_version_id: str) -> None:
+        """Take the entry of a version away, if it is still there. Raises ArenaError V2060."""
+        path = self._new / f"{agent_version_id}.json"
+        self.discard(InboxEntry(path=path, place=(0, path.name), submission=None))
+
     def receipt(self, agent_version_id: str) -> Receipt | None:
         """The receipt of one version, or None while there is no answer."""
         path = self._receipts / f"{agent_version_id}.json"

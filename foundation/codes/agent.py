@@ -37,6 +37,18 @@ ROWS = (
         REJECTED,
         "another hotkey committed this program earlier; submit your own work",
     ),
+    row(
+        "A1012",
+        "another submission of this hotkey is being decided",
+        "this one is not taken; the other goes on",
+        "watch it with `arena status`, or take it back with `arena withdraw`",
+    ),
+    row(
+        "A1013",
+        "submission no longer waits for the gate",
+        "it is not withdrawn",
+        "submit another version: of a hotkey's versions the one that qualified best races",
+    ),
     # -- agent: the run
     row("A1020", "agent ran out of wall-clock time", COUNTS, "lower the number of steps or stop at the first match"),
     row("A1021", "agent used up its steps", COUNTS, "recommend earlier; a step is one model completion"),

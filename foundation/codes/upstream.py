@@ -152,6 +152,20 @@ ROWS = (
     ),
     row(
         "U3052",
+        "no validator took the submission",
+        "the commitment stands and the source has not been handed in",
+        "read each validator's reason; then run the same command again",
+        True,
+    ),
+    row(
+        "U3053",
+        "no validator can be asked",
+        "nothing was sent",
+        "name one with --url, or look for validators that publish an address (`btcli subnets metagraph`)",
+        True,
+    ),
+    row(
+        "U3054",
         "model endpoint answers, but not this question",
         "what the question was about is left out, and counted as such",
         "its length or the time it takes: serve the model with a longer context, or give --timeout",

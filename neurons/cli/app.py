@@ -40,7 +40,13 @@ COMMANDS = (
     CommandEntry("check", "neurons.cli.miner.agents", _MINER, "Gate an agent file with the validator's own code."),
     CommandEntry("run", "neurons.cli.miner.agents", _MINER, "Run an agent file on problems, as a validator would."),
     CommandEntry("submit", "neurons.cli.miner.submit", _MINER, "Sign an agent file and submit it."),
-    CommandEntry("status", "neurons.cli.miner.submit", _MINER, "Show where submissions stand."),
+    CommandEntry("status", "neurons.cli.miner.status", _MINER, "Show where submissions stand."),
+    CommandEntry(
+        "versions", "neurons.cli.miner.status", _MINER, "List a hotkey's submitted versions, the newest first."
+    ),
+    CommandEntry(
+        "withdraw", "neurons.cli.miner.submit", _MINER, "Take a submitted version back that waits for the gate."
+    ),
     CommandEntry("validator", "neurons.cli.validator.validator", _VALIDATOR, "Run a validator."),
     CommandEntry(
         "submissions",

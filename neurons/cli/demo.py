@@ -39,7 +39,7 @@ def demo(
 async def _run(settings: object, as_json: bool) -> bool:
     import time
 
-    from neurons.demo.demo import conclude, prepare_run, running_validator
+    from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
     from neurons.demo.view import DemoScreen
     from neurons.node.settings import Settings
     from neurons.node.wiring import policy_of
@@ -51,6 +51,8 @@ async def _run(settings: object, as_json: bool) -> bool:
     policy = policy_of(settings)
     with running_validator(run) as process:
         screen.tell("validator: python neurons/validator.py (its log is validator.log in the run's folder)")
+        await hand_in(run, process)
+        screen.tell("submissions: handed in at the validator's door over HTTP")
         view = await screen.follow(run, process, (policy.qualifying.problems, policy.race.problems))
     result = await conclude(run, view, time.monotonic() - started_s)
     screen.show(run, result, as_json=as_json)

@@ -1,8 +1,9 @@
 """The demo: the main job on real parts, watched from outside.
 
 Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
-chain, then the source), and only reads: the store through the validator's own role, the weights from the chain. Each
-run has a folder of its own that is left behind. What was started is ended by its process id, whatever happens.
+chain, then the source at the validator's door), and only reads: the store through the validator's own role, the weights
+from the chain. Each run has a folder of its own that is left behind. What was started is ended by its process id,
+whatever happens.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from pathlib import Path
 
 import msgspec
 
+from arena.chain.auth import HttpAuth
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
+from arena.door.client import DoorClient
+from arena.door.delivery import deliver, find_doors
 from arena.records.verify.verification import VerifyReport, verify_store
 from arena.store.embedded.lifetime import embedded_server
 from arena.store.location import read_location
 from arena.store.port import StoredSubmission, WeightsResult
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.flow import submit
-from arena.submissions.inbox import Inbox
+from arena.submissions.flow import commit
+from arena.submissions.model import SignedSubmission
 from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
@@ -64,6 +68,7 @@ class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     settings: Settings
     agents: tuple[DemoAgent, ...]
+    submissions: tuple[SignedSubmission, ...] = ()  # of the agents, committed and not handed in yet
 
 
 class DemoView(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +117,7 @@ def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
 
 
 async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRun:
-    """Catalogue (kept between runs), a fresh folder, a chain with registered miners, and their submissions.
+    """Catalogue (kept between runs), a fresh folder, a chain with registered miners, and their commitments.
 
     Raises ArenaError V2060 when the state folder can't be written.
     """
@@ -135,24 +140,44 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
             "wallet_hotkey": VALIDATOR,
         }
     )
-    tell("chain: local twin, one validator with stake, seven miners; agents committed and submitted")
-    await register_and_submit(run_settings, agents)
-    return DemoRun(folder=folder, settings=run_settings, agents=agents)
+    tell("chain: local twin, one validator with stake, seven miners; agents committed")
+    submissions = await prepare_chain(run_settings, agents)
+    return DemoRun(folder=folder, settings=run_settings, agents=agents, submissions=submissions)
 
 
-async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
-    """Register validator (with stake) and miners on the local chain, and submit every agent file."""
+async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tuple[SignedSubmission, ...]:
+    """Register validator (with stake) and miners on the local chain, and commit to every agent file."""
     rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
     owner, validator = keypair_signer(OWNER_URI), keypair_signer(VALIDATOR)
     path = local_chain_path(settings.state_dir)
     chain = LocalSubtensor(path, now_ms=unix_ms, netuid=settings.netuid, rules=rules, owner=owner.hotkey)
     await chain.register(validator)
     await chain.set_stake(validator.hotkey, STAKE_RAO)
-    inbox = Inbox(settings.state_dir / "inbox")
+    made = []
     for agent in agents:
         miner: Signer = keypair_signer(agent.uri)
         await chain.register(miner)
-        await submit(miner, agent.name, agent.source, subtensor=chain, inbox=inbox, now_ms=unix_ms())
+        submission, _ = await commit(miner, agent.name, agent.source, subtensor=chain, now_ms=unix_ms())
+        made.append(submission)
+    return tuple(made)
+
+
+async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
+    """Hand every agent in at the validator's door, as soon as the chain says where that is.
+
+    Raises ArenaError V2061 when the validator ends first, and what the door refuses with.
+    """
+    chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
+    async with DoorClient() as client:
+        while not any(door.state for door in await find_doors(client, await chain.metagraph())):
+            _raise_if_ended(run, process)
+            await asyncio.sleep(WATCH_S)
+        doors = await find_doors(client, await chain.metagraph())
+    for agent, submission in zip(run.agents, run.submissions, strict=True):
+        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns)) as client:
+            (said,) = await deliver(client, submission, doors, wanted=1)
+        if said.failure is not None:
+            raise ArenaError(said.failure.code, f"{agent.name}: {said.failure.detail}")
 
 
 @contextlib.contextmanager

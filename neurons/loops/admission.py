@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
-from arena.gate.rules import RULES_VERSION
 from arena.gate.similarity.ownership import Author, Neighbour
 from arena.gate.similarity.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
@@ -30,6 +29,7 @@ from arena.records.model import GateRecord, Hold, SettlementRecord, Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
+from arena.submissions.stored import LIKENESS, read_report, shown_report
 from arena.visibility.moments import moment_at, opening_ms
 from arena.visibility.rule import may_see
 from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED
@@ -40,7 +40,6 @@ from neurons.race.log import QUALIFYING, RaceLog
 GATE_FAULTS = frozenset({HOST_FAILED, HOST_LACKS})
 AGAIN_A_TURN = 4  # inspections of what was inspected before, so that new submissions never wait long
 FAULT_PAUSE_MS = 60_000
-LIKENESS = frozenset({"similarity"})  # rules that hold an agent for likeness to another's; all others are heuristics
 _PASSED: frozenset[SubmissionState] = frozenset({"accepted", "qualified", "unqualified"})
 _STATES: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
@@ -278,23 +277,9 @@ class Admissions:
         )
 
 
-def read_report(submission: StoredSubmission) -> GateReport | None:
-    """The gate's report as it is stored, or None."""
-    return msgspec.json.decode(submission.report, type=GateReport) if submission.report else None
-
-
 def held_until(report: GateReport | None, subject: Subject, rules: AdmissionRules) -> int:
     """The block from which a report's hold counts as accepted; 0 where it holds nothing, or does not run out."""
     return hold_ends(subject, rules) if rules.rule == "agreed" and _hold(report) == "heuristic" else 0
-
-
-def shown_report(report: GateReport) -> GateReport:
-    """A report as its miner sees it. These rules say nothing about another agent before both are public; of a report
-    under earlier ones, whom the agent is like, how much and where stays closed."""
-    if report.rules_version == RULES_VERSION:
-        return report
-    findings = (replace(each, line=0, detail="") if each.rule in LIKENESS else each for each in report.findings)
-    return replace(report, findings=tuple(findings))
 
 
 def agreed_standing(row: FieldStanding) -> AgreedStanding:

@@ -21,14 +21,15 @@ from arena.race.consensus.rulings import asked_count
 from arena.race.state.items import qualifying_items
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
-from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
+from arena.submissions.admission import Admission, admit, next_allowed_block
 from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
+from arena.submissions.stored import past_submissions, read_report, shown_report
 from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import INBOX_UNREADABLE
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
-from neurons.loops.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
+from neurons.loops.admission import GATE_FAULTS, Admissions, held_until
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.node.variants import VariantSeeds
@@ -136,7 +137,7 @@ class Intake:
         latest = await chain.commitment(submission.hotkey)
         if latest != commitment and latest is not None and latest.sha256 == submission.commitment_sha256:
             return  # committed in a block that is not final yet: it stays in the inbox until it is
-        past = _past(stored, submission.hotkey)
+        past = past_submissions(stored, submission.hotkey)
         admission = admit(
             submission,
             commitment=commitment,
@@ -178,7 +179,7 @@ class Intake:
 
     async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
         others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]
-        past, report = _past([*others, known], known.subject.miner_hotkey), read_report(known)
+        past, report = past_submissions([*others, known], known.subject.miner_hotkey), read_report(known)
         return Receipt(
             agent_version_id=known.subject.agent_version_id,
             name=known.name,
@@ -205,14 +206,6 @@ class Intake:
             (block - submission.submitted_block) * BLOCK_MS,
             rules.race.stand_in_ms,
         )
-
-
-def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:
-    return tuple(
-        PastSubmission(block=s.submitted_block, ended=cooldown_class(read_report(s)))
-        for s in stored
-        if s.subject.miner_hotkey == hotkey
-    )
 
 
 def _receipt(

@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
+from arena.door.server import DoorServer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
@@ -78,6 +79,7 @@ class Node:
     bank_days_min: int = 30  # a stock that lasts for less is warned of
     tail: TailServer | None = None  # where the settings name a port for it
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
+    door: DoorServer | None = None  # where miners submit
     sharing: Sharing | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import platform
-import socket
-from collections.abc import AsyncIterator, Iterator
-from functools import partial
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 import structlog
 
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import verify
 from arena.chain.opening import open_beacon, open_subtensor, open_timelock
+from arena.chain.port import Signer, Subtensor
+from arena.door.app import Door
+from arena.door.desk import SubmissionDesk
+from arena.door.parsing import Parser
+from arena.door.registration import Registration
+from arena.door.server import DoorServer
+from arena.door.status import StatusDesk
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.solo_check import lone_race_refusal
@@ -44,6 +53,7 @@ from neurons.node.node import Node
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
+    LOCAL_NETWORK,
     code_commit,
     policy_of,
     prepare_catalogue,
@@ -67,10 +77,10 @@ if TYPE_CHECKING:
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail or exchange), V2020 to
-    V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint),
-    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this
-    host may not race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door or exchange), V2020
+    to V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model
+    endpoint), U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to
+    V2066 (this host may not race).
     """
     policy = policy_of(settings)
     objects = open_bodies(settings)
@@ -108,11 +118,11 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = None
-        if settings.serve_port:
-            listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-            tail = _tail_server(settings, await open_again(), listener, {policy.qualifying.suite: suite})
-            metrics.tail_clients.set_function(partial(getattr, tail.places, "taken"))
+        tail = await open_tail(settings, open_again, stack, {policy.qualifying.suite: suite})
+        if tail is not None:
+            metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
+        inbox = Inbox(settings.state_dir / "inbox")
+        door = await open_door(settings, signer, chain, open_again, inbox, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -122,7 +132,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             store=store,
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
-            inbox=Inbox(settings.state_dir / "inbox"),
+            inbox=inbox,
             stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
@@ -140,23 +150,52 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             bank_days_min=settings.bank_days_min,
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
+            door=door,
             sharing=sharing,
         )
 
 
-def _tail_server(
-    settings: Settings, store: PostgresStore, listener: socket.socket, suites: dict[str, tuple[Problem, ...]]
-) -> TailServer:
-    """The public server that the settings ask for."""
+async def open_tail(
+    settings: Settings,
+    open_store: Callable[[], Awaitable[PostgresStore]],
+    stack: contextlib.AsyncExitStack,
+    suites: dict[str, tuple[Problem, ...]],
+) -> TailServer | None:
+    """The public reads and the live tail, where the settings name a port; not yet serving. Raises ArenaError V2014."""
+    if not settings.serve_port:
+        return None
     from arena.api.server import TailServer  # here: it loads the web framework
 
+    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
     return TailServer(
-        store,
+        await open_store(),
         listener,
         clients=settings.serve_clients,
         suites=suites,
         is_sn15_served=settings.serve_sn15,
     )
+
+
+async def open_door(
+    settings: Settings,
+    signer: Signer,
+    chain: Subtensor,
+    open_store: Callable[[], Awaitable[PostgresStore]],
+    inbox: Inbox,
+    stack: contextlib.AsyncExitStack,
+) -> DoorServer | None:
+    """Where miners submit; not yet serving. None on a real network whose operator names no port. Raises ArenaError
+    V2014."""
+    if not settings.door_port and settings.network != LOCAL_NETWORK:
+        return None
+    policy, store = policy_of(settings), await open_store()
+    listener = stack.enter_context(listen(settings.door_host, settings.door_port))
+    registration = Registration(chain, time.monotonic)
+    desk = SubmissionDesk(store, chain, registration, policy, verify, Parser(policy.gate))
+    status = StatusDesk(store, chain, inbox, policy)
+    auth = HttpAuth(signer, time.time_ns)
+    auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
+    return DoorServer(Door(store, auth, registration, desk, status, policy, netuid=chain.netuid), listener)
 
 
 def episode_deadline_s(policy: Policy) -> float:

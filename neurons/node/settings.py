@@ -149,11 +149,15 @@ class Settings(BaseSettings):
     )
     serve_host: str = Field(default="127.0.0.1", description="address of the live tail; all who reach it may read")
     serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
+    door_host: str = Field(default="127.0.0.1", description="address at which miners submit and ask for their status")
+    door_port: int = Field(
+        default=0, ge=0, le=65535, description="its port; 0: off, on the local network a free port of loopback"
+    )
     share: bool = Field(
         default=False, description="race together with the network's other validators; needs public_endpoint"
     )
     public_endpoint: str = Field(
-        default="", description="http://ip:port at which other validators reach this one; published on chain"
+        default="", description="http://ip:port published on chain: of the exchange with `share`, of the door without"
     )
     exchange_port: int = Field(
         default=0, ge=0, le=65535, description="where other validators are answered; 0: the port of public_endpoint"

@@ -25,6 +25,7 @@ from neurons.loops.anchoring import AnchorLoop
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
 from neurons.loops.database_watch import DatabaseWatch
+from neurons.loops.door import DoorLoop
 from neurons.loops.intake import Intake
 from neurons.loops.pending_verdicts import VerdictLoop
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -68,7 +69,13 @@ async def _run(settings: Settings) -> None:
     failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
     try:
         async with open_node(settings) as node:
-            await Supervisor(node, rules, parent_pid=settings.parent_pid, is_shadow=settings.shadow).run()
+            await Supervisor(
+                node,
+                rules,
+                parent_pid=settings.parent_pid,
+                is_shadow=settings.shadow,
+                endpoint=settings.public_endpoint,
+            ).run()
         failure = None
     except asyncio.CancelledError:
         failure = None
@@ -95,10 +102,12 @@ class Supervisor:
         parent_pid: int = 0,
         drain_s: float = DRAIN_S,
         is_shadow: bool = False,
+        endpoint: str = "",
     ) -> None:
         """`parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
-        runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights."""
-        self._node = node
+        runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights.
+        `endpoint`: the door's address as the chain shall name it; "": as it listens."""
+        self._node, self._endpoint = node, endpoint
         self._parent_pid = parent_pid
         self._drain_s = drain_s
         failures = node.metrics.turn_failures
@@ -107,7 +116,7 @@ class Supervisor:
         self._checkpoints = CheckpointLoop(node, checkpoints)
         self._clock = RaceClock(node, qualifying, self._checkpoints)
         self._sharing = SharingLoop(node, node.sharing, self._race_id) if node.sharing else None
-        self._door = self._open_door(node.sharing, self._sharing) if node.sharing and self._sharing else None
+        self._exchange = self._open_exchange(node.sharing, self._sharing) if node.sharing and self._sharing else None
         self._intake = Intake(node, qualifying)
         self._verdicts = VerdictLoop(node, self._clock.current_logs)
         self._anchors = AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=self._clock.is_quiet)
@@ -146,7 +155,8 @@ class Supervisor:
             run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
-            *([self._door.run(drain)] if self._door else []),
+            *([node.door.run(drain), DoorLoop(node, node.door, self._endpoint).run(drain)] if node.door else []),
+            *([self._exchange.run(drain)] if self._exchange else []),
             *([self._sharing.run(drain)] if self._sharing else []),
             *(each.run() for each in self._episodes),
         ]
@@ -171,7 +181,7 @@ class Supervisor:
         current = self._clock.current()
         return current.race_id if current else ""
 
-    def _open_door(self, ports: Sharing, loop: SharingLoop) -> ExchangeServer:
+    def _open_exchange(self, ports: Sharing, loop: SharingLoop) -> ExchangeServer:
         """Where and what this node answers the other validators."""
         guest_sha256 = self._node.conditions.sandbox.guest_sha256
 
@@ -193,7 +203,8 @@ class Supervisor:
         from arena.api.server import ExchangeServer
         from arena.exchange.routes import Exchange
 
-        return ExchangeServer(Exchange(service, ports.auth), ports.listener)
+        door_port = self._node.door.port if self._node.door else 0
+        return ExchangeServer(Exchange(service, ports.auth, door_port=door_port), ports.listener)
 
     async def _sign_off(self) -> Exception | None:
         """Sign what the drain still appended. What a retry could mend is left to the next start."""

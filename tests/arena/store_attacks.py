@@ -24,6 +24,8 @@ OWN_TABLES = (
     "checkpoint",
     "anchor",
     "usage",
+    "nonce",
+    "arrival",
 )  # each row belongs to one validator
 TABLES = {**dict.fromkeys(OWN_TABLES, "validator"), "validator": "hotkey", "alembic_version": "version_num"}
 PARTITIONED = ("record", "body")

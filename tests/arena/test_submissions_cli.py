@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec import to_builtins
-from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer
@@ -17,9 +15,7 @@ from arena.store.embedded.server import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import AgreedStanding, Receipt
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.miner.submit import _status_lines
 from neurons.cli.validator.submissions import app
 
 FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
@@ -76,40 +72,3 @@ def test_a_name_that_fits_none_or_several_decides_nothing(desk: tuple[Path, str]
     refused = CliRunner().invoke(app, ["accept", agent, "--state-dir", str(folder)])
     assert refused.exit_code == EXIT_USAGE
     assert states(dsn) == {FIRST: "review", SECOND: "review", THIRD: "accepted"}
-
-
-def test_status_says_where_an_agent_stands_with_all_validators() -> None:
-    agreed = AgreedStanding(
-        is_racing=False,
-        state="held",
-        accepts=1,
-        rejects=1,
-        speakers=3,
-        needed=2,
-        suite_passes=2,
-        suite_finished=3,
-        suite_needed=2,
-    )
-    held = Receipt(
-        agent_version_id=FIRST,
-        name="odd",
-        hotkey="5miner",
-        state="review",
-        submitted_block=10,
-        next_allowed_block=20,
-        agreed=agreed,
-        held_until=7_210,
-    )
-
-    def shown(receipt: Receipt) -> str:
-        answer = {"hotkey": "5miner", "uid": 3, "network": "local", "netuid": 1, "commitment": None, "block": 50}
-        rows = {"finalized_block": 47, "waiting": [], "receipts": [to_builtins(receipt)]}
-        return "\n".join(_status_lines(answer | rows))
-
-    text = shown(held)
-    assert "gate passed by 1 of 3 validators, rejected by 1; suite passed by 2 of 3" in text
-    assert "it does not race" in text and "counts as accepted from block 7210" in text
-    early = replace(held, state="qualified", agreed=replace(agreed, state="cooldown", allowed_block=99))
-    assert "submit again from block 99" in shown(early) and "7210" not in shown(early)
-    assert "it races" in shown(replace(held, agreed=replace(agreed, is_racing=True)))
-    assert "gate passed" not in shown(replace(held, agreed=None))

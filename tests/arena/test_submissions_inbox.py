@@ -13,7 +13,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local.chain import LocalSubtensor
-from arena.submissions.flow import submit
+from arena.submissions.flow import commit
 from arena.submissions.inbox import ENTRY_BYTES_MAX, NAMES_PER_LOOK, Inbox, Receipt
 from arena.submissions.model import make_submission
 from foundation.codes.row import Owner
@@ -45,31 +45,19 @@ def _receipt(version: str, hotkey: str = ALICE.hotkey, block: int = 3) -> Receip
     )
 
 
-async def test_submitting_commits_and_then_hands_in(chain: LocalSubtensor, inbox: Inbox) -> None:
+async def test_a_commitment_is_to_the_source_and_is_made_once(chain: LocalSubtensor) -> None:
     await chain.register(ALICE)
-    submitted = await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=5)
-    (entry,) = inbox.pending()
-    commitment = await chain.commitment(ALICE.hotkey)
-    assert entry.submission is not None and commitment is not None
-    assert entry.submission.agent_version_id == submitted.agent_version_id
-    assert (commitment.sha256, commitment.block) == (submitted.commitment_sha256, submitted.commitment_block)
-    assert commitment.sha256 == entry.submission.commitment_sha256
+    submission, block = await commit(ALICE, "agent", SOURCE, subtensor=chain, now_ms=5)
+    standing = await chain.commitment(ALICE.hotkey)
+    assert standing is not None
+    assert (standing.sha256, standing.block) == (submission.commitment_sha256, block)
+    assert (await commit(ALICE, "agent", SOURCE, subtensor=chain, now_ms=6))[1] == block
 
 
-async def test_a_source_is_not_handed_in_without_its_commitment(chain: LocalSubtensor, inbox: Inbox) -> None:
+async def test_who_is_not_registered_has_no_commitment(chain: LocalSubtensor) -> None:
     with pytest.raises(ArenaError) as caught:
-        await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=5)
+        await commit(ALICE, "agent", SOURCE, subtensor=chain, now_ms=5)
     assert caught.value.failure.code == "A1008"
-    assert list(inbox.pending()) == []
-
-
-async def test_submitting_again_commits_anew_and_keeps_one_entry(chain: LocalSubtensor, inbox: Inbox) -> None:
-    await chain.register(ALICE)
-    for now_ms in (5, 6):
-        submitted = await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=now_ms)
-    (entry,) = inbox.pending()
-    assert entry.submission is not None and entry.submission.submitted_ms == 6
-    assert submitted.agent_version_id == entry.submission.agent_version_id
 
 
 def test_entries_come_in_the_order_of_submission_then_of_id(inbox: Inbox) -> None:

@@ -18,11 +18,12 @@ from arena.policy import Policy
 from arena.records.verify.verification import VerifyReport, verify_store
 from arena.store.embedded.server import EmbeddedServer, start_embedded
 from arena.store.postgres.store import PostgresStore
+from arena.submissions.inbox import Inbox
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
-from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, register_and_submit
+from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
 from neurons.node.settings import Settings, resolve
 from neurons.race.log import RaceLog
 from tests.postgres_stand import lay_server
@@ -90,6 +91,13 @@ def make_run(
     agents = tuple(agent for agent in demo_agents(ids) if not names or agent.name in names)
     asyncio.run(register_and_submit(settings, agents))
     return DemoRun(folder=folder, settings=settings, agents=agents)
+
+
+async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
+    """Agents that wait in the inbox before their validator runs."""
+    inbox = Inbox(settings.state_dir / "inbox")
+    for submission in await prepare_chain(settings, agents):
+        inbox.put(submission)
 
 
 def with_agent(run: DemoRun, name: str, source: str) -> DemoAgent:

@@ -33,7 +33,7 @@ from arena.chain.timelock import LocalTimelock
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.state.schedule import shared_closes_ms
-from arena.submissions.flow import submit
+from arena.submissions.flow import commit
 from arena.submissions.inbox import Inbox
 from harness.catalogue.engines.native import open_catalogue
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
@@ -146,7 +146,8 @@ class SharedNode:
 
         async def hand_in() -> str:
             await chain.register(miner)
-            done = await submit(miner, agent.name, agent.source, subtensor=chain, inbox=inbox, now_ms=unix_ms())
+            done, _ = await commit(miner, agent.name, agent.source, subtensor=chain, now_ms=unix_ms())
+            inbox.put(done)
             return done.agent_version_id
 
         return asyncio.run(hand_in())

@@ -1,19 +1,27 @@
-"""`arena submit`, `arena status` and `python neurons/miner.py`: one miner's way from a file to a receipt."""
+"""A miner's commands and `python neurons/miner.py`: the way from a file through a validator's door to a status."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from arena.chain.keys import generate_signer, keypair_signer
+from arena.chain.opening import local_chain_path
+from arena.store.embedded.server import EmbeddedServer
+from arena.store.location import StoreLocation, write_location
 from arena.submissions.inbox import Inbox, Receipt
 from foundation.errors import Failure
 from neurons.cli.app import main
 from neurons.miner import in_order
+from tests.arena.conftest import running_server
+from tests.arena.door_stand import WIDE_RULES, Stand, serving
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "def agent_main(problem):\n    return None\n"
@@ -37,36 +45,97 @@ def _flags(tmp_path: Path, hotkey: str = "//Alice") -> tuple[str, ...]:
     return ("--wallet.hotkey", hotkey, "--state-dir", str(tmp_path / "state"), "--subtensor.network", "local")
 
 
-def test_a_submission_is_waiting_until_it_has_a_receipt(
-    tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[EmbeddedServer]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def door(tmp_path: Path, postgres: EmbeddedServer) -> Iterator[Stand]:
+    """A validator's door, found on the local chain of the state folder."""
+    stand = Stand(tmp_path / "state", "", f"//{generate_signer().hotkey}", local_chain_path(tmp_path / "state"))
+    stand.dsn = postgres.dsn_for(stand.validator)
+    with serving(stand, WIDE_RULES):
+        asyncio.run(_enrol(stand))
+        yield stand
+
+
+async def _enrol(stand: Stand) -> None:
+    signer = keypair_signer(stand.uri)
+    await stand.chain.register(keypair_signer("//Owner"))  # uid 0 burns
+    await stand.chain.register(signer)
+    await stand.chain.set_stake(signer.hotkey, 5_000_000_000_000)
+    await stand.chain.publish(signer, stand.address)
+
+
+def test_a_submission_goes_to_the_validator_that_the_chain_names_and_has_a_status(
+    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = _arena(capsys, "submit", agent, "--register", "--json", *_flags(tmp_path))
+    code, out, err = _arena(capsys, "submit", agent, "--register", "--json", *_flags(tmp_path))
+    assert code == 0, err
     submitted = json.loads(out)
-    assert code == 0
     assert submitted["name"] == "my-agent"
+    assert submitted["taken_by"] == [{"validator": door.validator, "url": door.address}]
+
+    code, out, _ = _arena(capsys, "submit", agent, "--url", door.address, *_flags(tmp_path))  # again: the same answer
+    assert (code, "taken by" in out) == (0, True)
+    assert f"in block {submitted['commitment_block']}" in out
 
     code, out, _ = _arena(capsys, "status", "--json", *_flags(tmp_path))
-    waiting = json.loads(out)
-    assert code == 0
-    assert waiting["uid"] == 1  # uid 0 burns: it is the owner's on a fresh chain too
-    assert waiting["commitment"]["sha256"] == submitted["commitment_sha256"]
-    assert [row["agent_version_id"] for row in waiting["waiting"]] == [submitted["agent_version_id"]]
+    told = json.loads(out)
+    assert (code, told["uid"]) == (0, 2)
+    assert told["commitment"]["sha256"] == submitted["commitment_sha256"]
+    ((waiting,),) = (row["submissions"] for row in told["validators"])
+    assert (waiting["agent_version_id"], waiting["state"]) == (submitted["agent_version_id"], "waiting")
 
-    inbox = Inbox(tmp_path / "state" / "inbox")
-    (entry,) = inbox.pending()
     receipt = Receipt(
         agent_version_id=submitted["agent_version_id"],
         name="my-agent",
         hotkey=submitted["hotkey"],
         state="refused",
-        submitted_block=2,
+        submitted_block=submitted["commitment_block"],
         next_allowed_block=3_602,
         failure=Failure(code="A1006", detail="allowed from block 3602"),
     )
-    inbox.answer(entry, receipt)
-    code, out, _ = _arena(capsys, "status", *_flags(tmp_path))
+    Inbox(tmp_path / "state" / "inbox").put_receipt(receipt)
+    code, out, _ = _arena(capsys, "status", "--watch", *_flags(tmp_path))  # ends, since nothing can change any more
     assert code == 0
     assert "refused" in out and "A1006" in out and "next from block 3602" in out
+
+
+def test_versions_are_listed_and_one_that_waits_is_withdrawn(
+    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _arena(capsys, "submit", agent, "--register", *_flags(tmp_path))[0] == 0
+    code, out, _ = _arena(capsys, "versions", "--json", *_flags(tmp_path))
+    (version,) = json.loads(out)
+    assert (code, version["name"], version["states"]) == (0, "my-agent", {door.validator: "waiting"})
+    code, out, _ = _arena(capsys, "withdraw", version["agent_version_id"][:8], *_flags(tmp_path))
+    assert (code, f"withdrawn from {door.validator}" in out) == (0, True)
+    assert "withdrawn" in _arena(capsys, "versions", *_flags(tmp_path))[1]
+    assert _arena(capsys, "withdraw", "nothing", *_flags(tmp_path))[0] == 2
+
+
+def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
+    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = _flags(tmp_path)
+    write_location(
+        tmp_path / "state", StoreLocation(kind="external", validator=door.validator, dsn=door.dsn, objects="")
+    )
+    state_dir = ("--state-dir", str(tmp_path / "state"))
+    assert _arena(capsys, "validator", "pause", "--reason", "we move house", *state_dir)[0] == 0
+    code, _, err = _arena(capsys, "submit", agent, "--register", *flags)
+    assert (code, "V2200" in err, "we move house" in err) == (3, True, True)
+    assert asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey)) is None
+    assert _arena(capsys, "validator", "resume", *state_dir)[0] == 0
+
+    asyncio.run(door.chain.set_stake(door.validator, 0))  # no permit any more
+    code, _, err = _arena(capsys, "submit", agent, "--register", "--url", door.address, *flags)
+    assert (code, "U3053" in err, "U3042" in err) == (3, True, True)
+    code, _, err = _arena(capsys, "status", "--url", "http://127.0.0.1:9", *flags)
+    assert (code, "U3040" in err) == (3, True)
 
 
 def test_an_unregistered_hotkey_is_told_so(tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +173,7 @@ def test_a_missing_file_is_usage_and_a_missing_wallet_is_environment(
 
 
 def test_a_finding_for_review_does_not_stop_a_submission(
-    tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent.write_text(SOURCE + f"x = {list(range(100))}\n")
     code, out, _ = _arena(capsys, "submit", agent, "--register", *_flags(tmp_path))
@@ -124,6 +193,8 @@ def test_a_name_that_cannot_be_shown_is_refused(
     [
         (["submit", "A.py"], ["submit", "A.py"]),
         (["--netuid", "15", "submit", "A.py", "--json"], ["submit", "--netuid", "15", "A.py", "--json"]),
+        (["--watch", "status", "--url", "u"], ["status", "--watch", "--url", "u"]),
+        (["--netuid", "15", "withdraw", "ab"], ["withdraw", "--netuid", "15", "ab"]),
         (["--json", "status"], ["status", "--json"]),
         (["--wallet.name=submit", "status"], ["status", "--wallet.name=submit"]),
         (["--wallet.name", "submit", "status"], ["status", "--wallet.name", "submit"]),
@@ -137,7 +208,7 @@ def test_the_command_may_stand_after_the_flags(given: list[str], ordered: list[s
     assert in_order(given) == ordered
 
 
-def test_the_script_runs_from_another_folder(tmp_path: Path, agent: Path) -> None:
+def test_the_script_runs_from_another_folder(tmp_path: Path, agent: Path, door: Stand) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, str(ROOT / "neurons" / "miner.py"), *_flags(tmp_path), "--netuid", "15"]
     done = subprocess.run(

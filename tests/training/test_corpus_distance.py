@@ -20,7 +20,7 @@ from neurons.cli.app import main
 from problems.model import PriceRule, Problem, RewardItem
 from training.corpus.convert.openai import write_row
 from training.corpus.distance.comparison import Compared, compare
-from training.corpus.distance.episodes import Episode, Step, episode_of, outcome_of
+from training.corpus.distance.episodes import CallOutcome, CallSequence, episode_of, outcome_of
 from training.corpus.distance.measures import expected_distinct, js_distance, transitions
 from training.corpus.distance.page import render_comparison
 from training.corpus.model import Call, Message, Trace, TraceFacts, TraceSource
@@ -28,16 +28,16 @@ from training.corpus.model import Call, Message, Trace, TraceFacts, TraceSource
 COUNTS = st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any).map(lambda one: np.array(one, np.float64))
 
 
-def episodes(seed: int, count: int, *, loops: float = 0.3, errors: float = 0.2) -> list[Episode]:
+def episodes(seed: int, count: int, *, loops: float = 0.3, errors: float = 0.2) -> list[CallSequence]:
     """Episodes on count / 2 problems: search, perhaps again, view, recommend; some searches fail."""
     rng, made = random.Random(seed), []
     for number in range(count):
         steps = []
         while not steps or rng.random() < loops:
             outcome = "error" if rng.random() < errors else "ok"
-            steps.append(Step("find_product", "find_product(q)", True, outcome))
-        steps += [Step(name, f"{name}(id)", False, "ok") for name in ("view", "recommend")]
-        made.append(Episode(f"p{seed}-{number // 2}", tuple(steps), 4, rng.randint(1, 4), None))
+            steps.append(CallOutcome("find_product", "find_product(q)", True, outcome))
+        steps += [CallOutcome(name, f"{name}(id)", False, "ok") for name in ("view", "recommend")]
+        made.append(CallSequence(f"p{seed}-{number // 2}", tuple(steps), 4, rng.randint(1, 4), None))
     return made
 
 
@@ -78,7 +78,10 @@ def test_equal_policies_lie_within_chance_and_different_ones_beyond_it() -> None
 
 
 def test_an_interval_widens_when_episodes_of_one_problem_are_alike() -> None:
-    apart = [Episode(str(n), (Step("a", "a()", False, "error" if n % 2 else "ok"),), 0, 0, None) for n in range(120)]
+    apart = [
+        CallSequence(str(n), (CallOutcome("a", "a()", False, "error" if n % 2 else "ok"),), 0, 0, None)
+        for n in range(120)
+    ]
     alike = [msgspec.structs.replace(one, problem=f"{n % 2}{n // 20}") for n, one in enumerate(apart)]
     widths = []
     for made in (apart, alike):
@@ -186,8 +189,8 @@ def test_what_calls_ask_for_of_what_the_problem_demands() -> None:
     search = ("find_product", '{"q":"red steel kettle","price":"-900","page":1,"service":""}', "[]")
     found = episode_of(trace_of(search, ("recommend_product", '{"product_ids":"1"}', None)), PROBLEM)
     assert found.steps == (
-        Step("find_product", "find_product(page, price, q)", True, "empty"),
-        Step("recommend_product", "recommend_product(product_ids)", False, "unanswered"),
+        CallOutcome("find_product", "find_product(page, price, q)", True, "empty"),
+        CallOutcome("recommend_product", "recommend_product(product_ids)", False, "unanswered"),
     )
     assert found.demands == {
         "title": (1, 1),

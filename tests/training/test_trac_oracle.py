@@ -140,7 +140,7 @@ def test_a_trace_that_is_too_long_for_the_endpoint_is_left_out_and_the_others_ar
     found, _ = run(admitted, catalogue, tmp_path, Short())
     stopped = [one for one in found if one.fate == "not_annotated"]
     assert [one.trace_id for one in stopped] == [longest.trace_id] and len(found) > 1
-    assert stopped[0].detail == "U3052: HTTP 400: maximum context length is 4096 tokens"
+    assert stopped[0].detail == "U3054: HTTP 400: maximum context length is 4096 tokens"
 
 
 def test_a_target_that_the_catalogue_does_not_have_is_not_grounded(

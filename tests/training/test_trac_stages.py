@@ -276,7 +276,7 @@ def test_one_question_that_an_endpoint_cannot_answer_is_not_the_endpoint_s_end(t
     upstream = Answering([ArenaError(code, "maximum context length is 4096 tokens")] * 9)
     with pytest.raises(ArenaError) as caught:
         asker(tmp_path, upstream, sleep=lambda _: None).ask("m", (("user", "a"),), 10)
-    assert caught.value.failure.code == "U3052" and "4096" in caught.value.failure.detail
+    assert caught.value.failure.code == "U3054" and "4096" in caught.value.failure.detail
 
 
 def test_nothing_is_asked_that_could_break_the_limit(tmp_path: object) -> None:

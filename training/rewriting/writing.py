@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from foundation.canonical import text_hash
+from foundation.codes.names import NO_ANSWER_TO_THIS
 from foundation.errors import ArenaError
 from judge.parse import RefusedReplyError
 from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace
@@ -101,7 +102,7 @@ def rewrite(
             try:
                 text = asker.ask(writer, chat, rules.reply_tokens_max)
             except ArenaError as error:
-                if error.failure.code != "U3052":
+                if error.failure.code != NO_ANSWER_TO_THIS:
                     raise
                 detail = f"step {number + 1}, {step.name}: {error.failure.detail}"
                 return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="not_answered", detail=detail)

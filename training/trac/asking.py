@@ -2,7 +2,7 @@
 
 Promise: nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
 endpoint's fault is tried again while its code says that this may help. Then a short question tells whether the endpoint
-still answers: if it does, this question alone is at fault (U3052); if not, the run ends, and what was answered stays.
+still answers: if it does, this question alone is at fault (U3054); if not, the run ends, and what was answered stays.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from foundation.backoff import Backoff
 from foundation.canonical import content_hash
+from foundation.codes.names import NO_ANSWER_TO_THIS
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
 from training.trac.answers import Answers
@@ -61,7 +62,7 @@ class Asker:
     def ask(self, model: str, chat: Chat, tokens_max: int) -> str:
         """The reply's text.
 
-        Raises ArenaError V2148 before a call that could break the limit, U3052 for a question that the endpoint refuses
+        Raises ArenaError V2148 before a call that could break the limit, U3054 for a question that the endpoint refuses
         or can't answer while it answers others (too long, or too slow), else what the endpoint raises after its
         retries: A1040, U3001 to U3004.
         """
@@ -142,7 +143,7 @@ class Asker:
             except ArenaError as error:
                 if not error.entry.is_retryable or attempt == ATTEMPTS:
                     if error.failure.code in _OF_ONE_QUESTION and self._answers_others(model):
-                        raise ArenaError("U3052", error.failure.detail) from error
+                        raise ArenaError(NO_ANSWER_TO_THIS, error.failure.detail) from error
                     raise
                 asked = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
                 self._sleep(max(min(_PAUSES.most_ms, asked), _PAUSES.pause_ms(attempt)) / 1_000)

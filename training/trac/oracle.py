@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from foundation.codes.names import NO_ANSWER_TO_THIS
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 from harness.catalogue.port import Catalogue
@@ -107,7 +108,7 @@ def _with(so_far: TrialVerdict, **fields: object) -> TrialVerdict:
 def _stopped(so_far: TrialVerdict, fate: str, error: ArenaError, code: str) -> TrialVerdict:
     """The fate where the models' own replies were the trouble, or one question was more than the endpoint takes; any
     other error ends the run."""
-    if error.failure.code not in (code, "U3052"):
+    if error.failure.code not in (code, NO_ANSWER_TO_THIS):
         raise error
     detail = neutral_text(f"{error.failure.code}: {error.failure.detail}")
     return _with(so_far, fate=fate, detail=detail[:_DETAIL_CHARS])

@@ -199,9 +199,11 @@ PUT_SUBMISSION = _typed(
 SUBMISSIONS = _typed(
     "select agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, name, state,"
     " submitted_block, report from arena.submission"
-    " where validator = :validator and (:states is null or state = any (:states)) order by ordinal",
+    " where validator = :validator and (:states is null or state = any (:states))"
+    " and (:miner_hotkey = '' or miner_hotkey = :miner_hotkey) order by ordinal",
     validator=Text(),
     states=_TEXTS,
+    miner_hotkey=Text(),
 )
 SOURCE = text(
     "select source from arena.submission where validator = :validator and agent_version_id = :agent_version_id"
@@ -213,6 +215,34 @@ SOURCES = _typed(
     page=Integer(),
 )
 SET_SUBMISSION_STATE = text("select arena.set_submission_state(:validator, :agent_version_id, :state, :report)")
+
+SPEND_NONCE = _typed(
+    "select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most)",
+    nonce_ns=BigInteger(),
+    keep_ms=BigInteger(),
+    most=Integer(),
+)
+RECEIVE = _typed(
+    "select agent_version_id, miner_hotkey, commitment_block, name, state, received_ms"
+    " from arena.receive(:validator, :agent_version_id, :miner_hotkey, :commitment_block, :name, :submission)",
+    commitment_block=BigInteger(),
+    submission=LargeBinary(),
+)
+ARRIVALS = text(
+    "select agent_version_id, miner_hotkey, commitment_block, name, state,"
+    " (extract(epoch from received_at) * 1000)::bigint as received_ms from arena.arrival where validator = :validator"
+    " and case when cast(:miner_hotkey as text) = '' then state = 'waiting' else miner_hotkey = :miner_hotkey end"
+    " order by received_at, agent_version_id"
+)
+WAITING_SUBMISSION = text(
+    "select submission from arena.arrival where validator = :validator and agent_version_id = :agent_version_id"
+    " and state = 'waiting'"
+)
+CLOSE_ARRIVAL = text("select arena.close_arrival(:validator, :agent_version_id, :state)")
+ITEM_COUNTS = text(
+    "select stage, race_id, count(*) filter (where state = 'done') as done, count(*) as total from arena.item"
+    " where validator = :validator and agent_version_id = :agent_version_id group by stage, race_id order by race_id"
+)
 
 PUT_EVENT = _typed("select arena.put_event(:validator, :stream, :index, :event)", index=Integer())
 STREAMS = text(

@@ -8,14 +8,16 @@ connections; safe to share between the tasks of one event loop.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from sqlalchemy import Row
 
 from arena.records.model import Stage, Subject
 from arena.store.port import (
+    Arrival,
     AttemptUsage,
+    ItemCount,
     Lease,
     StoredSource,
     StoredSubmission,
@@ -145,9 +147,14 @@ class PostgresStore(PostgresLog):
             **msgspec.structs.asdict(submission.subject),
         )
 
-    async def submissions(self, states: Sequence[SubmissionState] = ()) -> list[StoredSubmission]:
-        """Submissions in the order they came, of all states or of these, without their sources."""
-        rows = await self._session.rows(sql.SUBMISSIONS, validator=self._validator, states=list(states) or None)
+    async def submissions(
+        self, states: Sequence[SubmissionState] = (), *, miner_hotkey: str = ""
+    ) -> list[StoredSubmission]:
+        """Submissions in the order they came, of all states or of these, of everybody or of one hotkey, without their
+        sources."""
+        rows = await self._session.rows(
+            sql.SUBMISSIONS, validator=self._validator, states=list(states) or None, miner_hotkey=miner_hotkey
+        )
         found = []
         for row in rows:
             fields = dict(row._mapping) | {"name": row.name.decode()}
@@ -180,6 +187,55 @@ class PostgresStore(PostgresLog):
         )
         if not is_found:
             raise ArenaError("V2025", f"no submission {agent_version_id}")
+
+    # -- submissions over HTTP
+
+    async def spend_nonce(self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int) -> bool:
+        """True for a signed request that no process let through before."""
+        values = {"hotkey": hotkey, "nonce_ns": nonce_ns, "keep_ms": keep_ms, "most": most}
+        return bool(await self._session.write_scalar(sql.SPEND_NONCE, validator=self._validator, **values))
+
+    async def receive(
+        self, agent_version_id: str, miner_hotkey: str, commitment_block: int, name: str, submission: bytes
+    ) -> Arrival:
+        """Take a submission in and return what stands for it: itself, or another one of the hotkey that waits."""
+        values: dict[str, Any] = {
+            "agent_version_id": agent_version_id,
+            "miner_hotkey": miner_hotkey,
+            "commitment_block": commitment_block,
+            "name": name,
+            "submission": submission,
+        }
+        while True:
+            rows = await self._session.write(sql.RECEIVE, validator=self._validator, **values)
+            if rows:  # none: the one that stood in the way was decided between the two steps
+                return msgspec.convert(dict(rows[0]._mapping), Arrival)
+
+    async def arrivals(self, miner_hotkey: str = "") -> list[Arrival]:
+        """All arrivals of a hotkey; without one, those of everybody that wait. In the order they came."""
+        rows = await self._session.rows(sql.ARRIVALS, validator=self._validator, miner_hotkey=miner_hotkey)
+        return [msgspec.convert(dict(row._mapping), Arrival) for row in rows]
+
+    async def waiting_submission(self, agent_version_id: str) -> bytes | None:
+        """What was received, as it came; None once it no longer waits."""
+        values = {"validator": self._validator, "agent_version_id": agent_version_id}
+        rows = await self._session.rows(sql.WAITING_SUBMISSION, **values)
+        return bytes(rows[0].submission) if rows else None
+
+    async def close_arrival(self, agent_version_id: str, state: Literal["decided", "withdrawn"]) -> bool:
+        """End a wait; False where there is none."""
+        values = {"agent_version_id": agent_version_id, "state": state}
+        return bool(await self._session.write_scalar(sql.CLOSE_ARRIVAL, validator=self._validator, **values))
+
+    async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
+        """This validator's work on an agent, by race in the order of their names."""
+        values = {"validator": self._validator, "agent_version_id": agent_version_id}
+        return [
+            msgspec.convert(dict(row._mapping), ItemCount)
+            for row in await self._session.rows(sql.ITEM_COUNTS, **values)
+        ]
+
+    # -- races and weights
 
     async def put_event(self, stream: str, index: int, event: str) -> None:
         """Append event number `index` of a stream. Raises ArenaError V2022 unless it is the next one."""

@@ -2,7 +2,8 @@
 
 uvicorn's fast protocol sets no bound on a request's head and no time for it. This one closes a connection whose head
 grows over 64 KiB (431), is not finished within ten seconds (408), or whose client stops reading answers for thirty. It
-reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it.
+reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it, and while that waits for a
+body, what comes in is the application's to bound.
 
 `Connections` bounds how many are open. When all places are taken, one connection that is not being answered is closed,
 of the network that holds most. So neither silent nor idle clients keep others out.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 HEAD_MAX = 65_536  # bytes received that did not complete a request head
@@ -83,13 +85,16 @@ class GuardedProtocol(asyncio.Protocol):
         _loop: Any = None,
         *,
         connections: Connections | None = None,
+        explain: Callable[[str], bytes] | None = None,
     ) -> None:
+        """`explain`: the JSON that goes with a status; None: its words."""
         from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
         make: Any = AutoHTTPProtocol  # its two implementations share a signature that asyncio.Protocol does not have
         self._inner = make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
         self._loop = _loop or asyncio.get_running_loop()
         self._connections = connections
+        self._explain = explain or (lambda status: b'{"error":"%s"}\n' % status.partition(" ")[2].lower().encode())
         self._transport: Any = None
         self._unfinished = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -104,6 +109,10 @@ class GuardedProtocol(asyncio.Protocol):
     def is_answering(self) -> bool:
         """Whether a request is being answered."""
         return self._inner.cycle is not None and not self._inner.cycle.response_complete
+
+    @property
+    def _takes_body(self) -> bool:
+        return self.is_answering and bool(self._inner.cycle.more_body)
 
     def close(self) -> None:
         """Drop it without a word."""
@@ -122,11 +131,11 @@ class GuardedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand the bytes on, then see whether they made a request."""
-        before = self._inner.cycle
+        before, is_body = self._inner.cycle, self._takes_body
         self._inner.data_received(data)
         if self._transport.is_closing():
             return
-        if self._inner.cycle is not before:
+        if self._inner.cycle is not before or is_body:
             self._unfinished = 0
             self._disarm_head()
             return
@@ -162,7 +171,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._disarm_head()
         if self._transport.is_closing():
             return
-        body = b'{"error":"%s"}\n' % status.partition(" ")[2].lower().encode()
+        body = self._explain(status)
         self._transport.write(_REFUSAL.format(status=status, size=len(body)).encode() + body)
         self._transport.close()
 

@@ -1,4 +1,4 @@
-"""`arena submit` and `arena status`: a miner's commands. The rules are in `arena/submissions` and `arena/gate`."""
+"""`arena submit` and `arena withdraw`: a miner's agent to the validators, and back. The rules are in `arena/door`."""
 
 from __future__ import annotations
 
@@ -8,62 +8,68 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foundation.codes.row import Owner
 from foundation.errors import ArenaError
+from neurons.cli.miner.doors import (
+    Config,
+    Netuid,
+    Policy,
+    StateDir,
+    Urls,
+    WalletHotkey,
+    WalletName,
+    failure_row,
+    open_desk,
+    read_settings,
+)
 from neurons.cli.options import JsonOption, NetworkOption, WalletPathOption
 from neurons.cli.presenter import badge, show
 
 if TYPE_CHECKING:
-    from arena.chain.port import Signer, Subtensor
-    from arena.submissions.inbox import Inbox
+    from arena.door.delivery import FoundDoor
     from neurons.node.settings import Settings
 
 app = typer.Typer()
 
-LOCAL_NETWORK = "local"
-_COLOURS = {
-    "accepted": "green",
-    "qualified": "green",
-    "review": "yellow",
-    "rejected": "red",
-    "refused": "red",
-    "unqualified": "red",
-    "waiting": "cyan",
-}
-
-_WalletName = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name.")]
-_WalletHotkey = Annotated[
-    str, typer.Option("--wallet.hotkey", help="Hotkey's name; on the local network also a development key: //Alice.")
-]
-_Netuid = Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")]
-_StateDir = Annotated[str, typer.Option("--state-dir", help="State folder; its inbox is where the agent goes.")]
-_Policy = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file.")]
-_Config = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]
+FINAL_PAUSE_S = 0.5
 
 
 @app.command()
 def submit(
     agent: Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")],
     name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
+    url: Urls = None,
     register: Annotated[
         bool, typer.Option("--register", help="Register the hotkey first (local network only).")
     ] = False,
-    wallet_name: _WalletName = "",
-    wallet_hotkey: _WalletHotkey = "",
+    wallet_name: WalletName = "",
+    wallet_hotkey: WalletHotkey = "",
     wallet_path: WalletPathOption = "",
-    netuid: _Netuid = "",
+    netuid: Netuid = "",
     network: NetworkOption = "",
-    state_dir: _StateDir = "",
-    policy: _Policy = "",
-    config: _Config = None,
+    state_dir: StateDir = "",
+    policy: Policy = "",
+    config: Config = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sign an agent file and submit it.
 
     First the gate's rules on form and names are checked here, so that a typing mistake costs nothing (`arena check`
-    also knows the catalogue). Then sha256(hotkey, source) is committed on chain, and only then the source is handed in.
-    Exit code 1 when the gate would reject it or the hotkey may not submit, 3 when wallet or chain are not there.
+    also knows the catalogue), and validators are looked for: on chain, or at --url. Then sha256(hotkey, source) is
+    committed on chain, and only then the source is handed in, to as many validators as are to qualify it. The others
+    fetch it from those. Doing it again with the same file is safe. Exit code 1 when the gate would reject it or the
+    hotkey may not submit, 3 when wallet, chain or validators are not there.
     """
-    settings = _settings(wallet_name, wallet_hotkey, wallet_path, netuid, network, state_dir, policy, config)
+    settings = read_settings(
+        config,
+        wallet_name=wallet_name,
+        wallet_hotkey=wallet_hotkey,
+        wallet_path=wallet_path,
+        netuid=netuid,
+        network=network,
+        state_dir=state_dir,
+        policy=policy,
+    )
 
     from arena.gate.isolation import inspect_isolated
     from arena.gate.knowledge import make_knowledge
@@ -78,154 +84,134 @@ def submit(
         for found in report.rejections:
             typer.echo(f"{agent}:{found.line}: {found}", err=True)
         raise ArenaError(report.failure.code, report.failure.detail)
-    answer = asyncio.run(_submit(settings, name or agent.stem, source, is_registering=register))
+    answer = asyncio.run(_submit(settings, name or agent.stem, source, url or [], is_registering=register))
     answer["review"] = [str(found) for found in report.findings]
-    lines = [
-        f"{_badge('waiting')}  {answer['name']}  version {answer['agent_version_id'][:16]}",
-        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
-        f"handed in to {answer['inbox']}",
-        *(f"note: {found}; a person will look" for found in answer["review"]),
-    ]
-    if answer["network"] != LOCAL_NETWORK:
-        lines.append("note: only a validator that reads this folder sees it")
-    show(answer, [*lines, "next: arena status, with the same flags"], as_json=as_json)
+    show(answer, _submit_lines(answer), as_json=as_json)
 
 
 @app.command()
-def status(
-    wallet_name: _WalletName = "",
-    wallet_hotkey: _WalletHotkey = "",
+def withdraw(
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="Agent version id, or the beginning of one.")],
+    url: Urls = None,
+    wallet_name: WalletName = "",
+    wallet_hotkey: WalletHotkey = "",
     wallet_path: WalletPathOption = "",
-    netuid: _Netuid = "",
+    netuid: Netuid = "",
     network: NetworkOption = "",
-    state_dir: _StateDir = "",
-    config: _Config = None,
+    state_dir: StateDir = "",
+    config: Config = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where submissions stand.
+    """Take a submitted version back that waits for the gate.
 
-    Of one hotkey: its uid, its latest commitment, agents that wait in the inbox, and a receipt for each answered one:
-    accepted, under review, rejected by the gate or refused at the door, why, and the block that may hold the next.
+    It is dropped by the validators that have it and costs no cooldown. What a gate has looked at stays: of a hotkey's
+    versions the one that qualified best races. Exit code 1 where no validator dropped it.
     """
-    settings = _settings(wallet_name, wallet_hotkey, wallet_path, netuid, network, state_dir, "", config)
-    answer = asyncio.run(_status(settings))
-    show(answer, _status_lines(answer), as_json=as_json)
-
-
-def _settings(
-    wallet_name: str,
-    wallet_hotkey: str,
-    wallet_path: str,
-    netuid: str,
-    network: str,
-    state_dir: str,
-    policy: str,
-    config: Path | None,
-) -> Settings:
-    from neurons.node.settings import resolve
-
-    flags = {
-        "wallet_name": wallet_name,
-        "wallet_hotkey": wallet_hotkey,
-        "wallet_path": wallet_path,
-        "netuid": netuid,
-        "network": network,
-        "state_dir": state_dir,
-        "policy": policy,
-    }
-    return resolve(flags, config).settings
-
-
-def _open(settings: Settings) -> tuple[Signer, Subtensor, Inbox]:
-    from arena.chain.opening import open_signer, open_subtensor
-    from arena.submissions.inbox import Inbox
-    from neurons.node.wiring import unix_ms
-
-    signer = open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    settings = read_settings(
+        config,
+        wallet_name=wallet_name,
+        wallet_hotkey=wallet_hotkey,
+        wallet_path=wallet_path,
+        netuid=netuid,
+        network=network,
+        state_dir=state_dir,
     )
-    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
-    return signer, chain, Inbox(settings.state_dir / "inbox")
+    answer = asyncio.run(_withdraw(settings, version, url or []))
+    lines = [f"version {answer['agent_version_id'][:16]} is withdrawn from {each}" for each in answer["withdrawn_from"]]
+    lines += [f"not from {row['validator']}: {row['code']} {row['detail']}" for row in answer["kept_by"]]
+    show(answer, lines, as_json=as_json)
 
 
-async def _submit(settings: Settings, name: str, source: str, *, is_registering: bool) -> dict[str, Any]:
-    from msgspec import to_builtins
+async def _submit(
+    settings: Settings, name: str, source: str, urls: list[str], *, is_registering: bool
+) -> dict[str, Any]:
+    from arena.door.delivery import deliver
+    from arena.race.consensus.assignment import permitted_validators
+    from arena.race.consensus.rulings import asked_count
+    from arena.submissions.flow import commit
+    from arena.submissions.model import is_agent_name
+    from neurons.node.wiring import policy_of, unix_ms
 
-    from arena.submissions.flow import submit as hand_in
-    from neurons.node.wiring import unix_ms
-
-    signer, chain, inbox = _open(settings)
-    if is_registering:
-        registered = await chain.register(signer)
-        if registered.status != "ok":
-            raise ArenaError("U3031", registered.detail)
-    submitted = await hand_in(signer, name, source, subtensor=chain, inbox=inbox, now_ms=unix_ms())
-    answer: dict[str, Any] = to_builtins(submitted)
-    return {"name": name, **answer, "network": settings.network, "inbox": str(settings.state_dir / "inbox")}
-
-
-async def _status(settings: Settings) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    signer, chain, inbox = _open(settings)
-    commitment = await chain.commitment(signer.hotkey)
+    if not is_agent_name(name):
+        raise ArenaError("A1010", name[:80])
+    async with open_desk(settings) as desk:
+        metagraph = await desk.chain.metagraph()
+        if not is_registering and metagraph.uid_of(desk.signer.hotkey) is None:
+            raise ArenaError("A1008", desk.signer.hotkey)
+        doors = await desk.doors(urls, metagraph)
+        states = [door.state for door in doors if door.state is not None]
+        if all(state.pause.is_paused for state in states):  # before anything is committed
+            raise ArenaError("V2200", "; ".join(f"{state.validator}: {state.pause.reason}" for state in states))
+        if is_registering:
+            registered = await desk.chain.register(desk.signer)
+            if registered.status != "ok":
+                raise ArenaError("U3031", registered.detail)
+            typer.echo("registered; waiting until that block is final, by which validators go ...", err=True)
+            while (await desk.chain.metagraph(await desk.chain.finalized_block())).uid_of(desk.signer.hotkey) is None:
+                await asyncio.sleep(FINAL_PAUSE_S)
+        submission, block = await commit(desk.signer, name, source, subtensor=desk.chain, now_ms=unix_ms())
+        wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
+        said = await deliver(desk.client, submission, doors, wanted)
+    if not any(each.taken for each in said):
+        failures = [(each.url, each.failure) for each in said if each.failure is not None]
+        for _, failure in failures:
+            if failure.owner is Owner.AGENT:  # it is the miner's to mend, with every validator
+                raise ArenaError(failure.code, failure.detail)
+        raise ArenaError("U3052", "; ".join(f"{at}: {failure.code} {failure.detail}" for at, failure in failures))
+    taken = [each.taken for each in said if each.taken is not None]
     return {
-        "hotkey": signer.hotkey,
+        "name": name,
+        "agent_version_id": submission.agent_version_id,
+        "agent_sha256": submission.agent_sha256,
+        "commitment_sha256": submission.commitment_sha256,
+        "commitment_block": block,
+        "hotkey": submission.hotkey,
         "network": settings.network,
-        "netuid": settings.netuid,
-        "uid": (await chain.metagraph()).uid_of(signer.hotkey),
-        "block": await chain.block(),
-        "finalized_block": await chain.finalized_block(),
-        "commitment": to_builtins(commitment),
-        "waiting": [
-            {"name": entry.submission.name, "agent_version_id": entry.submission.agent_version_id}
-            for entry in inbox.pending()
-            if entry.submission is not None and entry.submission.hotkey == signer.hotkey
+        "next_allowed_block": max(each.next_allowed_block for each in taken),
+        "wanted": wanted,
+        "taken_by": [{"validator": each.validator, "url": each.url} for each in said if each.taken],
+        "refused_by": [
+            {"validator": each.validator, "url": each.url, "code": each.failure.code, "detail": each.failure.detail}
+            for each in said
+            if each.failure is not None
         ],
-        "receipts": [to_builtins(receipt) for receipt in inbox.receipts(signer.hotkey)],
+        "not_reached": [failure_row(door) for door in doors if door.failure is not None],
     }
 
 
-def _status_lines(answer: dict[str, Any]) -> list[str]:
-    """What `arena status` says to a person, given the answer that `--json` prints."""
-    uid = "not registered" if answer["uid"] is None else f"uid {answer['uid']}"
-    held = answer["commitment"]
-    committed = "no commitment" if held is None else f"commitment {held['sha256'][:16]} of block {held['block']}"
+async def _withdraw(settings: Settings, version: str, urls: list[str]) -> dict[str, Any]:
+    async with open_desk(settings) as desk:
+        doors = [door for door in await desk.doors(urls, await desk.chain.metagraph()) if door.state is not None]
+        having: dict[str, list[FoundDoor]] = {}
+        for door in doors:
+            for each in await desk.client.statuses(door.url, door.validator):
+                if each.agent_version_id.startswith(version):
+                    having.setdefault(each.agent_version_id, []).append(door)
+        if len(having) != 1:
+            raise typer.BadParameter(f"{len(having)} versions of this hotkey begin with {version!r}: arena versions")
+        ((agent, having_it),) = having.items()
+        dropped, kept = [], []
+        for door in having_it:
+            try:
+                await desk.client.withdraw(door.url, door.validator, agent)
+                dropped.append(door.validator)
+            except ArenaError as error:
+                failure = error.failure
+                kept.append({"validator": door.validator, "code": failure.code, "detail": failure.detail})
+    if not dropped:
+        raise ArenaError(str(kept[0]["code"]), str(kept[0]["detail"]))
+    return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": kept}
+
+
+def _submit_lines(answer: dict[str, Any]) -> list[str]:
     lines = [
-        f"{answer['hotkey']}  {uid} on {answer['network']} {answer['netuid']}",
-        f"block {answer['block']}, finalized {answer['finalized_block']}  {committed}",
+        f"{badge('waiting', 'cyan', 8)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
+        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
+        *(f"taken by {row['validator']} at {row['url']}" for row in answer["taken_by"]),
+        *(f"refused by {row['validator']}: {row['code']} {row['detail']}" for row in answer["refused_by"]),
+        *(f"not reached: {row['url']}: {row['code']} {row['detail']}" for row in answer["not_reached"]),
+        *(f"note: {found}; a person will look" for found in answer["review"]),
     ]
-    lines += [f"{_badge('waiting')}  {row['name']}  {row['agent_version_id'][:16]}" for row in answer["waiting"]]
-    for row in answer["receipts"]:
-        failure, findings = row["failure"], (row["report"] or {}).get("findings", [])
-        reason = ""
-        if failure is not None:
-            reason = f"  {failure['code']} {failure['detail']}".rstrip()
-        elif findings:
-            reason = f"  {findings[0]['rule']}, line {findings[0]['line']}"
-        lines.append(f"{_badge(row['state'])}  {row['name']}  {row['agent_version_id'][:16]}{reason}")
-        lines.append(f"    committed in block {row['submitted_block']}, next from block {row['next_allowed_block']}")
-        if row["held_until"] and row["state"] == "review":
-            lines.append(f"    undecided, it counts as accepted from block {row['held_until']}")
-        if row["agreed"]:
-            lines += [f"    {line}" for line in _agreed_lines(row["agreed"])]
-    if not answer["waiting"] and not answer["receipts"]:
-        lines.append("nothing submitted from this folder; next: arena submit AGENT.py")
-    return lines
-
-
-def _agreed_lines(agreed: dict[str, Any]) -> list[str]:
-    """Where an agent stood with all validators at the last close."""
-    gate = f"gate passed by {agreed['accepts']} of {agreed['speakers']} validators"
-    if agreed["rejects"]:
-        gate += f", rejected by {agreed['rejects']}"
-    suite = f"suite passed by {agreed['suite_passes']} of {agreed['suite_finished']} that finished it"
-    needed = f"needed: {agreed['needed']} and {agreed['suite_needed']}"
-    ended = "it races" if agreed["is_racing"] else "it does not race"
-    if agreed["state"] == "cooldown":
-        ended += f": committed too early, submit again from block {agreed['allowed_block']}"
-    return [f"at the last close: {ended}", f"{gate}; {suite} ({needed})"]
-
-
-def _badge(state: str) -> str:
-    return badge(state, _COLOURS[state], 8)
+    if len(answer["taken_by"]) < answer["wanted"]:
+        lines.append(f"note: {answer['wanted']} validators were wanted; the others fetch it by its commitment")
+    return [*lines, "next: arena status --watch, with the same flags"]

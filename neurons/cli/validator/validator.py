@@ -1,7 +1,8 @@
-"""`arena validator`: the same program as `python neurons/validator.py`, and `arena validator status` beside it."""
+"""`arena validator`: the program of `python neurons/validator.py`, and beside it `status`, `pause` and `resume`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,13 +12,14 @@ from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import JsonOutOption, StateDirOption, json_flag
 
 _RUN, _STATUS = "run", "status"
+_WORDS = (_STATUS, "pause", "resume")
 
 
 class _ValidatorGroup(TyperGroup):
-    """`validator` runs one, whatever flags follow; only the word `status` asks for something else."""
+    """`validator` runs one, whatever flags follow; only `status`, `pause` and `resume` ask for something else."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        chosen = args if args[:1] == [_STATUS] else [_RUN, *args]
+        chosen = args if args and args[0] in _WORDS else [_RUN, *args]
         parsed: list[str] = super().parse_args(ctx, chosen)
         return parsed
 
@@ -76,3 +78,37 @@ def status(state_dir: StateDirOption = None, as_json: JsonOutOption = False) -> 
     show(found, [page(found)], as_json=as_json)
     if found.needs_person:
         raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def pause(
+    reason: Annotated[str, typer.Option("--reason", help="Shown to every miner that is turned away.")],
+    state_dir: StateDirOption = None,
+) -> None:
+    """Take no more submissions, and tell miners why.
+
+    What was taken goes on: gate, qualifying and races. Miners' commitments keep their place on chain. Also for a
+    validator that does not run at present.
+    """
+    from arena.door.pause import REASON_CHARS_MAX
+
+    if not reason.strip() or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
+        raise typer.BadParameter(f"give a reason of one line, at most {REASON_CHARS_MAX} characters")
+    _switch(state_dir, reason.strip())
+    typer.echo("paused: submissions are answered 503 with this reason; next: arena validator resume")
+
+
+@app.command()
+def resume(state_dir: StateDirOption = None) -> None:
+    """Take submissions again."""
+    _switch(state_dir, "")
+    typer.echo("submissions are taken again")
+
+
+def _switch(state_dir: Path | None, reason: str) -> None:
+    from arena.door.pause import PauseState, put_pause
+    from neurons.cli.store_reading import run_on_store, state_folder
+    from neurons.node.wiring import unix_ms
+
+    state = PauseState(is_paused=bool(reason), reason=reason, since_ms=unix_ms())
+    run_on_store("", state_folder(state_dir), lambda store: put_pause(store, state))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from training.corpus.distance.episodes import Episode
+from training.corpus.distance.episodes import CallSequence
 from training.corpus.distance.measures import (
     COVERAGE,
     GRAMS,
@@ -45,7 +45,7 @@ _CURVE_POINTS = 30
 _LARGEST, _APART_MIN = 8, 0.01  # transitions listed
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate and its 95 % interval."""
 
     value: float
@@ -59,7 +59,7 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     about: str
-    distance: Interval
+    distance: Estimate
     halves: tuple[float, float]
     shuffled: float
     p_value: float
@@ -74,8 +74,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     about: str
     is_share: bool
-    values: tuple[Interval | None, Interval | None]
-    difference: Interval | None
+    values: tuple[Estimate | None, Estimate | None]
+    difference: Estimate | None
     counts: tuple[int, int]
 
 
@@ -85,7 +85,7 @@ class Behaviours(msgspec.Struct, frozen=True, kw_only=True):
 
     distinct: tuple[int, int]
     at: int
-    expected: tuple[Interval, Interval]
+    expected: tuple[Estimate, Estimate]
     curves: tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
 
 
@@ -125,8 +125,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(
-    one: Sequence[Episode],
-    other: Sequence[Episode],
+    one: Sequence[CallSequence],
+    other: Sequence[CallSequence],
     names: tuple[str, str],
     *,
     seed: int = 0,
@@ -172,7 +172,7 @@ def compare(
     )
 
 
-_Groups = Sequence[Sequence[Episode]]
+_Groups = Sequence[Sequence[CallSequence]]
 
 
 def _distance(grams: Grams, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Distance:
@@ -234,7 +234,7 @@ def _parts(problems: int, draws: int) -> Iterator[int]:
 
 
 def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Compared:
-    values: list[Interval | None] = []
+    values: list[Estimate | None] = []
     estimates, counts = [], []
     for groups in (one, other):
         table = np.stack(ratio_sums(ratio, groups), axis=1)
@@ -296,7 +296,7 @@ def _behaviours(one: _Groups, other: _Groups) -> Behaviours:
     )
 
 
-def _side(name: str, episodes: Sequence[Episode], table: list[list[float]]) -> Side:
+def _side(name: str, episodes: Sequence[CallSequence], table: list[list[float]]) -> Side:
     return Side(
         name=name,
         episodes=len(episodes),
@@ -309,7 +309,10 @@ def _side(name: str, episodes: Sequence[Episode], table: list[list[float]]) -> S
 
 
 def _largest(
-    one: Sequence[Episode], other: Sequence[Episode], tools: Sequence[str], tables: tuple[list[list[float]], ...]
+    one: Sequence[CallSequence],
+    other: Sequence[CallSequence],
+    tools: Sequence[str],
+    tables: tuple[list[list[float]], ...],
 ) -> Iterator[Transition]:
     """The transitions that differ most between the corpora, weighted by how often the first call is made."""
     rows, columns = ("start", *tools), (*tools, "end")
@@ -332,8 +335,8 @@ def _largest(
     return (transition for _, transition in found[:_LARGEST])
 
 
-def _interval(value: float, low: float, high: float) -> Interval:
-    return Interval(value=_rounded(value), low=_rounded(low), high=_rounded(high))
+def _interval(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=_rounded(value), low=_rounded(low), high=_rounded(high))
 
 
 def _rounded(value: float) -> float:

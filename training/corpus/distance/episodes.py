@@ -30,7 +30,7 @@ _WORD = re.compile(r"\w+")
 _SAME_SHOP, _VOUCHER = "find_products_in_same_shop", "calculate_voucher"
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class CallOutcome(msgspec.Struct, frozen=True, gc=False):
     """One call. `form` is the tool with the names of the arguments that were filled in."""
 
     tool: str
@@ -39,36 +39,38 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-class Episode(msgspec.Struct, frozen=True):
+class CallSequence(msgspec.Struct, frozen=True):
     """One trace. `asked`: content words of the request, `said`: how many of them some call's arguments hold.
 
     `demands`: what the problem demands, and what of it some call asked for, by kind; None where the problem is unknown.
     """
 
     problem: str
-    steps: tuple[Step, ...]
+    steps: tuple[CallOutcome, ...]
     asked: int
     said: int
     demands: dict[Demand, tuple[int, int]] | None  # met, in all
 
 
-def episodes_of(traces: Iterable[Trace], problems: Mapping[str, Problem]) -> Iterator[Episode]:
+def episodes_of(traces: Iterable[Trace], problems: Mapping[str, Problem]) -> Iterator[CallSequence]:
     """The episodes of traces; `problems` by id, as far as they are known."""
     return (episode_of(trace, problems.get(trace.facts.problem_id or "")) for trace in traces)
 
 
-def episode_of(trace: Trace, problem: Problem | None) -> Episode:
+def episode_of(trace: Trace, problem: Problem | None) -> CallSequence:
     """The episode of one trace."""
-    steps: list[Step] = []
+    steps: list[CallOutcome] = []
     filled: list[list[tuple[str, str]]] = []
     for call, result in calls_made(trace):
         fields = list(_fields(_decoded(call.arguments), ""))
         filled.append(fields)
         names = ", ".join(sorted({name.partition(".")[0] for name, _ in fields}))
         is_search = bool(query_of(call))
-        steps.append(Step(call.name, f"{call.name}({names})", is_search, outcome_of(result, is_search=is_search)))
+        steps.append(
+            CallOutcome(call.name, f"{call.name}({names})", is_search, outcome_of(result, is_search=is_search))
+        )
     asked = content_words(trace.query)
-    return Episode(
+    return CallSequence(
         problem=problem_key(trace),
         steps=tuple(steps),
         asked=len(asked),
@@ -89,7 +91,7 @@ def outcome_of(result: str | None, *, is_search: bool) -> Outcome:
     return "empty" if is_search and value in ([], {}, "", None) else "ok"
 
 
-def is_recovered(steps: tuple[Step, ...], place: int) -> bool:
+def is_recovered(steps: tuple[CallOutcome, ...], place: int) -> bool:
     """Whether a later call of the same tool ended well."""
     return any(later.tool == steps[place].tool and later.outcome == "ok" for later in steps[place + 1 :])
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from training.corpus.distance.episodes import Demand, Episode, Step, is_recovered
+from training.corpus.distance.episodes import CallOutcome, CallSequence, Demand, is_recovered
 
 START, END = "start", "end"
 
@@ -28,9 +28,9 @@ class Grams(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     about: str
     length: int
-    name_of: Callable[[Step], str]
+    name_of: Callable[[CallOutcome], str]
 
-    def of(self, episode: Episode) -> Iterator[tuple[str, ...]]:
+    def of(self, episode: CallSequence) -> Iterator[tuple[str, ...]]:
         """The stretches; those of more than one call count the episode's start and end as calls."""
         names = [self.name_of(step) for step in episode.steps]
         if self.length > 1:
@@ -51,15 +51,15 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     about: str
-    of: Callable[[Episode], tuple[int, int]]
+    of: Callable[[CallSequence], tuple[int, int]]
     is_share: bool = True  # between 0 and 1
 
 
-def _failed(episode: Episode) -> list[int]:
+def _failed(episode: CallSequence) -> list[int]:
     return [place for place, step in enumerate(episode.steps) if step.outcome in ("error", "empty")]
 
 
-def _demand(kind: Demand) -> Callable[[Episode], tuple[int, int]]:
+def _demand(kind: Demand) -> Callable[[CallSequence], tuple[int, int]]:
     return lambda episode: (episode.demands or {}).get(kind, (0, 0))
 
 
@@ -100,15 +100,15 @@ COVERAGE = (
 )
 
 
-def by_problem(episodes: Sequence[Episode]) -> list[list[Episode]]:
+def by_problem(episodes: Sequence[CallSequence]) -> list[list[CallSequence]]:
     """Episodes in groups of one problem, sorted by its name: what is drawn together."""
-    groups: dict[str, list[Episode]] = {}
+    groups: dict[str, list[CallSequence]] = {}
     for one in episodes:
         groups.setdefault(one.problem, []).append(one)
     return [groups[name] for name in sorted(groups)]
 
 
-def gram_counts(grams: Grams, *sets: Sequence[Sequence[Episode]]) -> list[Floats]:
+def gram_counts(grams: Grams, *sets: Sequence[Sequence[CallSequence]]) -> list[Floats]:
     """For each set of groups, counts of stretches: a row a group, a column a stretch that some set has."""
     counted = [[Counter(gram for one in group for gram in grams.of(one)) for group in groups] for groups in sets]
     columns = {gram: number for number, gram in enumerate(sorted({g for rows in counted for row in rows for g in row}))}
@@ -143,7 +143,7 @@ def shuffled_masks(
         yield mask
 
 
-def ratio_sums(ratio: Ratio, groups: Sequence[Sequence[Episode]]) -> Sums:
+def ratio_sums(ratio: Ratio, groups: Sequence[Sequence[CallSequence]]) -> Sums:
     """Numerators and denominators of a ratio, one each a problem."""
     pairs = np.array([[sum(part) for part in zip(*map(ratio.of, group), strict=True)] for group in groups], np.float64)
     return pairs[:, 0], pairs[:, 1]
@@ -159,7 +159,7 @@ def js_distance(one: Floats, other: Floats) -> Floats:
     return distance
 
 
-def transitions(episodes: Sequence[Episode], names: Sequence[str]) -> list[list[float]]:
+def transitions(episodes: Sequence[CallSequence], names: Sequence[str]) -> list[list[float]]:
     """How often a call of one tool (row) is followed by another (column): shares of each row, NaN in a row of none.
 
     Rows are `start` and `names`, columns `names` and `end`.
@@ -169,7 +169,7 @@ def transitions(episodes: Sequence[Episode], names: Sequence[str]) -> list[list[
     return [[value / sum(row) if sum(row) else math.nan for value in row] for row in rows]
 
 
-def behaviour(episode: Episode) -> Hashable:
+def behaviour(episode: CallSequence) -> Hashable:
     """What counts as one behaviour: the tools called, in order."""
     return tuple(step.tool for step in episode.steps)
 

@@ -1,0 +1,244 @@
+"""The door over HTTP: routes, who may ask, and how much. What happens to a submission is `arena.door.desk`'s.
+
+Promise: a request is looked at in this order: has its address a share left, is the hotkey it names registered by a
+fresh view of the chain, is there a place for its body; then the body is read within a size and a time, the signature
+checked, the nonce spent in the database, and the key's share. Every refusal has one shape (`arena.door.refusals`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Path, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from arena.chain.port import RequestAuth
+from arena.door.desk import SubmissionDesk, TakenSubmission
+from arena.door.form import PARTS, read_body, read_form
+from arena.door.pause import PauseState, read_pause
+from arena.door.refusals import Refused, refusal
+from arena.door.registration import Registration
+from arena.door.status import StatusDesk, SubmissionStatus
+from arena.exchange.limits import ShareRules, Shares
+from arena.policy import Policy
+from arena.store.port import Store
+from foundation.errors import ArenaError
+from harness.catalogue.server.guard import network_of
+
+_FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
+_PARTS = {name: {"type": "string"} for name in PARTS} | {"file": {"type": "string", "format": "binary"}}
+_FORM_SCHEMA = {"type": "object", "required": list(PARTS), "properties": _PARTS, "additionalProperties": False}
+_FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}}}
+_Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
+
+
+class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the door one client may take. Bodies at once times the policy's size bounds its memory."""
+
+    body_s: float = 20.0
+    bodies: int = 32
+    bodies_per_network: int = 4
+    address: ShareRules = ShareRules(requests_per_s=20.0, requests_burst=200)
+    hotkey: ShareRules = ShareRules(requests_per_s=1.0, requests_burst=30)
+    nonce_keep_ms: int = 300_000
+    nonces_per_hotkey: int = 1_024
+
+
+class DoorState(msgspec.Struct, frozen=True, kw_only=True):
+    """What anybody may know: for whom to sign requests, under which rules, and whether submissions are taken."""
+
+    validator: str
+    netuid: int
+    policy: str
+    policy_sha256: str
+    source_bytes_max: int
+    pause: PauseState
+
+
+class Door:
+    """One validator's door: its ports and the shares of its callers."""
+
+    def __init__(
+        self,
+        store: Store,
+        auth: RequestAuth,
+        registration: Registration,
+        desk: SubmissionDesk,
+        status: StatusDesk,
+        policy: Policy,
+        *,
+        netuid: int,
+        rules: DoorRules | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store, self.auth, self.registration, self.desk, self.status = store, auth, registration, desk, status
+        self.policy, self.netuid, self.rules = policy, netuid, rules or DoorRules()
+        self._addresses = Shares(self.rules.address, monotonic)
+        self._hotkeys = Shares(self.rules.hotkey, monotonic)
+        self._bodies: Counter[str] = Counter()  # being read, by network
+
+    async def state(self) -> DoorState:
+        """What anybody may know."""
+        return DoorState(
+            validator=self.auth.hotkey,
+            netuid=self.netuid,
+            policy=self.policy.name,
+            policy_sha256=self.policy.policy_sha256,
+            source_bytes_max=self.policy.gate.source_bytes,
+            pause=await read_pause(self.store),
+        )
+
+    def admit_address(self, request: Request) -> None:
+        """Take one request of the address's share. Raises ArenaError V2112."""
+        self._addresses.spend_request(_network(request))
+
+    async def caller(self, request: Request) -> tuple[str, bytes]:
+        """The hotkey that signed a request, and the body. Raises ArenaError A1008, V2110, V2112, V2201 to V2204."""
+        self.admit_address(request)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        claimed = self.auth.claimed(headers)
+        if claimed is None:
+            raise ArenaError("V2110", "no hotkey is named")
+        await self.registration.require(claimed)
+        with self._place(_network(request)):
+            most = self.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
+            body = await read_body(request, most, self.rules.body_s)
+        query = request.scope["query_string"].decode("latin-1")
+        target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        hotkey, nonce_ns = self.auth.signed(headers, request.method, target, body)
+        keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
+        if not await self.store.spend_nonce(hotkey, nonce_ns, keep_ms=keep_ms, most=most):
+            raise ArenaError("V2110", "this request was made before, or too many were made at once")
+        self._hotkeys.spend_request(hotkey)
+        return hotkey, body
+
+    @contextmanager
+    def _place(self, network: str) -> Iterator[None]:
+        if self._bodies.total() >= self.rules.bodies or self._bodies[network] >= self.rules.bodies_per_network:
+            raise ArenaError("V2112", "too many bodies are being sent at once")
+        self._bodies[network] += 1
+        try:
+            yield
+        finally:
+            self._bodies[network] -= 1
+            self._bodies += Counter()  # forgets who sends nothing
+
+
+def make_door_app(door: Door) -> FastAPI:
+    """The application of one door."""
+    _, shapes = msgspec.json.schema_components([Refused])
+    refused = {"description": Refused.__doc__, "content": {"application/json": {"schema": shapes["Refused"]}}}
+    responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
+    app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=responses)
+    app.add_exception_handler(ArenaError, _on_failure)
+    app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
+    app.add_exception_handler(HTTPException, _on_wrong_route)
+    one, several = _answer(SubmissionStatus), _answer(SubmissionStatus, is_list=True)
+
+    @app.get("/v1/door", response_class=Response, responses=_answer(DoorState))
+    async def read_door(request: Request) -> Response:
+        """Whose door this is and whether it is open. Not signed."""
+        door.admit_address(request)
+        return _json(await door.state())
+
+    @app.post(
+        "/v1/submissions",
+        status_code=202,
+        response_class=Response,
+        responses=_answer(TakenSubmission, 202),
+        openapi_extra=_FORM,
+    )
+    async def submit(request: Request) -> Response:
+        """Hand in an agent file whose commitment stands on chain.
+
+        202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
+        same answer. Signed with `btauth/1` over the whole body.
+        """
+        hotkey, body = await door.caller(request)
+        taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body))
+        return _json(taken, 202, {"location": taken.status_url})
+
+    @app.get("/v1/submissions", response_class=Response, responses=several)
+    async def read_submissions(request: Request) -> Response:
+        """Every version of the hotkey that signed, the newest first, and where it stands."""
+        hotkey, _ = await door.caller(request)
+        return _json(await door.status.of(hotkey))
+
+    @app.get("/v1/submissions/{version}", response_class=Response, responses=one)
+    async def read_submission(request: Request, version: _Version) -> Response:
+        """Where one of the caller's versions stands."""
+        hotkey, _ = await door.caller(request)
+        return await _status_of(door, hotkey, version)
+
+    @app.delete("/v1/submissions/{version}", response_class=Response, responses=one)
+    async def withdraw(request: Request, version: _Version) -> Response:
+        """Take a version back that waits for the gate."""
+        hotkey, _ = await door.caller(request)
+        await door.desk.withdraw(hotkey, version)
+        return await _status_of(door, hotkey, version)
+
+    return app
+
+
+async def _status_of(door: Door, hotkey: str, version: str) -> Response:
+    for each in await door.status.of(hotkey):
+        if each.agent_version_id == version:
+            return _json(each)
+    raise ArenaError("V2113", "no version of this hotkey")
+
+
+def _network(request: Request) -> str:
+    return network_of(request.client.host) if request.client else ""
+
+
+def _answer(kind: type, status: int = 200, *, is_list: bool = False) -> dict[int | str, dict[str, Any]]:
+    """The answer's shape in the OpenAPI document, its parts written out in place."""
+    shape = _inlined(kind)
+    schema = {"type": "array", "items": shape} if is_list else shape
+    return {status: {"description": kind.__doc__ or "", "content": {"application/json": {"schema": schema}}}}
+
+
+def _inlined(kind: type) -> dict[str, Any]:
+    (shape,), parts = msgspec.json.schema_components([kind])
+
+    def put_in(node: Any) -> Any:
+        if isinstance(node, dict):
+            name = str(node.get("$ref", "")).rpartition("/")[2]
+            return put_in(parts[name]) if name else {key: put_in(value) for key, value in node.items()}
+        return [put_in(each) for each in node] if isinstance(node, list) else node
+
+    found: dict[str, Any] = put_in(shape)
+    return found
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ArenaError)
+    return refusal(error)
+
+
+async def _on_wrong_parameter(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    fault = error.errors()[0]
+    return refusal(ArenaError("V2081", f"{fault['loc'][-1]}: {fault['msg']}"))
+
+
+async def _on_wrong_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "V2113" if error.status_code == 404 else "V2081"
+    answer = refusal(
+        ArenaError(code, f"{request.method} {request.url.path[:128]!a}: {error.detail}"), error.status_code
+    )
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    kept = {"cache-control": "no-store", **(headers or {})}
+    return Response(msgspec.json.encode(value), status, kept, media_type="application/json")

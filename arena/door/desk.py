@@ -1,0 +1,145 @@
+"""What the door does with a submission: refuse it with a reason, or take it in once and answer the same ever after.
+
+Promise: nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
+hotkey one submission waits at a time, which the database decides; the same version with the same commitment is
+answered alike however often and by whichever process. What was taken is in the database before the answer is sent, and
+the gate has not looked at it: that is the queue's work.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from arena.chain.port import Subtensor, Verifier
+from arena.door.form import SubmissionForm
+from arena.door.parsing import Parser
+from arena.door.pause import require_open
+from arena.door.refusals import AgentFileError
+from arena.door.registration import Registration
+from arena.gate.rules import RULES
+from arena.policy import Policy
+from arena.store.port import Store
+from arena.submissions.admission import admit
+from arena.submissions.model import SignedSubmission, is_agent_name
+from arena.submissions.stored import past_submissions
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+
+
+class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a submission that was taken. `next_allowed_block`: before it, a commitment of this hotkey is
+    refused; a rejection may bring it forward."""
+
+    agent_version_id: str
+    name: str
+    hotkey: str
+    validator: str
+    policy: str
+    commitment_block: int
+    next_allowed_block: int
+    received_ms: int  # unix milliseconds
+    status_url: str  # a path; signed requests of the same hotkey read it
+
+
+class SubmissionDesk:
+    """Takes submissions in for one validator."""
+
+    def __init__(
+        self,
+        store: Store,
+        chain: Subtensor,
+        registration: Registration,
+        policy: Policy,
+        verify: Verifier,
+        parser: Parser,
+    ) -> None:
+        """`parser` says in bounded time whether a file is Python with an entry point."""
+        self._store, self._chain, self._registration = store, chain, registration
+        self._policy, self._verify, self.parser = policy, verify, parser
+
+    async def take(self, caller: str, form: SubmissionForm) -> TakenSubmission:
+        """Take a submission of the hotkey that signed the request.
+
+        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
+        """
+        await require_open(self._store)
+        if not is_agent_name(form.agent_name):
+            raise ArenaError("A1010", ascii(form.agent_name[:80]))
+        submission = await self._read(caller, form)
+        agent = submission.agent_version_id
+        stored = await self._store.submissions(miner_hotkey=caller)
+        known = next((each for each in stored if each.subject.agent_version_id == agent), None)
+        for arrival in await self._store.arrivals(caller):
+            if arrival.agent_version_id == agent and (known is not None or arrival.state == "waiting"):
+                return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
+        if known is not None:  # another validator brought it
+            return self._taken(agent, known.name, caller, known.submitted_block, 0)
+        commitment = await self._chain.commitment(caller)
+        if commitment is None or commitment.sha256 != submission.commitment_sha256:  # else it may become final yet
+            commitment = await self._chain.commitment(caller, await self._chain.finalized_block())
+        admission = admit(
+            submission,
+            commitment=commitment,
+            past=past_submissions(stored, caller),
+            metagraph=await self._registration.metagraph(),
+            rules=self._policy.cooldown,
+            verify=self._verify,
+        )
+        if admission.refusal is not None:
+            raise ArenaError(admission.refusal.code, admission.refusal.detail)
+        arrival = await self._store.receive(
+            agent, caller, admission.submitted_block, submission.name, msgspec.json.encode(submission)
+        )
+        if arrival.agent_version_id != agent:
+            raise ArenaError("A1012", f"{arrival.name}, version {arrival.agent_version_id[:16]}")
+        return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
+
+    async def withdraw(self, caller: str, agent_version_id: str) -> None:
+        """Take back what waits for the gate. It costs no cooldown; the same file may come again.
+
+        Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
+        """
+        arrivals = {each.agent_version_id: each for each in await self._store.arrivals(caller)}
+        found = arrivals.get(agent_version_id)
+        if found is None:
+            stored = await self._store.submissions(miner_hotkey=caller)
+            is_known = any(each.subject.agent_version_id == agent_version_id for each in stored)
+            raise ArenaError("A1013") if is_known else ArenaError("V2113", "no version of this hotkey")
+        if found.state == "decided" or (
+            found.state == "waiting" and not await self._store.close_arrival(agent_version_id, "withdrawn")
+        ):
+            raise ArenaError("A1013", found.name)
+
+    async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
+        limit = self._policy.gate.source_bytes
+        if len(form.source) > limit:
+            raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
+        found = await self.parser.first_finding(form.source)
+        if found is not None:
+            raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
+        try:
+            source = form.source.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = form.source.count(b"\n", 0, error.start) + 1
+            raise AgentFileError("A1001", f"byte {error.start}", line) from error
+        return SignedSubmission(
+            name=form.agent_name,
+            source=source,
+            hotkey=caller,
+            agent_sha256=text_hash(source),
+            submitted_ms=form.submitted_ms,
+            signature=form.signature,
+        )
+
+    def _taken(self, agent: str, name: str, hotkey: str, block: int, received_ms: int) -> TakenSubmission:
+        return TakenSubmission(
+            agent_version_id=agent,
+            name=name,
+            hotkey=hotkey,
+            validator=self._store.validator,
+            policy=self._policy.name,
+            commitment_block=block,
+            next_allowed_block=block + self._policy.cooldown.accepted_blocks,
+            received_ms=received_ms,
+            status_url=f"/v1/submissions/{agent}",
+        )

@@ -1,0 +1,89 @@
+"""Refusals: the one shape in which every route says no, and the status that goes with each code.
+
+Promise: what a client sent is answered with 4xx; 503 alone says that this node cannot take anything at present. `line`
+is there where a line of the agent file is to blame.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from starlette.responses import Response
+
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
+
+RETRY_S = 5
+_STATUS = {
+    "A1001": 422,
+    "A1002": 422,
+    "A1003": 422,
+    "A1004": 422,
+    "A1005": 422,
+    "A1006": 429,
+    "A1007": 422,
+    "A1008": 403,
+    "A1010": 422,
+    "A1012": 409,
+    "A1013": 409,
+    "V2081": 400,
+    "V2110": 401,
+    "V2112": 429,
+    "V2113": 404,
+    "V2202": 413,
+    "V2203": 408,
+    "V2204": 400,
+}
+_UNAVAILABLE = 503
+_FIRST_FAULT_OF_OURS = 500
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Every answer that is not 2xx."""
+
+    code: str
+    message: str
+    whose_fault: Literal["caller", "validator", "upstream"]
+    what_it_costs: str
+    what_to_do: str
+    line: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class AgentFileError(ArenaError):
+    """The agent file breaks a rule; `line` is where, 0 for the file as a whole."""
+
+    def __init__(self, code: str, detail: str, line: int) -> None:
+        super().__init__(code, detail)
+        self.line = line
+
+
+def refused(error: ArenaError, status: int) -> Refused:
+    """What the answer of a failed request says."""
+    fault: Literal["caller", "validator", "upstream"] = "upstream" if error.owner is Owner.UPSTREAM else "validator"
+    detail = error.failure.detail
+    line = error.line if isinstance(error, AgentFileError) else 0
+    return Refused(
+        code=error.failure.code,
+        message=f"{error.entry.title}: {detail}" if detail else error.entry.title,
+        whose_fault="caller" if status < _FIRST_FAULT_OF_OURS else fault,
+        what_it_costs=error.entry.cost,
+        what_to_do=error.entry.remedy,
+        line=line or msgspec.UNSET,
+    )
+
+
+def refusal(error: ArenaError, status: int = 0) -> Response:
+    """The answer to a failed request; `status` 0: the one that goes with its code."""
+    status = status or _STATUS.get(error.failure.code, _UNAVAILABLE)
+    headers = {"cache-control": "no-store", "connection": "close"}  # a body that was not read ends with its connection
+    if status in (429, _UNAVAILABLE):
+        headers["retry-after"] = str(RETRY_S)
+    return Response(msgspec.json.encode(refused(error, status)), status, headers, media_type="application/json")
+
+
+def explain(status: str) -> bytes:
+    """The same shape for a connection that was dropped before it made a request: "408 ..." or "431 ..."."""
+    number, _, words = status.partition(" ")
+    code = "V2203" if number == "408" else "V2202"
+    return msgspec.json.encode(refused(ArenaError(code, words.lower()), int(number)))

@@ -1,0 +1,74 @@
+"""From the door's queue into the inbox, and the door's address onto the chain.
+
+Promise: what a miner was told is queued reaches the gate, whenever this process is killed: it stays in the database
+until its receipt is written, and is put into the inbox again at each start. A node that shares races publishes its
+exchange's address instead, which names the door's port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from arena.door.server import DoorServer
+from arena.submissions.model import SignedSubmission
+from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.node.node import Node
+
+TURN_S = 0.5
+PUBLISH_EVERY_S = 10.0
+PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
+
+
+class DoorLoop:
+    """Brings in what the door took."""
+
+    def __init__(self, node: Node, door: DoorServer, endpoint: str) -> None:
+        """`endpoint` is published where the node shares no races; "": the address at which the door listens."""
+        self._node, self._endpoint = node, endpoint or door.address
+        self._handed: set[tuple[str, int]] = set()  # versions and blocks put into the inbox by this process
+        self._publish_not_before_ms = 0
+
+    async def run(self, drain: StopSignal) -> None:
+        """Turn until drained."""
+        loops = [run_loop("door", self.turn, drain, self._node.log, every_s=TURN_S)]
+        if self._node.sharing is None:
+            loops.append(run_loop("address", self.publish, drain, self._node.log, every_s=PUBLISH_EVERY_S))
+        await asyncio.gather(*loops)
+
+    async def turn(self) -> None:
+        """Put what waits into the inbox, and end the wait of what has its receipt. Raises ArenaError V2021, V2060."""
+        waiting = await self._node.store.arrivals()
+        for arrival in waiting:
+            receipt = await asyncio.to_thread(self._node.inbox.receipt, arrival.agent_version_id)
+            is_decided = receipt is not None and receipt.submitted_block >= arrival.commitment_block
+            if receipt is not None and not is_decided:  # or another validator brought it, with an earlier commitment
+                stored = await self._node.store.submissions(miner_hotkey=arrival.miner_hotkey)
+                is_decided = any(each.subject.agent_version_id == arrival.agent_version_id for each in stored)
+            if is_decided:
+                await self._node.store.close_arrival(arrival.agent_version_id, "decided")
+                continue
+            place = (arrival.agent_version_id, arrival.commitment_block)
+            content = None if place in self._handed else await self._node.store.waiting_submission(place[0])
+            if content is not None:
+                submission = msgspec.json.decode(content, type=SignedSubmission)
+                await asyncio.to_thread(self._node.inbox.put, submission)
+                self._handed.add(place)
+                self._node.log.info("submission taken", agent=arrival.name, hotkey=arrival.miner_hotkey)
+        still = {(each.agent_version_id, each.commitment_block) for each in waiting}
+        for agent, _ in self._handed - still:  # decided, so that it is gone; or withdrawn
+            await asyncio.to_thread(self._node.inbox.take_back, agent)
+        self._handed &= still
+
+    async def publish(self) -> None:
+        """Say on chain where the door is, unless the chain says so. Raises ArenaError U3030."""
+        chain, hotkey, now_ms = self._node.chain, self._node.signer.hotkey, self._node.now_ms()
+        metagraph = await chain.metagraph()
+        published = next((each.endpoint for each in metagraph.neurons if each.hotkey == hotkey), None)
+        if published in (None, self._endpoint) or now_ms < self._publish_not_before_ms:
+            return
+        self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
+        result = await chain.publish(self._node.signer, self._endpoint)
+        told = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
+        self._node.log.info("door's address published", **told)

@@ -1,0 +1,153 @@
+"""A door over real HTTP on loopback, real Postgres and the local chain; the same door in a process of its own; and
+miners that knock at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
+from arena.chain.port import Signer
+from arena.door.app import Door, DoorRules
+from arena.door.desk import SubmissionDesk
+from arena.door.parsing import Parser
+from arena.door.registration import Registration
+from arena.door.server import DoorServer
+from arena.door.status import StatusDesk
+from arena.exchange.limits import ShareRules
+from arena.policies import policy_by_name
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.inbox import Inbox
+from arena.submissions.model import SignedSubmission, make_submission
+from harness.catalogue.server.application import listen
+
+ROOT = Path(__file__).parents[2]
+AGENT = "def agent_main(problem):\n    return None\n"
+BLOCK_MS = 50
+WIDE = ShareRules(requests_per_s=1e6, requests_burst=10**6)
+WIDE_RULES = DoorRules(address=WIDE, hotkey=WIDE, bodies=10_000, bodies_per_network=10_000, nonces_per_hotkey=10_000)
+
+
+def unix_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def open_chain(path: Path) -> LocalSubtensor:
+    return LocalSubtensor(path, now_ms=unix_ms, rules=LocalRules(block_ms=BLOCK_MS))
+
+
+class Stand:
+    """One validator's door. `door` belongs to the loop of its thread."""
+
+    def __init__(self, folder: Path, dsn: str, uri: str, chain_path: Path | None = None) -> None:
+        self.folder, self.dsn, self.uri = folder, dsn, uri
+        self.validator = keypair_signer(uri).hotkey
+        self.chain = open_chain(chain_path or folder / "chain.sqlite")
+        self.policy = policy_by_name("demo")
+        self.address = ""
+        self.door: Door
+
+    async def open_door(self, rules: DoorRules | None = None, **stale: float) -> tuple[Door, PostgresStore]:
+        store = await PostgresStore.open(self.dsn, self.validator)
+        registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
+        desk = SubmissionDesk(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
+        status = StatusDesk(store, self.chain, Inbox(self.folder / "inbox"), self.policy)
+        auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
+        return Door(store, auth, registration, desk, status, self.policy, netuid=15, rules=rules), store
+
+    async def serve(self, stop: asyncio.Event, is_up: Any, rules: DoorRules | None, **stale: float) -> None:
+        self.door, store = await self.open_door(rules, **stale)
+        try:
+            with listen("127.0.0.1", 0) as listener:
+                server = DoorServer(self.door, listener, per_address=2_000)
+                self.address = server.address
+                is_up()
+                await server.run(stop)
+        finally:
+            await store.close()
+
+
+class Miner:
+    """A registered hotkey with an agent."""
+
+    def __init__(self, stand: Stand, signer: Signer | None = None) -> None:
+        self.stand, self.signer = stand, signer or generate_signer()
+        self.auth = HttpAuth(self.signer, time.time_ns)
+
+    async def register(self) -> Miner:
+        assert (await self.stand.chain.register(self.signer)).status == "ok"
+        block = await self.stand.chain.block()
+        while await self.stand.chain.finalized_block() <= block:
+            await asyncio.sleep(BLOCK_MS / 1_000)
+        return self
+
+    async def commit(self, source: str = AGENT, name: str = "agent") -> SignedSubmission:
+        made = make_submission(self.signer, name, source, unix_ms())
+        assert (await self.stand.chain.commit(self.signer, made.commitment_sha256)).status == "ok"
+        return made
+
+    def request(self, made: SignedSubmission, **changed: Any) -> httpx.Request:
+        """A signed POST. `changed` replaces parts: `file` (bytes), `filename`, `agent_name`, ..."""
+        form = {"agent_name": made.name, "submitted_ms": str(made.submitted_ms), "signature": made.signature}
+        content = changed.pop("file", made.source.encode())
+        file = {"file": (changed.pop("filename", "agent.py"), content, "text/x-python")}
+        request = httpx.Request("POST", f"{self.stand.address}/v1/submissions", data=form | changed, files=file)
+        return self.signed("POST", "/v1/submissions", request.read(), {"content-type": request.headers["content-type"]})
+
+    def signed(self, method: str, target: str, body: bytes = b"", headers: dict | None = None) -> httpx.Request:
+        signed = self.auth.sign(method, target, self.stand.validator, body)
+        return httpx.Request(method, self.stand.address + target, content=body, headers=signed | (headers or {}))
+
+
+@contextlib.contextmanager
+def serving(stand: Stand, rules: DoorRules | None = None, **stale: float) -> Iterator[Stand]:
+    """Serve the stand's door in a thread until the block ends."""
+    is_up, made = threading.Event(), {}
+
+    async def run() -> None:
+        made["loop"], made["stop"] = asyncio.get_running_loop(), asyncio.Event()
+        await stand.serve(made["stop"], is_up.set, rules, **stale)
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
+    thread.start()
+    assert is_up.wait(30)
+    try:
+        yield stand
+    finally:
+        made["loop"].call_soon_threadsafe(made["stop"].set)
+        thread.join(30)
+
+
+@contextlib.contextmanager
+def another_process(stand: Stand) -> Iterator[str]:
+    """The address of the same validator's door in a process of its own."""
+    command = [sys.executable, "-m", "tests.arena.door_stand", str(stand.folder), stand.dsn, stand.uri]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, cwd=ROOT, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.communicate()  # closing its input ends it
+
+
+async def _main(folder: str, dsn: str, uri: str) -> None:
+    stand, stop = Stand(Path(folder), dsn, uri), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(stop.set)), daemon=True).start()
+    await stand.serve(stop, lambda: print(stand.address, flush=True), WIDE_RULES)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))

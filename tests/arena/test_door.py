@@ -1,0 +1,340 @@
+"""The door over real HTTP: what is taken, what is refused and how, and that the database alone decides."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import generate_signer
+from arena.door.app import DoorRules
+from arena.door.pause import PauseState, put_pause
+from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
+from arena.store.embedded.server import EmbeddedServer
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
+from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, another_process, serving
+
+SHAPE = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
+
+
+@pytest.fixture
+def stand(postgres: EmbeddedServer, tmp_path: Path) -> Stand:
+    uri = f"//Door{generate_signer().hotkey[-8:]}"
+    made = Stand(tmp_path, "", uri)
+    made.dsn = postgres.dsn_for(made.validator)
+    return made
+
+
+@pytest.fixture
+def served(stand: Stand) -> Iterator[Stand]:
+    with serving(stand, WIDE_RULES):
+        yield stand
+
+
+async def send(request: httpx.Request, client: httpx.AsyncClient | None = None) -> httpx.Response:
+    if client is not None:
+        return await client.send(request)
+    async with httpx.AsyncClient(timeout=30) as own:
+        return await own.send(request)
+
+
+async def refusal(request: httpx.Request) -> tuple[int, str]:
+    answer = await send(request)
+    told = answer.json()
+    assert set(told) - {"line"} == SHAPE, told
+    assert all(told[name] for name in SHAPE)
+    assert (answer.status_code < 500) == (told["whose_fault"] == "caller")
+    return answer.status_code, told["code"]
+
+
+async def test_a_committed_agent_is_taken_once_and_answered_alike(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    first = await send(miner.request(made))
+    assert first.status_code == 202, first.text
+    taken = first.json()
+    assert taken["agent_version_id"] == made.agent_version_id
+    assert taken["validator"] == served.validator
+    assert first.headers["location"] == taken["status_url"] == f"/v1/submissions/{made.agent_version_id}"
+    assert (await send(miner.request(made))).json() == taken
+    assert (await send(miner.request(made, agent_name="another-name"))).json() == taken  # the first name stays
+    status = (await send(miner.signed("GET", taken["status_url"]))).json()
+    assert (status["state"], status["name"]) == ("waiting", "agent")
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.prove)])
+async def test_of_many_at_once_from_two_processes_one_is_taken(served: Stand, count: int) -> None:
+    miner = await Miner(served).register()
+    made = [await miner.commit(f"{AGENT}# {number}\n") for number in range(10)]
+    places = asyncio.Semaphore(50)  # a request that waits for a connection would be too old when it is sent
+
+    async def one(number: int, address: str) -> httpx.Response:
+        async with places:
+            request = miner.request(made[number % 10])
+            request.url = httpx.URL(f"{address}/v1/submissions")
+            return await send(request, client)
+
+    with another_process(served) as other:
+        async with httpx.AsyncClient(timeout=120) as client:
+            numbers = range(count)
+            answers = await asyncio.gather(*(one(number, (served.address, other)[number % 2]) for number in numbers))
+    statuses = Counter(answer.status_code for answer in answers)
+    assert len({answer.text for answer in answers if answer.status_code == 202}) == 1, statuses
+    assert set(statuses) == {202, 422}
+    store = await PostgresStore.open(served.dsn)
+    assert [row.agent_version_id for row in await store.arrivals()] == [made[-1].agent_version_id]
+    await store.close()
+
+
+async def test_the_database_lets_one_version_of_a_hotkey_wait(stand: Stand) -> None:
+    store = await PostgresStore.open(stand.dsn, stand.validator)
+    names = [f"{number:064x}" for number in range(500)]
+    rows = await asyncio.gather(*(store.receive(name, "5m", 7 + int(name, 16), "n", b"{}") for name in names))
+    assert len({row.agent_version_id for row in rows}) == 1
+    first = rows[0].agent_version_id
+    assert await store.close_arrival(first, "decided")
+    assert not await store.close_arrival(first, "decided")
+    assert (await store.receive(names[-1], "5m", 900, "n", b"{}")).agent_version_id == names[-1]
+    assert [row.state for row in await store.arrivals("5m")].count("waiting") == 1
+    await store.close()
+
+
+async def test_a_repeated_request_is_refused_by_every_process_and_after_a_restart(stand: Stand) -> None:
+    with serving(stand, WIDE_RULES), another_process(stand) as other:
+        miner = await Miner(stand).register()
+        request = miner.request(await miner.commit())
+        assert (await send(request)).status_code == 202
+        assert await refusal(request) == (401, "V2110")
+        elsewhere = httpx.Request("POST", f"{other}/v1/submissions", content=request.content, headers=request.headers)
+        assert await refusal(elsewhere) == (401, "V2110")
+    with serving(stand, WIDE_RULES):
+        anew = httpx.Request(
+            "POST", f"{stand.address}/v1/submissions", content=request.content, headers=request.headers
+        )
+        assert await refusal(anew) == (401, "V2110")
+
+
+async def test_who_may_not_submit_is_told_why(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    stranger = Miner(served)
+    assert await refusal(stranger.request(made)) == (403, "A1008")
+    unsigned = httpx.Request("POST", f"{served.address}/v1/submissions", content=b"x")
+    assert await refusal(unsigned) == (401, "V2110")
+    request = miner.request(made)
+    request.headers["x-bittensor-receiver"] = stranger.signer.hotkey
+    assert await refusal(request) == (401, "V2110")
+    tampered = miner.request(made)
+    body = tampered.content.replace(b"return None", b"return True")
+    headers = {**tampered.headers, "content-length": str(len(body))}
+    assert await refusal(httpx.Request("POST", tampered.url, content=body, headers=headers)) == (401, "V2110")
+    other = HttpAuth(generate_signer(), lambda: 1)  # a clock of 1970
+    old = httpx.Request("GET", f"{served.address}/v1/submissions", headers=other.sign("GET", "/v1/submissions", "5x"))
+    assert await refusal(old) == (403, "A1008")
+    assert await refusal(miner.request(made, signature="00" * 64)) == (422, "A1007")
+    uncommitted = miner.request(made, file=AGENT.encode() + b"# more\n")
+    assert await refusal(uncommitted) == (422, "A1007")
+
+
+async def test_a_deregistered_hotkey_and_a_stale_chain_are_refused(stand: Stand) -> None:
+    miner = await Miner(stand).register()
+    made = await miner.commit()
+    with serving(stand, WIDE_RULES):
+        assert (await send(miner.request(made))).status_code == 202
+        await stand.chain.deregister(miner.signer.hotkey)
+        await Miner(stand).register()  # waits until that is final
+        assert await refusal(miner.request(made)) == (403, "A1008")
+    with serving(stand, WIDE_RULES, stale_s=-1.0):
+        assert await refusal(miner.request(made)) == (503, "V2201")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected", "line"),
+    [
+        (b"x = 1\ny = '\xff'\n", "A1001", 2),
+        (b"x = 1\ndef agent_main(problem:\n    pass\n", "A1002", 2),
+        (b"x = 1\n", "A1003", None),
+        (b"#" * 1_000_001, "A1004", None),
+        (b"def agent_main(problem):\n    return " + b"(" * 50_000 + b"\n", "A1002", 2),
+        (b"x = " + b"-" * 200_000 + b"1\n" + AGENT.encode(), "A1002", None),
+    ],
+)
+async def test_a_file_that_cannot_race_is_refused_with_its_line(
+    served: Stand, source: bytes, expected: str, line: int | None
+) -> None:
+    miner = await Miner(served).register()
+    answer = await send(miner.request(await miner.commit(), file=source))
+    assert (answer.status_code, answer.json()["code"]) == (422, expected)
+    assert answer.json().get("line") == line
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "", "a\0b", "x" * 65, "name\nother", "é"])
+async def test_names_are_names_and_file_names_are_nothing(served: Stand, name: str) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    assert await refusal(miner.request(made, agent_name=name)) == (422, "A1010")
+    before = sorted(served.folder.rglob("*"))
+    assert (await send(miner.request(made, filename=f"../{name}"))).status_code == 202
+    assert [path for path in sorted(served.folder.rglob("*")) if path not in before and "sqlite" not in path.name] == []
+
+
+def _bodies() -> dict[str, tuple[bytes, dict[str, str]]]:
+    head = b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n'
+    kind = {"content-type": "multipart/form-data; boundary=b"}
+    part = head % b"file" + b"x\r\n"
+    return {
+        "no form": (b"{}", {"content-type": "application/json"}),
+        "no boundary": (part + b"--b--", {"content-type": "multipart/form-data"}),
+        "no end": (part, kind),
+        "parts missing": (part + b"--b--\r\n", kind),
+        "a part twice": (part * 2 + b"--b--", kind),
+        "ten thousand parts": (part * 10_000 + b"--b--", kind),
+        "an unknown part": (head % b"exec" + b"x\r\n--b--", kind),
+        "an encoded part": (
+            part.replace(b"\r\n\r\n", b"\r\ncontent-transfer-encoding: base64\r\n\r\n") + b"--b--",
+            kind,
+        ),
+        "a long head": (b"--b\r\n" + b"x" * 5_000 + b"\r\n\r\nx\r\n--b--", kind),
+        "a bomb": (gzip.compress(b"0" * 50_000_000), kind | {"content-encoding": "gzip"}),
+        "nested": (
+            part.replace(b"\r\n\r\n", b"\r\ncontent-type: multipart/mixed; boundary=b\r\n\r\n") * 3 + b"--b--",
+            kind,
+        ),
+        "nothing": (b"", kind),
+    }
+
+
+@pytest.mark.parametrize("which", sorted(_bodies()))
+async def test_what_is_no_form_is_refused(served: Stand, which: str) -> None:
+    body, headers = _bodies()[which]
+    miner = await Miner(served).register()
+    assert await refusal(miner.signed("POST", "/v1/submissions", body, headers)) == (400, "V2204")
+
+
+async def test_a_large_body_is_refused_before_it_is_read(served: Stand) -> None:
+    miner = await Miner(served).register()
+    sent = 0
+
+    async def endless():
+        nonlocal sent
+        while sent < 1 << 30:
+            sent += 1 << 16
+            yield b"0" * (1 << 16)
+
+    headers = miner.auth.sign("POST", "/v1/submissions", served.validator)
+    async with httpx.AsyncClient(timeout=30) as client:
+        try:
+            answer = await client.post(f"{served.address}/v1/submissions", content=endless(), headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (413, "V2202")
+        except httpx.TransportError:
+            pass  # it was closed while we wrote: the answer can be lost to that
+    assert sent < 1 << 26
+    assert await refusal(miner.signed("GET", "/v1/submissions", b"a body")) == (413, "V2202")
+
+
+async def test_a_slow_body_ends_in_408_and_slow_ones_keep_nobody_out(stand: Stand) -> None:
+    rules = DoorRules(body_s=0.5, bodies=8, bodies_per_network=2, address=WIDE_RULES.address, hotkey=WIDE_RULES.hotkey)
+    with serving(stand, rules):
+        miner = await Miner(stand).register()
+        made = await miner.commit()
+        host, port = stand.address.removeprefix("http://").split(":")
+
+        async def slow() -> bytes:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            headers = miner.auth.sign("POST", "/v1/submissions", stand.validator)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            writer.write(f"POST /v1/submissions HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n{lines}\r\nx".encode())
+            line = await reader.readline()
+            writer.close()
+            return line
+
+        answers = Counter(await asyncio.gather(*(slow() for _ in range(20))))
+        assert {line.split()[1] for line in answers} == {b"408", b"429"}
+        assert answers[b"HTTP/1.1 408 Request Timeout\r\n"] == 2
+        assert (await send(miner.request(made))).status_code == 202
+
+
+async def test_shares_end_in_429(stand: Stand) -> None:
+    few = ShareRules(requests_per_s=0.001, requests_burst=3)
+    with serving(stand, DoorRules(address=WIDE_RULES.address, hotkey=few)):
+        first, second = await Miner(stand).register(), await Miner(stand).register()
+        for _ in range(3):
+            assert (await send(first.signed("GET", "/v1/submissions"))).status_code == 200
+        assert await refusal(first.signed("GET", "/v1/submissions")) == (429, "V2112")
+        assert (await send(second.signed("GET", "/v1/submissions"))).status_code == 200
+    with serving(stand, DoorRules(address=few)):
+        for _ in range(3):
+            assert (await send(httpx.Request("GET", f"{stand.address}/v1/door"))).status_code == 200
+        assert await refusal(httpx.Request("GET", f"{stand.address}/v1/door")) == (429, "V2112")
+
+
+async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> None:
+    store = await PostgresStore.open(served.dsn, served.validator)
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    await put_pause(store, PauseState(is_paused=True, reason="the catalogue is being rebuilt", since_ms=1))
+    answer = await send(miner.request(made))
+    assert (answer.status_code, answer.json()["code"]) == (503, "V2200")
+    assert "the catalogue is being rebuilt" in answer.json()["message"]
+    assert int(answer.headers["retry-after"]) > 0
+    state = (await send(httpx.Request("GET", f"{served.address}/v1/door"))).json()
+    assert state["pause"] == {"is_paused": True, "reason": "the catalogue is being rebuilt", "since_ms": 1}
+    await put_pause(store, PauseState())
+    assert (await send(miner.request(made))).status_code == 202
+    await store.close()
+
+
+async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    await send(miner.request(made))
+    target = f"/v1/submissions/{made.agent_version_id}"
+    another = await miner.commit(AGENT + "# 2\n")
+    assert await refusal(miner.request(another)) == (409, "A1012")
+    stranger = await Miner(served).register()
+    assert await refusal(stranger.signed("DELETE", target)) == (404, "V2113")
+    assert await refusal(stranger.signed("GET", target)) == (404, "V2113")
+    answer = await send(miner.signed("DELETE", target))
+    assert (answer.status_code, answer.json()["state"]) == (200, "withdrawn")
+    assert (await send(miner.request(another))).status_code == 202
+    store = await PostgresStore.open(served.dsn, served.validator)
+    assert await store.close_arrival(another.agent_version_id, "decided")
+    await store.close()
+    assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1013")
+
+
+async def test_what_was_withdrawn_may_come_again(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    for _ in range(2):
+        assert (await send(miner.request(made))).status_code == 202
+        target = f"/v1/submissions/{made.agent_version_id}"
+        assert (await send(miner.signed("GET", target))).json()["state"] == "waiting"
+        assert (await send(miner.signed("DELETE", target))).status_code == 200
+
+
+@pytest.mark.parametrize("target", ["/", "/v1/submissions/x", "/v1/submissions/" + "g" * 64, "/v2", "/%00"])
+async def test_wrong_routes_have_the_same_shape(served: Stand, target: str) -> None:
+    miner = await Miner(served).register()
+    status, _ = await refusal(miner.signed("GET", target))
+    assert status in (400, 404)
+    status, _ = await refusal(httpx.Request("PATCH", f"{served.address}/v1/door"))
+    assert status == 405
+
+
+def test_strangers_fill_no_memory() -> None:
+    shares = Shares(ShareRules(requests_per_s=0.001, requests_burst=1), lambda: next(clock))
+    clock = itertools.count()
+    for number in range(CALLERS_MAX + 10):
+        shares.spend_request(f"stranger {number}")
+    with pytest.raises(ArenaError):
+        shares.spend_request(f"stranger {CALLERS_MAX + 9}")
+    assert len(vars(shares)["_shares"]) <= CALLERS_MAX

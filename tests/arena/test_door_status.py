@@ -1,0 +1,221 @@
+"""Status, in every state of a submission's life: what the door says of it, and that the command prints it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from arena.door.status import StatusDesk, SubmissionStatus
+from arena.gate.report import finding, make_report
+from arena.race.state.machine import stream_of
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import Subject
+from arena.store.embedded.server import EmbeddedServer
+from arena.store.port import StoredSubmission, SubmissionState, WorkItem
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
+from foundation.errors import Failure
+from neurons.cli.miner.status import status_lines
+from tests.arena.door_stand import Miner, Stand
+from tests.arena.log_stand import context, episode
+from tests.arena.race_stand import RACE
+from tests.arena.race_world import finished
+
+AGENT, HOTKEY = "v-a", "hk-a"  # as the race's world names its first agent
+SUBJECT = Subject(
+    agent_version_id=AGENT, miner_hotkey=HOTKEY, agent_sha256="b2", commitment_block=7, commitment_sha256="c3"
+)
+REJECTED = make_report(
+    [finding("id-table", 6, "12 ids"), finding("entropy", 9)],
+    rules_version="gate/2",
+    source_sha256="",
+    inputs_sha256="",
+)
+
+
+class Life:
+    """One submission, and who tells of it."""
+
+    def __init__(self, store: PostgresStore, stand: Stand) -> None:
+        self.store, self.stand = store, stand
+        self.inbox = Inbox(stand.folder / "inbox")
+        self.desk = StatusDesk(store, stand.chain, self.inbox, stand.policy)
+
+    async def told(self) -> tuple[SubmissionStatus, str]:
+        """What the door says, as it arrives, and what the command prints of it."""
+        (found,) = msgspec.json.decode(
+            msgspec.json.encode(await self.desk.of(HOTKEY)), type=list[SubmissionStatus], strict=True
+        )
+        answer = {
+            "hotkey": HOTKEY,
+            "network": "local",
+            "netuid": 15,
+            "uid": 2,
+            "block": 9,
+            "finalized_block": 7,
+            "commitment": None,
+            "validators": [{"url": "http://x", "validator": "5v", "submissions": [found]}],
+            "failed": [],
+        }
+        return found, "\n".join(status_lines(answer))
+
+    async def arrive(self) -> None:
+        await self.store.receive(AGENT, HOTKEY, 7, "my-agent", b"{}")
+
+    async def decide(self, state: SubmissionState, **fields: object) -> None:
+        report = msgspec.json.encode(REJECTED).decode() if state in ("rejected", "review") else ""
+        stored = StoredSubmission(subject=SUBJECT, name="my-agent", state=state, submitted_block=7, report=report)
+        await self.store.put_submission(stored, "source")
+        shown = REJECTED if report else None
+        self.receipt(state, report=shown, **fields)
+        await self.store.close_arrival(AGENT, "decided")
+
+    def receipt(self, state: str, **fields: object) -> None:
+        made = Receipt(
+            agent_version_id=AGENT,
+            name="my-agent",
+            hotkey=HOTKEY,
+            state=state,
+            submitted_block=7,
+            next_allowed_block=3_607,
+            **fields,
+        )
+        self.inbox.put_receipt(made)
+
+    async def happen(self, count: int) -> None:
+        """The race up to its event number `count`."""
+        for index, event in enumerate(finished().stream[:count]):
+            if index >= len(await self.store.events(stream_of(RACE))):
+                await self.store.put_event(stream_of(RACE), index, event)
+
+
+@pytest.fixture
+async def life(store: PostgresStore, postgres: EmbeddedServer, tmp_path: Path) -> Life:
+    stand = Stand(tmp_path, "", "//Status")
+    await Miner(stand).register()
+    return Life(store, stand)
+
+
+async def test_nothing_is_known_of_who_never_came(life: Life) -> None:
+    assert await life.desk.of("5nobody") == []
+
+
+async def test_it_waits_and_is_withdrawn(life: Life) -> None:
+    await life.arrive()
+    found, shown = await life.told()
+    assert (found.state, found.next_allowed_block) == ("waiting", 7 + life.stand.policy.cooldown.accepted_blocks)
+    assert "waiting" in shown and "final" in shown
+    await life.store.close_arrival(AGENT, "withdrawn")
+    found, shown = await life.told()
+    assert (found.state, "withdrawn" in shown) == ("withdrawn", True)
+
+
+async def test_it_is_refused_with_a_reason(life: Life) -> None:
+    await life.arrive()
+    life.receipt("refused", failure=Failure(code="A1006", detail="allowed from block 3607"))
+    await life.store.close_arrival(AGENT, "decided")
+    found, shown = await life.told()
+    assert (found.state, found.next_allowed_block) == ("refused", 3_607)
+    assert "A1006 allowed from block 3607" in shown
+
+
+async def test_the_gate_rejects_it_by_line_or_holds_it(life: Life) -> None:
+    await life.decide("rejected", failure=REJECTED.failure)
+    found, shown = await life.told()
+    assert (found.state, [each.line for each in found.findings]) == ("rejected", [6, 9])
+    assert "line 6" in shown and "arena check" in shown
+    await life.decide("review", held_until=7_207)
+    found, shown = await life.told()
+    assert (found.state, found.held_until_block) == ("review", 7_207)
+    assert "from block 7207" in shown
+
+
+async def test_it_qualifies_or_not(life: Life) -> None:
+    await life.decide("accepted")
+    suite = [context(number, "") for number in range(3)]
+    items = [
+        WorkItem(item_id=f"q{at.problem_id}", subject=SUBJECT, context=replace(at, stage="qualifying")) for at in suite
+    ]
+    await life.store.enqueue(items)
+    found, shown = await life.told()
+    assert found.qualifying is not None
+    assert (found.state, found.qualifying.done, found.qualifying.total) == ("accepted", 0, 3)
+    assert "0 of 3 problems" in shown
+    for state in ("qualified", "unqualified"):
+        standing = AgreedStanding(
+            is_racing=state == "qualified",
+            state="accepted",
+            accepts=2,
+            rejects=0,
+            speakers=3,
+            needed=2,
+            suite_passes=2,
+            suite_finished=2,
+            suite_needed=2,
+        )
+        await life.decide(state, qualifying_e4=2_500, agreed=standing)
+        found, shown = await life.told()
+        assert (found.state, found.agreed) == (state, standing)
+        assert "score 0.2500" in shown and "passed by 2 of 3" in shown
+
+
+async def test_nothing_of_a_race_is_told_before_it_is_settled(life: Life) -> None:
+    await life.decide("qualified", qualifying_e4=9_000)
+    stages = []
+    for count in range(1, len(finished().stream) + 1):
+        await life.happen(count)
+        found, shown = await life.told()
+        (race,) = found.races
+        stages.append(race.stage)
+        is_known = race.stage == "settled"
+        assert (race.rank is not None, race.score_e4 is not None, "rank" in shown) == (is_known,) * 3
+    assert list(dict.fromkeys(stages)) == ["upcoming", "racing", "settled"]
+    assert (race.rank, race.agents, race.is_top) == (1, 2, True)
+    assert race.low_e4 is not None and race.high_e4 is not None and race.low_e4 <= race.score_e4 <= race.high_e4
+
+
+async def test_the_judge_is_heard_after_the_release_and_not_before(life: Life, sequencer: Sequencer) -> None:
+    await life.decide("qualified")
+    payloads, body = episode(1, race_id=RACE)
+    await sequencer.append([replace(each, subject=SUBJECT) for each in payloads], [body])
+    whole = len(finished().stream)
+    await life.happen(whole - 1)
+    found, shown = await life.told()
+    assert (found.races[0].stage, found.judged, "judge" in shown) == ("settled", (), False)
+    await life.happen(whole)
+    found, shown = await life.told()
+    assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
+    assert "It searches before it answers." in shown
+
+
+async def test_a_source_that_another_validator_brought_has_a_status(life: Life) -> None:
+    stored = StoredSubmission(subject=SUBJECT, name="my-agent", state="accepted", submitted_block=7)
+    await life.store.put_submission(stored, "source")
+    assert (await life.told())[0].state == "accepted"
+
+
+async def test_status_says_where_an_agent_stands_with_all_validators(life: Life) -> None:
+    agreed = AgreedStanding(
+        is_racing=False,
+        state="held",
+        accepts=1,
+        rejects=1,
+        speakers=3,
+        needed=2,
+        suite_passes=2,
+        suite_finished=3,
+        suite_needed=2,
+    )
+    await life.decide("review", agreed=agreed, held_until=7_210)
+    _, shown = await life.told()
+    assert "gate passed by 1 of 3 validators, rejected by 1; suite passed by 2 of 3" in shown
+    assert "it does not race" in shown and "counts as accepted from block 7210" in shown
+    early = replace(agreed, state="cooldown", allowed_block=99)
+    await life.decide("qualified", agreed=early, held_until=7_210)
+    _, shown = await life.told()
+    assert "submit again from block 99" in shown and "7210" not in shown
+    await life.decide("qualified", agreed=replace(agreed, is_racing=True))
+    assert "it races" in (await life.told())[1]
