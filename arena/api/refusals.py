@@ -22,7 +22,7 @@ _STATUS |= {"V2110": 401, "V2111": 403, "V2112": 429, "V2113": 404, "V2114": 503
 _FAILED = 500
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class HttpRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Every answer that is an error. `message` says what happened here; `head` is where the log ends, of a cursor
     behind its end, else -1."""
 
@@ -53,7 +53,7 @@ def refusal(error: ArenaError) -> Response:
     """The answer to a failed request."""
     failure, head = error.failure, error.head if isinstance(error, CursorError) else -1
     status = 416 if head >= 0 else _STATUS.get(failure.code, _FAILED)
-    value = Refusal(
+    value = HttpRefusal(
         code=failure.code,
         message=failure.detail or error.entry.title,
         whose_fault="client" if status < _FAILED else error.owner.value,

@@ -23,7 +23,7 @@ from arena.chain.port import RequestAuth
 from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, read_body, read_form
 from arena.door.pause import PauseState, read_pause
-from arena.door.refusals import Refused, refusal
+from arena.door.refusals import DoorRefusal, refusal
 from arena.door.registration import Registration
 from arena.door.status import StatusDesk, SubmissionStatus
 from arena.exchange.limits import ShareRules, Shares
@@ -133,8 +133,8 @@ class Door:
 
 def make_door_app(door: Door) -> FastAPI:
     """The application of one door."""
-    _, shapes = msgspec.json.schema_components([Refused])
-    refused = {"description": Refused.__doc__, "content": {"application/json": {"schema": shapes["Refused"]}}}
+    _, shapes = msgspec.json.schema_components([DoorRefusal])
+    refused = {"description": DoorRefusal.__doc__, "content": {"application/json": {"schema": shapes["DoorRefusal"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=responses)
     app.add_exception_handler(ArenaError, _on_failure)

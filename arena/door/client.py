@@ -16,7 +16,7 @@ import msgspec
 from arena.chain.port import RequestAuth
 from arena.door.app import DoorState
 from arena.door.desk import TakenSubmission
-from arena.door.refusals import Refused
+from arena.door.refusals import DoorRefusal
 from arena.door.status import SubmissionStatus
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
@@ -107,7 +107,7 @@ class DoorClient:
         try:
             if answer.is_success:
                 return msgspec.json.decode(answer.content, type=kind)
-            refused = msgspec.json.decode(answer.content, type=Refused)
+            refused = msgspec.json.decode(answer.content, type=DoorRefusal)
         except UNREADABLE_JSON as error:
             raise ArenaError(_WRONG, f"{url}: status {answer.status_code}, no answer of a door") from error
         if refused.code not in CODES:

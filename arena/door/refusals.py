@@ -39,12 +39,12 @@ _UNAVAILABLE = 503
 _FIRST_FAULT_OF_OURS = 500
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class DoorRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Every answer that is not 2xx."""
 
     code: str
     message: str
-    whose_fault: Literal["caller", "validator", "upstream"]
+    whose_fault: Literal["client", "validator", "upstream"]
     what_it_costs: str
     what_to_do: str
     line: int | msgspec.UnsetType = msgspec.UNSET
@@ -58,15 +58,15 @@ class AgentFileError(ArenaError):
         self.line = line
 
 
-def refused(error: ArenaError, status: int) -> Refused:
+def refused(error: ArenaError, status: int) -> DoorRefusal:
     """What the answer of a failed request says."""
-    fault: Literal["caller", "validator", "upstream"] = "upstream" if error.owner is Owner.UPSTREAM else "validator"
+    fault: Literal["client", "validator", "upstream"] = "upstream" if error.owner is Owner.UPSTREAM else "validator"
     detail = error.failure.detail
     line = error.line if isinstance(error, AgentFileError) else 0
-    return Refused(
+    return DoorRefusal(
         code=error.failure.code,
         message=f"{error.entry.title}: {detail}" if detail else error.entry.title,
-        whose_fault="caller" if status < _FIRST_FAULT_OF_OURS else fault,
+        whose_fault="client" if status < _FIRST_FAULT_OF_OURS else fault,
         what_it_costs=error.entry.cost,
         what_to_do=error.entry.remedy,
         line=line or msgspec.UNSET,

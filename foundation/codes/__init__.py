@@ -6,11 +6,11 @@ reused or renumbered: records name them for ever.
 
 from __future__ import annotations
 
-from foundation.codes import agent, corpus, problem, training, upstream, validator
+from foundation.codes import agent, corpus, door, problem, training, upstream, validator
 from foundation.codes.row import ErrorCode
 
 CODES: dict[str, ErrorCode] = {
-    row.code: row for part in (agent, validator, corpus, training, upstream, problem) for row in part.ROWS
+    row.code: row for part in (agent, validator, door, corpus, training, upstream, problem) for row in part.ROWS
 }
 
 

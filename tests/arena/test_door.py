@@ -51,7 +51,7 @@ async def refusal(request: httpx.Request) -> tuple[int, str]:
     told = answer.json()
     assert set(told) - {"line"} == SHAPE, told
     assert all(told[name] for name in SHAPE)
-    assert (answer.status_code < 500) == (told["whose_fault"] == "caller")
+    assert (answer.status_code < 500) == (told["whose_fault"] == "client")
     return answer.status_code, told["code"]
 
 

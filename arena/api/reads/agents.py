@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.reads.answers import AgentDetail, AgentRace, AgentRow, ShownFinding, SourceAccess
+from arena.api.reads.answers import AgentDetail, AgentRace, ListedAgent, ShownFinding, SourceAccess
 from arena.api.reads.board import Board, RaceView
 from arena.api.reads.delivery import deliver, deliver_json
 from arena.api.reads.document import described, described_text
@@ -29,7 +29,7 @@ Miner = Annotated[str, Query(pattern=r"^[A-Za-z0-9]{0,128}$", description="Only 
 def add_agents(router: APIRouter, board: Board) -> None:
     """The routes of this file."""
 
-    @router.get("/v1/agents", **described(ListPage[AgentRow], AGENTS))
+    @router.get("/v1/agents", **described(ListPage[ListedAgent], AGENTS))
     async def list_agents(
         request: Request, miner: Miner = "", cursor: CursorOption = "", limit: RowsOption = 100
     ) -> Response:
@@ -81,7 +81,7 @@ def add_agents(router: APIRouter, board: Board) -> None:
         return deliver(request, source.encode(), "text/x-python", name=f"{row.agent_sha256[:16]}.py")
 
 
-def agent_rows(board: Board) -> dict[str, AgentRow]:
+def agent_rows(board: Board) -> dict[str, ListedAgent]:
     """What everybody may know of every agent version."""
     subjects: dict[str, Subject] = dict(board.subjects)
     subjects |= {agent: stored.subject for agent, stored in board.submissions.items()}
@@ -95,7 +95,7 @@ def agent_rows(board: Board) -> dict[str, AgentRow]:
         access = may_see("public", "source", moment, is_winner=is_winner)
         opens = min((race.opens_ms for race in promoted if race.opens_ms is not None), default=None)
         href = f"/v1/agents/{agent}/source" if access.is_seen else ""
-        rows[agent] = AgentRow(
+        rows[agent] = ListedAgent(
             agent_version_id=agent,
             miner_hotkey=subject.miner_hotkey,
             name=stored.name if stored else "",
@@ -127,11 +127,11 @@ def standings_of(board: Board) -> dict[str, list[tuple[str, Standing]]]:
     return found
 
 
-def _require(rows: dict[str, AgentRow], agent_version_id: str) -> AgentRow:
+def _require(rows: dict[str, ListedAgent], agent_version_id: str) -> ListedAgent:
     if agent_version_id not in rows:
         raise ArenaError("V2082", f"there is no agent version {agent_version_id}")
     return rows[agent_version_id]
 
 
-def _place(row: AgentRow) -> tuple[int, str]:
+def _place(row: ListedAgent) -> tuple[int, str]:
     return row.commitment_block, row.agent_version_id

@@ -59,7 +59,7 @@ class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
     decision: PromotionBasis | None = None
 
 
-class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
+class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
     """An agent version. `source` says whether its file may be read here, and if not, when."""
 
     agent_version_id: str
@@ -97,7 +97,7 @@ class ShownFinding(msgspec.Struct, frozen=True, kw_only=True):
 class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
     """An agent version, its versions before and after, and where it stood in settled races."""
 
-    agent: AgentRow
+    agent: ListedAgent
     versions: tuple[str, ...]  # of the same hotkey, by commitment
     races: tuple[AgentRace, ...]
     findings: tuple[ShownFinding, ...] | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from arena.api.reads.answers import (
     AgentDetail,
     AgentRace,
-    AgentRow,
     DayRow,
+    ListedAgent,
     PairResult,
     ProblemRow,
     PromotionBasis,
@@ -57,7 +57,7 @@ _STANDING = Standing(
 _SOURCE = SourceAccess(
     is_public=True, opens="published", opens_ms=1_781_118_000_000, href=f"/v1/agents/{_AGENT}/source"
 )
-_AGENT_ROW = AgentRow(
+_AGENT_ROW = ListedAgent(
     agent_version_id=_AGENT,
     miner_hotkey=_MINER,
     name="careful-shopper",
@@ -98,7 +98,7 @@ DETAIL = RaceDetail(
     ),
 )
 LEADERBOARD = ListPage[Standing](items=(_STANDING,))
-AGENTS = ListPage[AgentRow](items=(_AGENT_ROW,))
+AGENTS = ListPage[ListedAgent](items=(_AGENT_ROW,))
 AGENT = AgentDetail(
     agent=_AGENT_ROW,
     versions=(_AGENT,),

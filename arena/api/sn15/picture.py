@@ -11,7 +11,7 @@ from collections import defaultdict
 import msgspec
 
 from arena.api.reads.agents import agent_rows, standings_of
-from arena.api.reads.answers import AgentRow
+from arena.api.reads.answers import ListedAgent
 from arena.api.reads.board import Board, RaceView
 from arena.api.sn15.answers import (
     AgentVersionPublic,
@@ -62,7 +62,7 @@ class Picture:
         self.suite_names = {suite_number(name): name for name in names}
         self.active_suite = next(iter(self.suite_names))
 
-    def version(self, wanted: str) -> AgentRow | None:
+    def version(self, wanted: str) -> ListedAgent | None:
         """The agent version with that UUID, or None."""
         return next((row for agent, row in self.rows.items() if version_uuid(agent) == wanted), None)
 
@@ -84,7 +84,7 @@ class Picture:
         """A suite by its number."""
         return SuitePublic(suite_id=number, suite_version=1, is_active=number == self.active_suite)
 
-    def status(self, row: AgentRow) -> AgentVersionStatus:
+    def status(self, row: ListedAgent) -> AgentVersionStatus:
         """Where a version stands."""
         found, candidate = self._standings.get(row.agent_version_id), self._candidates.get(row.agent_version_id)
         opens = row.source.opens_ms
@@ -103,7 +103,7 @@ class Picture:
             is_active_qualifier=candidate is not None,
         )
 
-    def public_version(self, row: AgentRow) -> AgentVersionPublic:
+    def public_version(self, row: ListedAgent) -> AgentVersionPublic:
         """A version whose source is public."""
         status = self.status(row)
         released = status.code_available_at or status.submitted_at
@@ -175,7 +175,7 @@ class Picture:
         scored = [(self.rows[agent], one) for agent, one in self._candidates.items() if agent in self.rows]
         race_scores = {row.agent_version_id: row.race_score_e4 for row in (last.standings if last else ())}
 
-        def place(each: tuple[AgentRow, Candidate]) -> tuple[int, int, str]:
+        def place(each: tuple[ListedAgent, Candidate]) -> tuple[int, int, str]:
             agent = each[0].agent_version_id
             return -race_scores.get(agent, -1), -each[1].qualifying_score_e4, agent
 
@@ -247,7 +247,7 @@ class Picture:
             )
         return TopHistory(suite_id=self.active_suite, entries=tuple(entries))
 
-    def _submitted(self, row: AgentRow) -> str:
+    def _submitted(self, row: ListedAgent) -> str:
         return utc_text(self._board.first_seen_ms.get(row.agent_version_id, 0))
 
     def _promoted_ms(self, standing: Standing | None) -> int:
@@ -283,7 +283,7 @@ def _margin_e4(record: SettlementRecord, promoted_ms: int, now_ms: int) -> int |
     return margin_e4(rules, max(0, now_ms - promoted_ms))
 
 
-def _version_numbers(rows: dict[str, AgentRow]) -> dict[str, int]:
+def _version_numbers(rows: dict[str, ListedAgent]) -> dict[str, int]:
     counts: dict[tuple[str, str], int] = defaultdict(int)
     numbers = {}
     for row in sorted(rows.values(), key=lambda row: (row.commitment_block, row.agent_version_id)):

@@ -5,6 +5,7 @@ It opens the inputs and prints the results; the decisions are in `training.corpu
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,60 +115,45 @@ def build(
 
     arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
 
-    arena corpus build day1 day2 --out corpus-dev --tokenizer Qwen3-4B --pool dev
-
     arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
     """
     from arena.chain.keys import verify
     from neurons.cli.records.verify import processes_for
     from neurons.node.wiring import code_commit
     from training.agents import distilled_prompt
-    from training.corpus.building import (
-        Origin,
-        arms_of,
-        filter_sources,
-        open_journal,
-        open_sources,
-        trajectories_in,
-        write_filtered,
-    )
+    from training.corpus import building
     from training.corpus.report.page import render_page
     from training.rewriting.results import with_rewrites
 
     if not exports and not foreign:
         raise typer.BadParameter("name at least one export, or a --foreign file")
-    flags = {
-        "pool": pool,
-        "coefficient_e4_min": None if coefficient is None else round(coefficient * _E4),
-        "tokens_max": tokens_max,
-        "per_problem_max": per_problem,
-        "off": off,
-        "rows": rows,
-        "seed": seed,
-    }
-    plan = read_plan(rules, flags)
+    flags = {"pool": pool, "tokens_max": tokens_max, "per_problem_max": per_problem, "off": off, "rows": rows}
+    share_e4 = None if coefficient is None else round(coefficient * _E4)
+    plan = read_plan(rules, flags | {"coefficient_e4_min": share_e4, "seed": seed})
     _refuse_existing(out)
-    arms = arms_of(plan, ablation or ())
-    state = state_folder(state_dir) / "corpus"
+    arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
     task = _task(plan, tokenizer, state / _COUNTS, catalogue)
-    processes = workers or processes_for(trajectories_in(exports or [])) or 1
+    processes = workers or processes_for(building.trajectories_in(exports or [])) or 1
     with show_progress(is_quiet=as_json) as progress:
-        seals = state / SEALS
         given = (exports or (), foreign or (), verify)
-        sources = open_sources(*given, trust_unsigned=trust_unsigned, seals=seals, workers=processes, progress=progress)
+        sources = building.open_sources(
+            *given, trust_unsigned=trust_unsigned, seals=state / SEALS, workers=processes, progress=progress
+        )
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
-        origin = Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
-        journal = open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
+        origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
+        journal = building.open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
         if journal.shards and not as_json:
             typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
-        given_arms = (sources, task, arms, guard)
-        filtered = filter_sources(*given_arms, workers=processes, progress=progress, journal=journal)
+        filtered = building.filter_sources(
+            sources, task, arms, guard, workers=processes, progress=progress, journal=journal
+        )
     if not all(one.kept for one in filtered.funnels):
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
+    write = functools.partial(building.write_filtered, filtered, out, guard, origin, draw=render_page)
     with show_progress(is_quiet=as_json) as progress:
-        built = write_filtered(filtered, out, guard, origin, draw=render_page, workers=processes, progress=progress)
+        built = write(workers=processes, progress=progress)
     journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 

@@ -113,9 +113,8 @@ def rewrite(
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made: list[Rewrite | OmittedRun] = []
+    made, seals = list[Rewrite | OmittedRun](), state_folder(state_dir) / "corpus" / SEALS
     with show_progress(is_quiet=as_json) as progress:
-        seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
         traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
         for one in rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):

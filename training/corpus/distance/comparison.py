@@ -45,7 +45,7 @@ _CURVE_POINTS = 30
 _LARGEST, _APART_MIN = 8, 0.01  # transitions listed
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class BootstrapInterval(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate and its 95 % interval."""
 
     value: float
@@ -59,7 +59,7 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     about: str
-    distance: Estimate
+    distance: BootstrapInterval
     halves: tuple[float, float]
     shuffled: float
     p_value: float
@@ -74,8 +74,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     about: str
     is_share: bool
-    values: tuple[Estimate | None, Estimate | None]
-    difference: Estimate | None
+    values: tuple[BootstrapInterval | None, BootstrapInterval | None]
+    difference: BootstrapInterval | None
     counts: tuple[int, int]
 
 
@@ -85,7 +85,7 @@ class Behaviours(msgspec.Struct, frozen=True, kw_only=True):
 
     distinct: tuple[int, int]
     at: int
-    expected: tuple[Estimate, Estimate]
+    expected: tuple[BootstrapInterval, BootstrapInterval]
     curves: tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
 
 
@@ -234,7 +234,7 @@ def _parts(problems: int, draws: int) -> Iterator[int]:
 
 
 def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Compared:
-    values: list[Estimate | None] = []
+    values: list[BootstrapInterval | None] = []
     estimates, counts = [], []
     for groups in (one, other):
         table = np.stack(ratio_sums(ratio, groups), axis=1)
@@ -335,8 +335,8 @@ def _largest(
     return (transition for _, transition in found[:_LARGEST])
 
 
-def _interval(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value=_rounded(value), low=_rounded(low), high=_rounded(high))
+def _interval(value: float, low: float, high: float) -> BootstrapInterval:
+    return BootstrapInterval(value=_rounded(value), low=_rounded(low), high=_rounded(high))
 
 
 def _rounded(value: float) -> float:

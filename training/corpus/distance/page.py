@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from training.charts import ChartLine, Column, Dot, Gap, dot_chart, gap_chart, heatmap, histogram, line_chart
-from training.corpus.distance.comparison import Compared, Comparison, Estimate
+from training.corpus.distance.comparison import BootstrapInterval, Compared, Comparison
 from training.corpus.distance.measures import END, START
 from training.corpus.report.templates import read_template
 
@@ -76,7 +76,7 @@ def verdict(found: Comparison) -> str:
     )
 
 
-def interval_text(one: Estimate | None, is_share: bool = False) -> str:
+def interval_text(one: BootstrapInterval | None, is_share: bool = False) -> str:
     """An estimate with its interval; "not defined" for None."""
     if one is None:
         return "not defined"

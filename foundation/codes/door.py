@@ -1,0 +1,30 @@
+"""V22xx: a request at the door, where miners submit, is refused."""
+
+from __future__ import annotations
+
+from foundation.codes.row import row
+
+ROWS = (
+    row(
+        "V2200",
+        "validator takes no submissions at present",
+        "nothing was taken; commitments keep their place",
+        "submit to another validator, or here again later; nothing has to be committed again",
+        True,
+    ),
+    row(
+        "V2201",
+        "validator has no fresh view of the chain",
+        "nothing was taken, since nobody's registration can be checked",
+        "submit to another validator, or here again in a minute",
+        True,
+    ),
+    row("V2202", "request is too large", "nothing was taken", "send one agent file within the policy's size"),
+    row("V2203", "request came in too slowly", "nothing was taken", "send it again over a faster line", True),
+    row(
+        "V2204",
+        "request's form cannot be read",
+        "nothing was taken",
+        "send multipart/form-data, uncompressed, with the parts that the OpenAPI document names",
+    ),
+)
