@@ -101,19 +101,18 @@ def rewrite(
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
     share_e4 = None if coefficient is None else round(coefficient * 10_000)
-    plan, rules = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), RewriteRules()
-    guard, every = open_guard(held_out or [], partition, bank, None, plan.pool), gates()
+    plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
+    guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
+    prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else OpenAIUpstream(*access)
-    prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     limit = None if price_max is None else round(price_max * MICRO)
     asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
 
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made, trajectories = list[Rewrite | OmittedRun](), trajectories_in(exports)
-    seals = state_folder(state_dir) / "corpus" / SEALS
+    made, seals = list[Rewrite | OmittedRun](), state_folder(state_dir) / "corpus" / SEALS
     with show_progress(is_quiet=as_json) as progress:
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
         traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
