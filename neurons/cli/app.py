@@ -68,7 +68,7 @@ COMMANDS = (
         "corpus",
         "neurons.cli.training.corpus",
         _TRAINING,
-        "Filter exports into a training corpus, and see what was dropped.",
+        "Filter exports into a training corpus, see what was dropped, and compare corpora.",
     ),
     CommandEntry("train", "neurons.cli.training.train", _TRAINING, "Train one stage of a model from a recipe."),
     CommandEntry(

@@ -185,7 +185,8 @@ def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(field: str, v
 async def test_entries_of_a_file_are_verified_like_those_of_a_store() -> None:
     log = await asyncio.to_thread(made_log)
     check, seen = LogCheck(), []
-    await verify_entries(check, [entry(log, record) for record in log.log], ThreadInspector(verify), seen.append)
+    entries = [entry(log, record) for record in log.log]
+    await verify_entries(check, entries, ThreadInspector(verify), lambda done, _: seen.append(done))
     by_entries = check.report()
     assert by_entries == await verify_store(log, verify)
     assert (by_entries.is_ok, by_entries.records, seen[-1]) == (True, 9, 9)

@@ -329,7 +329,9 @@ async def test_an_export_over_bodies_that_can_not_be_read_names_the_object_store
 
     async def export() -> Manifest:
         out = tmp_path / "export"
-        return await export_records(store, wanted, out, verify_signature=verify, software="test", signer=signer)
+        return await export_records(
+            store, wanted, out, verify_signature=verify, software="test", now_ms=0, signer=signer
+        )
 
     harm(objects.folder)
     with pytest.raises(ArenaError, match=code):

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.chat import Call, Message
 from neurons.cli.app import main
 from problems.model import PriceRule, Problem, RewardItem
 from training.corpus.convert.openai import write_row
@@ -23,7 +24,7 @@ from training.corpus.distance.comparison import Compared, compare
 from training.corpus.distance.episodes import CallOutcome, CallSequence, episode_of, outcome_of
 from training.corpus.distance.measures import expected_distinct, js_distance, transitions
 from training.corpus.distance.page import render_comparison
-from training.corpus.model import Call, Message, Trace, TraceFacts, TraceSource
+from training.corpus.model import Trace, TraceFacts, TraceSource
 
 COUNTS = st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any).map(lambda one: np.array(one, np.float64))
 
