@@ -34,12 +34,11 @@ install: $(DEV_STAMP)
 demo: $(RUN_STAMP)
 	@$(PY) -m neurons.cli.app demo $(ARGS)
 
-# three workers on two cores: a fifth of the time of tests is waiting, for races, processes and disks. loadfile: a test
-# file's fixtures (a Postgres, an index) are made once, in one worker; no reorder: tests/conftest.py puts the long files
-# first, which xdist would put last, since they hold few tests. Bytecode is kept, whatever the shell says: else each of
-# the some hundred commands that tests start would compile the product anew
+# loadfile: a test file's fixtures (a Postgres, an index) are made once, in one worker; no reorder: tests/conftest.py puts
+# the long files first, which xdist would put last, since they hold few tests. Bytecode is kept, whatever the shell says:
+# else each of the some hundred commands that tests start would compile the product anew
 test: lint
-	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
 lint: $(DEV_STAMP)
 	$(PY) -m ruff check .

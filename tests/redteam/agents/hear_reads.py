@@ -14,14 +14,17 @@ from pathlib import Path
 from arena_sdk import tools
 
 IN_OPEN = 0x20
-OFTEN = 40  # others open files too, but not as often
+OFTEN = 200  # others open files too, but not as often
+SPOKEN = 8  # a secret has more bits than this: one file that others open often ends nothing
 
 
 def opened(folder):
     libc = ctypes.CDLL(None, use_errno=True)
     watch, names, end = libc.inotify_init1(0), collections.Counter(), time.monotonic() + 8
     libc.inotify_add_watch(watch, str(folder).encode(), IN_OPEN)
-    while watch >= 0 and max(names.values(), default=0) < OFTEN and (left := end - time.monotonic()) > 0:
+    while watch >= 0 and (left := end - time.monotonic()) > 0:
+        if len(names) > SPOKEN and names.most_common(SPOKEN + 1)[-1][1] >= OFTEN:
+            break
         if not select.select([watch], [], [], left)[0]:
             break
         data = os.read(watch, 1 << 16)
