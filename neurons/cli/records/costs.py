@@ -15,6 +15,7 @@ from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.store_reading import run_on_store
 
 _MICRO = 1_000_000
+_GROUP_CHARS = 16
 _NUMBERS = ("episodes", "requests", "attempts", "probes", "prompt_tokens", "completion_tokens", "latency_ms")
 
 
@@ -62,13 +63,14 @@ def costs(
     if not rows:
         typer.echo("no model was asked for anything yet")
         return
-    headings = ("episodes", "requests", "tokens in", "tokens out", "s a request", "USD", "unpriced")
-    table = make_table(by.value, *headings, right=headings)
+    headings = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price")
+    table = make_table(by.value, *headings, right=headings, box=None, pad_edge=False)
     for row in rows:
         seconds = row.latency_ms / 1_000 / max(1, row.requests)
         dollars = "?" if row.unpriced == row.requests else f"{row.cost_micro_usd / _MICRO:,.4f}"
         counts = (row.episodes, row.requests, row.prompt_tokens, row.completion_tokens)
-        table.add_row(row.group, *(f"{count:,}" for count in counts), f"{seconds:.2f}", dollars, f"{row.unpriced:,}")
+        group = row.group[:_GROUP_CHARS]  # enough to find it with `arena records show`
+        table.add_row(group, *(f"{count:,}" for count in counts), f"{seconds:.2f}", dollars, f"{row.unpriced:,}")
     Console().print(table)
 
 
