@@ -6,6 +6,7 @@ and what to do next; never with a trace of ours, and never with what was asked a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 
 _STATUS = {"V2021": 503, "V2081": 400, "V2082": 404, "V2083": 503}
@@ -42,17 +44,10 @@ class CursorError(ArenaError):
         self.head = head
 
 
-def add_refusals(app: FastAPI) -> None:
-    """Answer every failure of an application in the one shape."""
-    app.add_exception_handler(ArenaError, _on_failure)
-    app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
-    app.add_exception_handler(HTTPException, _on_wrong_route)
-
-
-def refusal(error: ArenaError) -> Response:
-    """The answer to a failed request."""
+def refusal(error: ArenaError, status: int = 0) -> Response:
+    """The answer to a failed request; `status` 0: the one that goes with its code."""
     failure, head = error.failure, error.head if isinstance(error, CursorError) else -1
-    status = 416 if head >= 0 else _STATUS.get(failure.code, _FAILED)
+    status = status or (416 if head >= 0 else _STATUS.get(failure.code, _FAILED))
     value = HttpRefusal(
         code=failure.code,
         message=failure.detail or error.entry.title,
@@ -64,24 +59,35 @@ def refusal(error: ArenaError) -> Response:
     return json_response(value, status, {"retry-after": "5"} if status in (429, 503) else {})
 
 
-async def _on_failure(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ArenaError)
-    return refusal(error)
+def add_refusals(
+    app: FastAPI, answer: Callable[[ArenaError, int], Response] = refusal, *, unknown_route: str = TAIL_LACKS
+) -> None:
+    """Answer every failure of an application in its one shape.
 
+    `answer` gets the failure and a status, 0 for the one that goes with the code; `unknown_route` is the code of a path
+    that is not there.
+    """
 
-async def _on_wrong_parameter(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    fault = error.errors()[0]
-    return refusal(ArenaError("V2081", f"{fault['loc'][-1]}: {fault['msg']}"))
+    async def on_failure(_: Request, error: Exception) -> Response:
+        assert isinstance(error, ArenaError)
+        return answer(error, 0)
 
+    async def on_wrong_parameter(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        fault = error.errors()[0]
+        return answer(ArenaError(TAIL_BAD_REQUEST, f"{fault['loc'][-1]}: {fault['msg']}"), 0)
 
-async def _on_wrong_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = "V2082" if error.status_code == 404 else "V2081"
-    answer = refusal(ArenaError(code, f"{request.method} {request.url.path[:128]}: {error.detail}"))
-    answer.status_code = error.status_code
-    answer.headers.update(error.headers or {})
-    return answer
+    async def on_wrong_route(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = unknown_route if error.status_code == 404 else TAIL_BAD_REQUEST
+        detail = f"{request.method} {request.url.path[:128]!a}: {error.detail}"
+        answered = answer(ArenaError(code, detail), error.status_code)
+        answered.headers.update(error.headers or {})
+        return answered
+
+    app.add_exception_handler(ArenaError, on_failure)
+    app.add_exception_handler(RequestValidationError, on_wrong_parameter)
+    app.add_exception_handler(HTTPException, on_wrong_route)
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

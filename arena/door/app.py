@@ -15,10 +15,9 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Path, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from arena.api.refusals import add_refusals
 from arena.chain.port import RequestAuth
 from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, read_body, read_form
@@ -29,6 +28,7 @@ from arena.door.status import StatusDesk, SubmissionStatus
 from arena.exchange.limits import ShareRules, Shares
 from arena.policy import Policy
 from arena.store.port import Store
+from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import network_of
 
@@ -137,9 +137,7 @@ def make_door_app(door: Door) -> FastAPI:
     refused = {"description": DoorRefusal.__doc__, "content": {"application/json": {"schema": shapes["DoorRefusal"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=responses)
-    app.add_exception_handler(ArenaError, _on_failure)
-    app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
-    app.add_exception_handler(HTTPException, _on_wrong_route)
+    add_refusals(app, refusal, unknown_route=PEER_LACKS)
     one, several = _answer(SubmissionStatus), _answer(SubmissionStatus, is_list=True)
 
     @app.get("/v1/door", response_class=Response, responses=_answer(DoorState))
@@ -216,27 +214,6 @@ def _inlined(kind: type) -> dict[str, Any]:
 
     found: dict[str, Any] = put_in(shape)
     return found
-
-
-async def _on_failure(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ArenaError)
-    return refusal(error)
-
-
-async def _on_wrong_parameter(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    fault = error.errors()[0]
-    return refusal(ArenaError("V2081", f"{fault['loc'][-1]}: {fault['msg']}"))
-
-
-async def _on_wrong_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = "V2113" if error.status_code == 404 else "V2081"
-    answer = refusal(
-        ArenaError(code, f"{request.method} {request.url.path[:128]!a}: {error.detail}"), error.status_code
-    )
-    answer.headers.update(error.headers or {})
-    return answer
 
 
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
