@@ -2,14 +2,11 @@
 
 Promise: one float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
 tried again with growing pauses, and what is left is an upstream failure with a code. It runs when a title release is
-built, never in a validator. `HashedWords` is the scripted twin: no model, but the same interface, deterministic
-everywhere, with a cosine that follows the words two texts share.
+built, never in a validator.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -28,8 +25,6 @@ Vectors = npt.NDArray[np.float32]  # one row per text
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _DETAIL_CHARS = 200
 _PAUSES = Backoff(first_ms=500, most_ms=60_000)
-_DIMENSIONS = 256
-_WORD = re.compile(r"[a-z0-9]+")
 
 
 class Embedder(Protocol):
@@ -116,21 +111,6 @@ class EmbeddingsEndpoint:
             return response.content
         code = "U3004" if response.status_code == 429 else "U3002" if response.status_code in _PASSING else "U3001"
         raise ArenaError(code, f"HTTP {response.status_code}: {response.text}"[:_DETAIL_CHARS])
-
-
-class HashedWords:
-    """The scripted embedder: a text is the sum of its words' directions, each drawn from the word's hash."""
-
-    name = "hashed-words/1"
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """A row of length 1 per text; a text without words points the way of an empty word."""
-        rows = np.zeros((len(texts), _DIMENSIONS))
-        for row, text in zip(rows, texts, strict=True):
-            for word in set(_WORD.findall(text.lower())) or {""}:
-                bits = np.frombuffer(hashlib.shake_256(word.encode()).digest(_DIMENSIONS // 8), dtype=np.uint8)
-                row += np.unpackbits(bits).astype(np.float64) * 2 - 1  # two words are nearly at right angles
-        return _normalised(rows)
 
 
 def _unit_rows(content: bytes, count: int) -> Vectors:

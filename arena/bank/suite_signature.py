@@ -34,8 +34,8 @@ from problems.suites.shipped import (
 )
 
 _DOMAIN = b"agent-arena/suite/1\n"
-DEVELOPMENT_KEY_URI = "//Owner"  # the local subnet's owner
-DEVELOPMENT_HOTKEY = "5FTyuyEQQZs8tCcPTUFqotkm2SYfDnpefn9FitRgmTHnFDBD"  # its address; a test derives it
+# the address of the local subnet's owner; a test derives it
+DEVELOPMENT_HOTKEY = "5FTyuyEQQZs8tCcPTUFqotkm2SYfDnpefn9FitRgmTHnFDBD"
 
 
 _PROBLEMS, TITLES, _MANIFEST, _SIGNATURE = ".jsonl", ".titles.json", ".manifest.json", ".signature.json"

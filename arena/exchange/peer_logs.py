@@ -31,7 +31,6 @@ from foundation.errors import ArenaError
 ENTRY_VERSION = 1
 RACES_KEPT = 8
 _ZSTD_LEVEL = 3
-_HASHED_AT_ONCE = 1 << 20
 
 
 class RowsFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,12 +129,6 @@ ROWS = (
         "use the 32-byte key that the manifest was frozen with",
     ),
     row(
-        "P4024",
-        "opening does not match the partition manifest",
-        "nothing is proved about the problem's pool",
-        "fetch manifest and opening again from the bank's release",
-    ),
-    row(
         "P4016",
         "wording loses a constraint of its problem",
         "the wording is not used",

@@ -19,8 +19,6 @@ import orjson
 
 from harness.emission.unicode_normalize import compose
 
-NORMALISATION = "calls/1"
-
 _NUMBER = compile_pattern(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _MALFORMED = "?"
 _DEPTH_MAX = 32  # of nested arguments; all that lies deeper is one and the same to the key

@@ -9,13 +9,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import orjson
 import structlog
-
-if TYPE_CHECKING:
-    from neurons.node.settings import Settings
 
 LogFormat = Literal["auto", "console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -38,11 +35,6 @@ def configure_logs(log_format: LogFormat = "auto", level: LogLevel = "info") -> 
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
-
-
-def set_up_logging(settings: Settings) -> None:
-    """Logs as the settings say."""
-    configure_logs(settings.log_format, settings.log_level)
 
 
 def _serialise(event: object, default: Callable[[object], object], **_: object) -> str:

@@ -33,6 +33,7 @@ KEY_BYTES = 32
 RULES = "title-key/1"  # how answers are named; another rule is another manifest
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 _SEED_END = 2**53
+_HELD = ("answers", "problems", "queries")  # tokens that a frozen row keeps
 
 
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,21 +113,9 @@ class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     gone: tuple[str, ...]  # clusters that another row absorbed
 
 
-class ManifestOpening(msgspec.Struct, frozen=True, kw_only=True):
-    """What opens one token: the text it stands for, and the key (hex) of that token alone."""
-
-    mark: str
-    opening_key: str
-
-
 def token_of(key: bytes, mark: str) -> str:
     """The token (hex) of a text under the manifest's key: an HMAC under a key of its own, derived from both."""
     return _keyed(_opening_key(key, mark), mark)
-
-
-def opening_of(key: bytes, mark: str) -> ManifestOpening:
-    """What may be published so that everybody can check what the mark's token stands for. It opens no other token."""
-    return ManifestOpening(mark=mark, opening_key=_opening_key(key, mark).hex())
 
 
 def commitment_of(key: bytes) -> str:
@@ -136,44 +125,11 @@ def commitment_of(key: bytes) -> str:
     return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
 
 
-def check_opening(manifest: PartitionManifest, opening: ManifestOpening) -> Pool:
-    """The pool that an opened answer or problem was frozen in. Raises ArenaError P4024 when its token is in no row."""
-    try:
-        token = _keyed(bytes.fromhex(opening.opening_key), opening.mark)
-    except ValueError as error:
-        raise ArenaError("P4024", f"opening_key: {error}") from error
-    for row in manifest.rows:
-        if token in row.answers or token in row.problems:
-            return row.pool
-    raise ArenaError("P4024", f"{token[:12]}… is in no pool")
-
-
-def check_extends(older: PartitionManifest, newer: PartitionManifest) -> None:
-    """That `newer` is the next manifest after `older` and nothing frozen moved; needs no key.
-
-    Raises ArenaError P4021 naming what changed.
-    """
-    for field in ("format", "rules", "seed", "key_commitment", "headline"):
-        if getattr(older, field) != getattr(newer, field):
-            raise ArenaError("P4021", f"{field} changed")
-    if newer.serial != older.serial + 1 or newer.previous_sha256 != older.sha256:
-        raise ArenaError("P4021", f"{newer.serial} does not follow {older.serial}")
-    now = {token: row for row in newer.rows for token in (row.cluster, *row.absorbed)}
-    for row in older.rows:
-        after = now.get(row.cluster)
-        if (
-            after is None
-            or after.pool != row.pool
-            or not set(after.answers).issuperset(row.answers)
-            or not set(after.problems).issuperset(row.problems)
-            or not set(after.queries).issuperset(row.queries)
-            or not {after.cluster, *after.absorbed}.issuperset(row.absorbed)
-        ):
-            raise ArenaError("P4021", f"cluster {row.cluster[:12]}… changed its pool or lost something")
-
-
 def change_between(older: PartitionManifest, newer: PartitionManifest) -> ManifestChange:
-    """The change from a manifest to its direct successor. Raises ArenaError P4021 when `newer` is no such one."""
+    """The change from a manifest to its direct successor.
+
+    Raises ArenaError P4021 when `newer` is no such one, or something frozen moved (`apply_changes`).
+    """
     before = {row.cluster: row for row in older.rows}
     after = {row.cluster for row in newer.rows}
     change = ManifestChange(
@@ -189,13 +145,26 @@ def change_between(older: PartitionManifest, newer: PartitionManifest) -> Manife
 
 
 def apply_changes(older: PartitionManifest, changes: Sequence[ManifestChange]) -> PartitionManifest:
-    """The manifest that the changes, oldest first, lead to. Raises ArenaError P4021 when they lead to no sound one, or
-    to another than the last of them names."""
+    """The manifest that the changes, oldest first, lead to; needs no key.
+
+    Raises ArenaError P4021 when they lead to no sound one, to another than the last of them names, or when a change
+    moves a frozen cluster to another pool or takes something from it.
+    """
     rows = {row.cluster: row for row in older.rows}
     sha256 = older.sha256
     for change in changes:
         if change.previous_sha256 != sha256:
             raise ArenaError("P4021", f"{change.serial} does not follow {sha256[:12]}…")
+        now = {token: row for row in change.rows for token in (row.cluster, *row.absorbed)}
+        for name in rows.keys() & {*change.gone, *now}:
+            before, after = rows[name], now.get(name)
+            if (
+                after is None
+                or after.pool != before.pool
+                or not {after.cluster, *after.absorbed}.issuperset(before.absorbed)
+                or any(set(getattr(before, held)).difference(getattr(after, held)) for held in _HELD)
+            ):
+                raise ArenaError("P4021", f"cluster {name[:12]}… changed its pool or lost something")
         for name in change.gone:
             rows.pop(name, None)
         rows.update((row.cluster, row) for row in change.rows)

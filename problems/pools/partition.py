@@ -23,7 +23,7 @@ from foundation.errors import ArenaError
 from problems.model import BUCKETS, POOLS, Bucket, Pool, Problem
 from problems.pools.clusters import answer_marks, cluster_id, find_clusters
 from problems.pools.disjoint_sets import DisjointSets
-from problems.pools.manifest import ManifestOpening, PartitionManifest, PoolRow, commitment_of, opening_of, token_of
+from problems.pools.manifest import PartitionManifest, PoolRow, commitment_of, token_of
 from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 from problems.pools.review_net import content_words
 from problems.pools.title_keys import title_key
@@ -82,11 +82,6 @@ class OpenPartition:
     def query_pools(self, query: str) -> frozenset[Pool]:
         """The pools that hold a query of the same content words in any order."""
         return frozenset(pool for mark in _query_marks(query) for pool in self._queries.get(self.token(mark), ()))
-
-    def openings(self, problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> tuple[ManifestOpening, ...]:
-        """What to publish at the release of a frozen problem, so that `check_opening` shows everybody its pool."""
-        marks = sorted({_problem_mark(problem.problem_id), *answer_marks(problem, classes)})
-        return tuple(opening_of(self.key, mark) for mark in marks if self.row_of(self.token(mark)))
 
 
 def freeze(

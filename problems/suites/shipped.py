@@ -26,7 +26,6 @@ from problems.suites.formats import read_problems
 
 SUITES = ("s1", "s2", "s3")
 SUITE_VERSION = 1
-PER_BUCKET = 10
 TITLES_FILE = "titles.json"
 _FOLDER = "shipped"
 

@@ -6,13 +6,35 @@ without state; no address but 127.0.0.1. It lets a title release be built, and i
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
 import msgspec
+import numpy as np
 
-from arena.bank.embeddings import HashedWords
+from arena.bank.embeddings import Vectors
+
+_DIMENSIONS = 256
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+class HashedWords:
+    """The scripted embedder: a text is the sum of its words' directions, each drawn from the word's hash."""
+
+    name = "hashed-words/1"
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 per text; a text without words points the way of an empty word."""
+        rows = np.zeros((len(texts), _DIMENSIONS))
+        for row, text in zip(rows, texts, strict=True):
+            for word in set(_WORD.findall(text.lower())) or {""}:
+                bits = np.frombuffer(hashlib.shake_256(word.encode()).digest(_DIMENSIONS // 8), dtype=np.uint8)
+                row += np.unpackbits(bits).astype(np.float64) * 2 - 1  # two words are nearly at right angles
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 class _EmbeddingRequest(msgspec.Struct):

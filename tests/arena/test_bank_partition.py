@@ -31,7 +31,7 @@ from arena.chain.timelock import LocalTimelock
 from arena.race.model import describe_batch
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
-from problems.pools.manifest import check_extends
+from problems.pools.manifest import change_between
 from problems.pools.partition import freeze
 from problems.scoring.title_index import TitleIndex
 from problems.synthesis.generator import ProblemMaker
@@ -116,7 +116,7 @@ def test_a_problem_that_would_join_two_pools_is_refused(path):
 def test_the_successor_follows_the_frozen_manifest_and_every_one_is_kept(path):
     assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH)
     public = path.parent / "partitions" / f"{assigned.partition_sha256}.change.json"
-    check_extends(MANIFEST, read_public_manifest(public, OPERATOR.hotkey, verify))
+    change_between(MANIFEST, read_public_manifest(public, OPERATOR.hotkey, verify))
     assert PartitionFile(path, OPERATOR, verify).assign(FRESH) == assigned
     assert len(list((path.parent / "partitions").iterdir())) == 2
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Signer
-from arena.records.log.anchors import anchored_by, committed_checkpoint, note_sha256, require_anchor
+from arena.records.log.anchors import committed_checkpoint, note_sha256, require_anchor
 from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
 from arena.store.port import StoredCheckpoint
 from foundation.errors import ArenaError
@@ -41,15 +39,6 @@ def test_an_empty_slot_another_hash_and_another_hotkey_name_none() -> None:
     assert committed_checkpoint(POINTS, None) is None
     assert committed_checkpoint(POINTS, Commitment(hotkey=ALICE.hotkey, sha256="ab" * 32, block=7)) is None
     assert committed_checkpoint(POINTS, replace(held(POINTS[0], 7), hotkey=BOB.hotkey)) is None
-
-
-@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), unique_by=lambda pair: pair[0]), st.integers(0, 25))
-def test_what_counts_at_a_block_is_the_largest_anchored_up_to_it(anchors: list[tuple[int, int]], block: int) -> None:
-    points = [replace(POINTS[0], size=size, anchor_block=at) for size, at in anchors]
-    counted = [size for size, at in anchors if 0 < at <= block]
-    found = anchored_by(points, ALICE.hotkey, block)
-    assert (found.size if found else None) == max(counted, default=None)
-    assert anchored_by(points, BOB.hotkey, block) is None
 
 
 def test_an_anchor_the_chain_confirms_is_proven() -> None:

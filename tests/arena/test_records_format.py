@@ -27,12 +27,13 @@ from arena.records.body import (
     read_body,
     read_content,
 )
-from arena.records.json_schema import SCHEMA_NAMES, build_schema, field_table, published_schema
+from arena.records.json_schema import SCHEMA_NAMES, published_schema
 from arena.records.log.hash_chain import first_head, record_hash, signing_message
 from arena.records.model import HostFacts, Payload, RecordContent
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
+from tests.arena.record_schema import build_schema, field_table
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = FOLDER / "records.json"

@@ -19,8 +19,7 @@ from arena.records.model import SignedRecord
 from arena.records.verify.inspection import Entry, RecordFinding, entry_of, inspect
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import VerifyReport
-from arena.records.verify.verification import verify_entries, verify_store
-from arena.records.verify.workers import ThreadInspector
+from arena.records.verify.verification import verify_store
 from arena.store.port import StoredCheckpoint
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
@@ -180,16 +179,6 @@ def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(field: str, v
     found = inspect(msgspec.structs.replace(entry(log, log.log[0]), **{field: value}), verify)
     assert [rule for rule, _ in found.faults] == ["envelope"]
     assert take(LogCheck(), [found]).report().defects[0].rule == "envelope"
-
-
-async def test_entries_of_a_file_are_verified_like_those_of_a_store() -> None:
-    log = await asyncio.to_thread(made_log)
-    check, seen = LogCheck(), []
-    entries = [entry(log, record) for record in log.log]
-    await verify_entries(check, entries, ThreadInspector(verify), lambda done, _: seen.append(done))
-    by_entries = check.report()
-    assert by_entries == await verify_store(log, verify)
-    assert (by_entries.is_ok, by_entries.records, seen[-1]) == (True, 9, 9)
 
 
 def test_since_a_checkpoint_older_records_are_read_as_leaves_and_newer_ones_in_full() -> None:

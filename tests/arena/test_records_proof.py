@@ -23,7 +23,8 @@ from arena.records.log.merkle import MerkleFrontier
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
 from arena.records.verify import verify_proof
-from arena.records.verify.proof import Proof, check_proof, decode_proof, encode_proof, prove
+from arena.records.verify.proof import Proof, check_proof, encode_proof, prove
+from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt
 
@@ -64,6 +65,18 @@ def run_script(folder: Path, proof: bytes, *, content: bytes | None = None, note
         (folder / f"note-{number}").write_bytes(text)
         command += ["--note", str(folder / f"note-{number}")]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def decode_proof(raw: bytes) -> Proof:
+    """The proof of a file, read with our own types. Raises ArenaError V2051 when it is not exactly one."""
+    try:
+        proof = msgspec.json.decode(raw, type=Proof)
+        is_canonical = encode_proof(proof) == raw
+    except (*UNREADABLE_JSON, TypeError) as error:
+        raise ArenaError("V2051", f"proof file: {error}") from error
+    if not is_canonical:
+        raise ArenaError("V2051", "proof file: not in canonical form")
+    return proof
 
 
 def is_refused(raw: bytes, content: bytes | None = None, notes: tuple[str, ...] = ()) -> bool:

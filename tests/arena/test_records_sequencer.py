@@ -13,10 +13,10 @@ from arena.records.body import decode_content
 from arena.records.log.hash_chain import first_head, head_after, record_hash, signing_message
 from arena.records.log.sequencer import SIGNING_ATTEMPTS, Sequencer
 from arena.records.model import SIGNATURE_DOMAIN, SignedRecord
-from arena.records.verify.verification import verify_records
 from arena.store.port import HeadMovedError, LeaseLostError, StoredBody
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode, settlement
+from tests.arena.whole_log import verify_records
 
 ALICE = keypair_signer("//Alice")
 

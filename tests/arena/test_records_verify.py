@@ -15,7 +15,7 @@ from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpo
 from arena.records.log.merkle import EMPTY_ROOT, MerkleFrontier
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord, Subject, UnscoredOutcome
-from arena.records.verify.verification import VerifyReport, verify_records
+from arena.records.verify.verification import VerifyReport
 from foundation.errors import ArenaError, Failure
 from harness.trace import Totals
 from tests.arena.log_stand import (
@@ -30,6 +30,7 @@ from tests.arena.log_stand import (
     release,
     settlement,
 )
+from tests.arena.whole_log import verify_records
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 

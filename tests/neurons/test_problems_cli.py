@@ -7,11 +7,11 @@ import json
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from arena.bank.batches.sealed_file import open_batch, read_notice, read_sealed
-from arena.bank.embeddings import HashedWords
+from arena.bank.batches.sealed_file import SignedNotice, open_batch, read_sealed
 from arena.bank.partition_file import read_partition
 from arena.bank.suite_signature import read_suite
 from arena.chain.beacon import local_round
@@ -23,7 +23,7 @@ from neurons.node.settings import Settings
 from problems.scoring.title_matching import cut_titles, decode_accepted, reward_titles
 from problems.suites.formats import read_problems, write_problems
 from problems.suites.shipped import load_shipped
-from tests.arena.scripted_embeddings import ScriptedEmbeddings
+from tests.arena.scripted_embeddings import HashedWords, ScriptedEmbeddings
 from tests.problems.stand import PROBLEMS, make_catalogue
 from tests.problems.test_cases_cli import write_documents
 
@@ -125,7 +125,7 @@ def test_a_bank_is_partitioned_sealed_stocked_and_opens_round_by_round(tmp_path,
         ids |= set(batch.problem_ids)
         pools |= set(batch.pools)
         notice = (folder / f"{shown['race_id']}.notice.json").read_bytes()
-        assert read_notice(notice, OPERATOR.hotkey, verify, "n") == file.notice
+        assert msgspec.json.decode(notice, type=SignedNotice) == file.signed
     assert "never_touch" not in pools
 
     stock = ["stock", "--state-dir", tmp_path / "state", "--policy", "paper", "--bank-hotkey", OPERATOR.hotkey]

@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 import problems
-from arena.bank.suite_signature import DEVELOPMENT_KEY_URI, sign_suite
+from arena.bank.suite_signature import sign_suite
 from arena.chain.keys import keypair_signer
+from arena.chain.opening import OWNER_URI
 from harness.catalogue.synthetic.generator import generate
 from neurons.node.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import BUCKETS, Bucket
@@ -23,7 +24,6 @@ from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import encode_accepted
 from problems.suites.formats import write_problems
 from problems.suites.shipped import (
-    PER_BUCKET,
     SUITE_VERSION,
     SUITES,
     TITLES_FILE,
@@ -77,13 +77,13 @@ def suite_seed(name: str) -> int:
 
 
 def _counts() -> dict[Bucket, int]:
-    return dict.fromkeys(BUCKETS, PER_BUCKET)
+    return dict.fromkeys(BUCKETS, 10)
 
 
 def main() -> None:
     products = tuple(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED))
     made = make_suites(products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED)
-    signer = keypair_signer(DEVELOPMENT_KEY_URI)
+    signer = keypair_signer(OWNER_URI)
     FOLDER.mkdir(exist_ok=True)
     for name, content in made.items():
         (FOLDER / name).write_bytes(content)

@@ -9,7 +9,6 @@ import pytest
 
 from arena.bank.suite_signature import (
     DEVELOPMENT_HOTKEY,
-    DEVELOPMENT_KEY_URI,
     check_suite,
     decode_signature,
     open_shipped,
@@ -24,7 +23,6 @@ from problems.model import BUCKETS
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted
 from problems.suites.shipped import (
-    PER_BUCKET,
     SUITES,
     TITLES_FILE,
     decode_manifest,
@@ -57,7 +55,7 @@ def test_the_suites_are_remade_byte_for_byte_from_their_recipe(shelf):
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suite_holds_ten_of_each_bucket_and_every_one_is_usable(name, shelf):
     suite = load_shipped(name)
-    assert [problem.bucket for problem in suite.problems] == [bucket for bucket in BUCKETS for _ in range(PER_BUCKET)]
+    assert [problem.bucket for problem in suite.problems] == [bucket for bucket in BUCKETS for _ in range(10)]
     for titles in (suite.titles, LexicalTitles()):
         checks = check_problem_set(suite.problems, shelf.products, shelf.product, titles, seed=5)
         assert all(check.is_usable and not check.warnings and not check.is_random_success for check in checks)
@@ -117,8 +115,7 @@ def test_another_version_or_an_unknown_suite_is_refused():
 
 
 def test_the_shipped_suites_are_signed_with_the_development_key():
-    assert DEVELOPMENT_KEY_URI == OWNER_URI
-    assert keypair_signer(DEVELOPMENT_KEY_URI).hotkey == DEVELOPMENT_HOTKEY
+    assert keypair_signer(OWNER_URI).hotkey == DEVELOPMENT_HOTKEY
     for name in SUITES:
         assert open_shipped(name, verify).problems == load_shipped(name).problems
         with pytest.raises(ArenaError, match=r"P4018.*signed by"):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.catalogue.synthetic.generator import generate
-from problems.pools.manifest import check_extends
+from problems.pools.manifest import change_between
 from problems.pools.partition import OpenPartition, extend, freeze
 from problems.pools.product_classes import find_classes
 from problems.synthesis.generator import synthesize
@@ -59,5 +59,5 @@ def test_a_year_of_batches_is_dealt_without_false_merges(catalogue, classes):
     added = extend(OpenPartition(first, KEY), drawn[2_090:], classes)
     print(f"{YEAR} problems dealt in {time.perf_counter() - started:.1f} s: {added.manifest.problem_counts}")
     print(f"refused, for they join two pools: {len(added.refused)}")
-    check_extends(first, added.manifest)
+    change_between(first, added.manifest)
     assert len(added.pools) + len(added.refused) == YEAR - 2_090

@@ -18,7 +18,7 @@ import pytest
 
 from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS, Problem
-from problems.pools.manifest import check_extends, manifest_bytes
+from problems.pools.manifest import change_between, manifest_bytes
 from problems.pools.partition import OpenPartition, extend, freeze
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles
@@ -94,8 +94,8 @@ def run_year(
     frozen = timed(seconds, "freeze", lambda: freeze(first, suite, seed=7, key=KEY, classes=shelf.classes))
     grown = timed(seconds, "partition", lambda: extend(OpenPartition(frozen, KEY), later, shelf.classes))
     full = timed(seconds, "one_batch_more", lambda: extend(OpenPartition(grown.manifest, KEY), last, shelf.classes))
-    timed(seconds, "check_extends", lambda: check_extends(frozen, grown.manifest))
-    check_extends(grown.manifest, full.manifest)
+    timed(seconds, "change_between", lambda: change_between(frozen, grown.manifest))
+    change_between(grown.manifest, full.manifest)
     return {
         "year_problems": len(drawn),
         "answers": len(places),

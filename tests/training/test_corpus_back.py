@@ -12,8 +12,8 @@ from harness.chat import Call, Message
 from tests.training.firehose import Firehose, trajectory_of
 from tests.training.test_corpus_convert import without_ids
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.convert.hermes import read_chat, write_chat
-from training.corpus.convert.openai import write_row
+from tests.training.written_rows import write_chat, write_row
+from training.corpus.convert.hermes import read_chat
 from training.corpus.model import Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.corpus.sources.foreign import convert_row

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from tests.training.firehose import Firehose, dialogue_of, trajectory_of
+from tests.training.written_rows import write_row
 from training.corpus.convert.detect import detect
-from training.corpus.convert.openai import write_row
 from training.corpus.model import Quarantined, Trace
 from training.corpus.sources.foreign import convert_row, read_foreign
 

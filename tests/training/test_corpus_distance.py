@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from harness.chat import Call, Message
 from neurons.cli.app import main
 from problems.model import PriceRule, Problem, RewardItem
-from training.corpus.convert.openai import write_row
+from tests.training.written_rows import write_row
 from training.corpus.distance.comparison import Compared, compare
 from training.corpus.distance.episodes import CallOutcome, CallSequence, episode_of, outcome_of
 from training.corpus.distance.measures import expected_distinct, js_distance, transitions

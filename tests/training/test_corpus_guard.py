@@ -19,12 +19,12 @@ from problems.pools.review_net import content_words
 from problems.suites.shipped import SUITES, load_shipped
 from problems.synthesis.generator import synthesize
 from tests.problems.disguises import disguises
+from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
 from training.corpus.filter.leak_guard import Guard, answered
 from training.corpus.model import Trace, TraceFacts
 from training.corpus.sources.foreign import convert_row
-from training.corpus.sources.reader import read_traces
 from training.corpus.sources.verified import open_export
 
 replace = msgspec.structs.replace

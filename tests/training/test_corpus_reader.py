@@ -18,11 +18,12 @@ from foundation.errors import ArenaError
 from tests.arena.trajectory_stand import Episode as Run
 from tests.arena.trajectory_stand import says, trajectory
 from tests.training.conftest import DAY
+from tests.training.export_reading import read_traces
 from tests.training.firehose import TRUTH, Firehose, Made
 from tests.training.firehose_export import write_day, write_records
 from training.corpus.model import Quarantined, Trace
 from training.corpus.sources.arena_rows import ROW_FACTS, trace_of_row
-from training.corpus.sources.reader import export_shards, read_traces
+from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import Export, open_export
 
 
@@ -66,12 +67,6 @@ def test_shards_can_be_read_again_and_in_another_process(opened: Export, traces:
         assert len(shards) >= 3
         for _ in range(2):
             assert [row for shard in shards for row in shard()] == traces
-
-
-def test_progress_ends_with_everything_done(opened: Export) -> None:
-    steps: list[tuple[int, int]] = []
-    assert len(list(read_traces(opened, progress=lambda done, total: steps.append((done, total))))) == DAY
-    assert steps[-1] == (DAY, DAY)
 
 
 def test_facts_are_those_of_record_release_and_verdict(day: Path, firehose: Firehose, traces: list[Trace]) -> None:

@@ -188,18 +188,6 @@ def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str
     return sealed
 
 
-def read_notice(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> BatchNotice:
-    """The notice in the bytes of a public form. Raises ArenaError P4025 as `decode_sealed` does."""
-    try:
-        signed = msgspec.json.decode(content, type=SignedNotice)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4025", f"{place}: {error}") from error
-    check_notice(signed, bank_hotkey, verify, place)
-    if msgspec.json.encode(signed) != content:
-        raise ArenaError("P4025", f"{place}: it was written again by another program")
-    return signed.notice
-
-
 def write_sealed(path: Path, sealed: SealedFile) -> None:
     """Write the file with mode 0600. Raises OSError when the folder can't be written."""
     write_whole(path, encode_sealed(sealed), mode=0o600)

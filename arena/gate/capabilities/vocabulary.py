@@ -22,24 +22,6 @@ COMMON_BUILTINS = _words("input help exit quit copyright credits license __build
 # Builtins that find things by name: called on the spot with a constant, never handed on.
 DIRECT_BUILTINS = _words("getattr setattr delattr super")
 DYNAMIC_PARTS = {("operator", "attrgetter"), ("operator", "methodcaller")}
-BUILTIN_VALUES = _words(
-    """
-    ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError BrokenPipeError
-    BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError ConnectionRefusedError
-    ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning EnvironmentError Exception ExceptionGroup
-    False FileExistsError FileNotFoundError FloatingPointError FutureWarning GeneratorExit IOError ImportError
-    ImportWarning IndentationError IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt LookupError
-    MemoryError ModuleNotFoundError NameError None NotADirectoryError NotImplemented NotImplementedError OSError
-    OverflowError PendingDeprecationWarning PermissionError ProcessLookupError RecursionError ReferenceError
-    ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError SyntaxWarning SystemError
-    SystemExit TabError TimeoutError True TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError
-    UnicodeTranslateError UnicodeWarning UserWarning ValueError Warning ZeroDivisionError __debug__ __doc__ __name__
-    __package__ abs aiter all anext any ascii bin bool bytearray bytes callable chr classmethod complex dict dir divmod
-    enumerate filter float format frozenset hasattr hash hex id int isinstance issubclass iter len list map max
-    memoryview min next object oct ord pow print property range repr reversed round set slice sorted staticmethod str
-    sum tuple type zip
-    """
-)
 
 # -- attributes
 DUNDERS = _words(

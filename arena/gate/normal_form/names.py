@@ -16,7 +16,6 @@ OWN = "#"  # stands in no name of a source
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_Import = ast.Import | ast.ImportFrom
 
 
 class _Scope:

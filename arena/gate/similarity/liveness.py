@@ -19,7 +19,6 @@ Block = list[ast.stmt]
 
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _SILENT = (ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ACTIVE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _PURE_CALLS = frozenset(
     {

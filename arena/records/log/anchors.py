@@ -34,15 +34,6 @@ def committed_checkpoint(
     return None
 
 
-def anchored_by(checkpoints: Iterable[StoredCheckpoint], hotkey: str, block: int) -> StoredCheckpoint | None:
-    """The largest checkpoint of `hotkey` that was anchored in a block up to `block`, by the store's word; or None.
-
-    The first `size` records of the log stand under its root: those are what a settlement at `block` may count.
-    """
-    anchored = [c for c in checkpoints if c.validator == hotkey and 0 < c.anchor_block <= block]
-    return max(anchored, key=lambda c: c.size, default=None)
-
-
 def require_anchor(
     checkpoint: StoredCheckpoint, commitment: Commitment | None, verify_signature: Verifier
 ) -> Checkpoint:

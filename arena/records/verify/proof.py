@@ -37,7 +37,7 @@ from arena.records.log.merkle import (
 )
 from arena.records.model import SignedRecord
 from arena.store.port import LogLeaf, Store
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes
+from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 
 PROOF_FORMAT: Literal["agent-arena/proof/1"] = "agent-arena/proof/1"
@@ -64,24 +64,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     older: OlderCheckpoint | None = None
 
 
-_DECODER = msgspec.json.Decoder(Proof)
-
-
 def encode_proof(proof: Proof) -> bytes:
     """The bytes of a proof file."""
     return canonical_bytes(proof) + b"\n"
-
-
-def decode_proof(raw: bytes) -> Proof:
-    """The proof of a file. Raises ArenaError V2051 when the bytes are not exactly those of one."""
-    try:
-        proof = _DECODER.decode(raw)
-        is_canonical = encode_proof(proof) == raw
-    except (*UNREADABLE_JSON, TypeError) as error:
-        raise ArenaError("V2051", f"proof file: {error}") from error
-    if not is_canonical:
-        raise ArenaError("V2051", "proof file: not in canonical form")
-    return proof
 
 
 def check_proof(proof: Proof, verify_signature: Verifier, content: bytes | None = None) -> Checkpoint:

@@ -13,14 +13,14 @@ import asyncio
 import hashlib
 import re
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from arena.chain.port import Subtensor, Verifier
 from arena.records.log.anchors import note_sha256, require_anchor
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.log.filing import filing_of
-from arena.records.model import EvaluationRecord, Head, SignedRecord
+from arena.records.model import EvaluationRecord, SignedRecord
 from arena.records.verify.inspection import Entry, RecordFinding, entry_of
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import DEFECTS_KEPT, AnchorFacts, Defect, VerifyReport
@@ -36,8 +36,6 @@ __all__ = [
     "LogCheck",
     "LogStart",
     "VerifyReport",
-    "verify_entries",
-    "verify_records",
     "verify_store",
 ]
 
@@ -48,43 +46,8 @@ LEAVES = 5_000
 
 BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody | BodyFrame]]]
 
-
 _SHA256 = re.compile("[0-9a-f]{64}")
 _EVALUATION = str(EvaluationRecord.__struct_config__.tag)
-
-
-async def verify_records(
-    records: AsyncIterable[SignedRecord] | Iterable[SignedRecord],
-    *,
-    verify_signature: Verifier,
-    bodies_of: BodiesOf,
-    heads: Mapping[str, Head] | None = None,
-    checkpoints: Sequence[Checkpoint] = (),
-    processes: int = 0,
-    progress: PhaseProgress | None = None,
-) -> VerifyReport:
-    """Verify whole logs, each from its first record.
-
-    `bodies_of` gives the stored bodies of some hashes in a validator's log, whole or as frames, their bytes unchecked.
-    `heads`: where logs must end. `checkpoints`: signed states they must contain. `progress` gets the number of records
-    done so far. Raises ArenaError V2052 when a process died.
-    """
-    check = LogCheck(checkpoints)
-    async with open_inspector(verify_signature, processes) as inspector:
-        await _take(check, _loaded(records, bodies_of), inspector, progress)
-    for validator, head in (heads or {}).items():
-        check.expect_head(validator, head)
-    return check.report()
-
-
-async def verify_entries(
-    check: LogCheck,
-    entries: AsyncIterable[Entry] | Iterable[Entry],
-    inspector: Inspector,
-    progress: PhaseProgress | None = None,
-) -> None:
-    """Inspect entries and let `check` take them, in order: for logs that lie in files. Raises ArenaError V2052."""
-    await _take(check, _batches(entries), inspector, progress)
 
 
 async def verify_store(
@@ -203,9 +166,7 @@ def _take_all(check: LogCheck, findings: Sequence[RecordFinding], progress: Phas
         progress(check.records, 0)
 
 
-async def _loaded(
-    records: AsyncIterable[SignedRecord] | Iterable[SignedRecord], bodies_of: BodiesOf
-) -> AsyncIterator[list[Entry]]:
+async def _loaded(records: AsyncIterable[SignedRecord], bodies_of: BodiesOf) -> AsyncIterator[list[Entry]]:
     """Records in batches, each evaluation with the body it names where one is stored."""
     async for batch in _batches(records):
         # The body an evaluation names, read as loosely as can be: the content may be no record at all.
@@ -237,21 +198,12 @@ async def _loaded(
         yield entries
 
 
-async def _batches(rows: AsyncIterable[T] | Iterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:
+async def _batches(rows: AsyncIterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:
     batch: list[T] = []
-    async for row in _stream(rows):
+    async for row in rows:
         batch.append(row)
         if len(batch) == size:
             yield batch
             batch = []
     if batch:
         yield batch
-
-
-async def _stream(rows: AsyncIterable[T] | Iterable[T]) -> AsyncIterator[T]:
-    if isinstance(rows, AsyncIterable):
-        async for row in rows:
-            yield row
-    else:
-        for row in rows:
-            yield row

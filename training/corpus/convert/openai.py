@@ -3,8 +3,7 @@
 Promise: pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text.
 `developer` is read as `system`. Results without ids are those of the calls right before them, as many and in their
 order, as with the older `function_call`. Calls and results that an agent wrote as text into such messages are lifted
-(`spoken`). What `write_row` writes is read back as the same trace, but for surfaced ids and emitters, which such rows
-can't carry.
+(`spoken`). Surfaced ids and emitters are facts that such rows can't carry.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from typing import Any, get_args
 import msgspec
 
 from foundation.errors import ArenaError
-from harness.chat import Call, Message, Role, chat_row
+from harness.chat import Call, Message, Role
 from training.corpus.convert.spoken import lift, name_calls
-from training.corpus.convert.values import as_list, as_object, as_text, broken, json_text, write_facts
-from training.corpus.model import Trace
+from training.corpus.convert.values import as_list, as_object, as_text, broken, json_text
 from training.corpus.sources.assembly import NO_TOOLS
 
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system", "function": "tool"}
@@ -47,15 +45,6 @@ def read_tools(value: object) -> str:
             raise ArenaError("V2097", f"tools: {error}") from error
     tools = [_wrapped(as_object(tool, f"tool {number}")) for number, tool in enumerate(as_list(value, "tools"))]
     return json_text(tools, "tools") if tools else NO_TOOLS
-
-
-def write_row(trace: Trace) -> dict[str, Any]:
-    """The trace as a chat row with wrapped tools: JSON values. Weight 0 marks what model and host did not make."""
-    return {
-        "messages": [chat_row(one) if one.is_model else chat_row(one) | {"weight": 0} for one in trace.messages],
-        "tools": msgspec.json.decode(trace.tools),
-        "metadata": write_facts(trace.facts) | {"query": trace.query},
-    }
 
 
 def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:

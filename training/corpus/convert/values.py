@@ -69,9 +69,3 @@ def read_facts(*rows: dict[str, Any]) -> TraceFacts:
         return msgspec.convert(stated, TraceFacts)
     except msgspec.ValidationError as error:
         raise ArenaError("V2097", f"facts: {error}") from error
-
-
-def write_facts(facts: TraceFacts) -> dict[str, Any]:
-    """The facts that `read_facts` reads back, under an export's names; what is None is left out."""
-    written = {name: getattr(facts, fact) for name, fact in EXPORTED_FACTS.items() if getattr(facts, fact) is not None}
-    return written if facts.recommended is None else written | {"recommended": ",".join(facts.recommended)}

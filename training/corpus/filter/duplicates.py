@@ -33,7 +33,6 @@ from rensa import RMinHash
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.model import Trace
 
-NORMAL_FORM = "phrases/1"
 SEARCHED_SAME_E4 = 5_000
 
 _BANDS, _PHRASE_ROWS, _SEARCH_ROWS = 32, 4, 1

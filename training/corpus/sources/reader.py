@@ -19,7 +19,6 @@ from arena.export.reading import shard_trajectories
 from arena.export.row import row_of
 from arena.export.writing.shards import LOG, VIEWS, shard_name
 from foundation.errors import ArenaError
-from foundation.progress import PhaseProgress
 from harness.chat import ChatMessage
 from judge.verdict import Verdict
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
@@ -115,19 +114,6 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
         if f"{VIEWS}/{PARQUET}/{name}" in named  # a shard of stubs has no view
         for group in range(pq.read_metadata(folder / VIEWS / PARQUET / name).num_row_groups)
     )
-
-
-def read_traces(
-    export: Export, *, use_log: bool = False, progress: PhaseProgress | None = None
-) -> Iterator[Trace | Quarantined]:
-    """The trajectories of an export, in this process. `progress` gets trajectories done and in all."""
-    done = 0
-    for shard in export_shards(export, use_log=use_log):
-        for row in shard():
-            yield row
-            done += 1
-        if progress:
-            progress(done, export.manifest.trajectories)
 
 
 def _converted(

@@ -1,0 +1,36 @@
+"""Whole logs that lie in memory, verified as a store's are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from arena.chain.port import Verifier
+from arena.records.log.checkpoint import Checkpoint
+from arena.records.model import Head, SignedRecord
+from arena.records.verify.log_check import LogCheck
+from arena.records.verify.report import VerifyReport
+from arena.records.verify.verification import BodiesOf, _loaded, _take
+from arena.records.verify.workers import open_inspector
+
+
+async def verify_records(
+    records: Sequence[SignedRecord],
+    *,
+    verify_signature: Verifier,
+    bodies_of: BodiesOf,
+    heads: Mapping[str, Head] | None = None,
+    checkpoints: Sequence[Checkpoint] = (),
+    processes: int = 0,
+) -> VerifyReport:
+    """Verify logs from their first records. `heads`: where they must end. `checkpoints`: what they must contain."""
+
+    async def rows() -> AsyncIterator[SignedRecord]:
+        for record in records:
+            yield record
+
+    check = LogCheck(checkpoints)
+    async with open_inspector(verify_signature, processes) as inspector:
+        await _take(check, _loaded(rows(), bodies_of), inspector, None)
+    for validator, head in (heads or {}).items():
+        check.expect_head(validator, head)
+    return check.report()

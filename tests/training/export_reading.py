@@ -1,0 +1,14 @@
+"""An export's trajectories in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from training.corpus.model import Quarantined, Trace
+from training.corpus.sources.reader import Export, export_shards
+
+
+def read_traces(export: Export, *, use_log: bool = False) -> Iterator[Trace | Quarantined]:
+    """The trajectories of an export, shard after shard."""
+    for shard in export_shards(export, use_log=use_log):
+        yield from shard()
