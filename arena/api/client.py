@@ -34,7 +34,6 @@ TRIES_MAX = 5  # connections in a row without a row, of a client that does not f
 class _ServedRefusal(msgspec.Struct):
     code: str
     message: str = ""
-    head: int = -1
 
 
 class RowCheck:

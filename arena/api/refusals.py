@@ -24,16 +24,17 @@ _STATUS |= {"V2110": 401, "V2111": 403, "V2112": 429, "V2113": 404, "V2114": 503
 _FAILED = 500
 
 
-class HttpRefusal(msgspec.Struct, frozen=True, kw_only=True):
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Every answer that is an error. `message` says what happened here; `head` is where the log ends, of a cursor
-    behind its end, else -1."""
+    behind its end, `line` the line of an agent file that is to blame."""
 
     code: str
     message: str
     whose_fault: Literal["agent", "client", "validator", "upstream", "problem"]
     what_it_costs: str
     what_to_do: str
-    head: int = -1
+    head: int | msgspec.UnsetType = msgspec.UNSET
+    line: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class CursorError(ArenaError):
@@ -46,17 +47,21 @@ class CursorError(ArenaError):
 
 def refusal(error: ArenaError, status: int = 0) -> Response:
     """The answer to a failed request; `status` 0: the one that goes with its code."""
-    failure, head = error.failure, error.head if isinstance(error, CursorError) else -1
-    status = status or (416 if head >= 0 else _STATUS.get(failure.code, _FAILED))
-    value = HttpRefusal(
-        code=failure.code,
-        message=failure.detail or error.entry.title,
+    head = error.head if isinstance(error, CursorError) else msgspec.UNSET
+    status = status or (_STATUS.get(error.failure.code, _FAILED) if head is msgspec.UNSET else 416)
+    value = msgspec.structs.replace(refused(error, status), head=head)
+    return json_response(value, status, {"retry-after": "5"} if status in (429, 503) else {})
+
+
+def refused(error: ArenaError, status: int) -> Refusal:
+    """What the answer of a failed request says."""
+    return Refusal(
+        code=error.failure.code,
+        message=error.failure.detail or error.entry.title,
         whose_fault="client" if status < _FAILED else error.owner.value,
         what_it_costs=error.entry.cost,
         what_to_do=error.entry.remedy,
-        head=head,
     )
-    return json_response(value, status, {"retry-after": "5"} if status in (429, 503) else {})
 
 
 def add_refusals(

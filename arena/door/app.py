@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.refusals import add_refusals
+from arena.api.refusals import Refusal, add_refusals
 from arena.chain.port import RequestAuth
 from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, read_body, read_form
 from arena.door.pause import PauseState, read_pause
-from arena.door.refusals import DoorRefusal, refusal
+from arena.door.refusals import refusal
 from arena.door.registration import Registration
 from arena.door.status import StatusDesk, SubmissionStatus
 from arena.exchange.limits import ShareRules, Shares
@@ -37,6 +37,11 @@ _PARTS = {name: {"type": "string"} for name in PARTS} | {"file": {"type": "strin
 _FORM_SCHEMA = {"type": "object", "required": list(PARTS), "properties": _PARTS, "additionalProperties": False}
 _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}}}
 _Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
+
+
+_Netuid = Annotated[
+    int | None, Query(ge=0, le=65_535, description="The subnet that the request is for; another door's is refused.")
+]
 
 
 class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +104,14 @@ class Door:
         """Take one request of the address's share. Raises ArenaError V2112."""
         self._addresses.spend_request(_network(request))
 
-    async def caller(self, request: Request) -> tuple[str, bytes]:
-        """The hotkey that signed a request, and the body. Raises ArenaError A1008, V2110, V2112, V2201 to V2204."""
+    async def caller(self, request: Request, netuid: int | None) -> tuple[str, bytes]:
+        """The hotkey that signed a request, and the body. `netuid`: for which subnet, where the request says so.
+
+        Raises ArenaError A1008, V2110, V2112, V2201 to V2205.
+        """
         self.admit_address(request)
+        if netuid not in (None, self.netuid):
+            raise ArenaError("V2205", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         headers = {name.lower(): value for name, value in request.headers.items()}
         claimed = self.auth.claimed(headers)
         if claimed is None:
@@ -133,8 +143,8 @@ class Door:
 
 def make_door_app(door: Door) -> FastAPI:
     """The application of one door."""
-    _, shapes = msgspec.json.schema_components([DoorRefusal])
-    refused = {"description": DoorRefusal.__doc__, "content": {"application/json": {"schema": shapes["DoorRefusal"]}}}
+    _, shapes = msgspec.json.schema_components([Refusal])
+    refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=responses)
     add_refusals(app, refusal, unknown_route=PEER_LACKS)
@@ -153,32 +163,32 @@ def make_door_app(door: Door) -> FastAPI:
         responses=_answer(TakenSubmission, 202),
         openapi_extra=_FORM,
     )
-    async def submit(request: Request) -> Response:
+    async def submit(request: Request, netuid: _Netuid = None) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body = await door.caller(request)
+        hotkey, body = await door.caller(request, netuid)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body))
         return _json(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions", response_class=Response, responses=several)
-    async def read_submissions(request: Request) -> Response:
+    async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        hotkey, _ = await door.caller(request)
+        hotkey, _ = await door.caller(request, netuid)
         return _json(await door.status.of(hotkey))
 
     @app.get("/v1/submissions/{version}", response_class=Response, responses=one)
-    async def read_submission(request: Request, version: _Version) -> Response:
+    async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Where one of the caller's versions stands."""
-        hotkey, _ = await door.caller(request)
+        hotkey, _ = await door.caller(request, netuid)
         return await _status_of(door, hotkey, version)
 
     @app.delete("/v1/submissions/{version}", response_class=Response, responses=one)
-    async def withdraw(request: Request, version: _Version) -> Response:
+    async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Take a version back that waits for the gate."""
-        hotkey, _ = await door.caller(request)
+        hotkey, _ = await door.caller(request, netuid)
         await door.desk.withdraw(hotkey, version)
         return await _status_of(door, hotkey, version)
 

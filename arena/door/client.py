@@ -13,10 +13,10 @@ from typing import Annotated, TypeVar
 import httpx
 import msgspec
 
+from arena.api.refusals import Refusal
 from arena.chain.port import RequestAuth
 from arena.door.app import DoorState
 from arena.door.desk import TakenSubmission
-from arena.door.refusals import DoorRefusal
 from arena.door.status import SubmissionStatus
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
@@ -41,9 +41,10 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DoorClient:
     """Asks doors by their base URLs. Close it when done."""
 
-    def __init__(self, auth: RequestAuth | None = None) -> None:
-        """`auth` None: only `place` can be asked."""
-        self._auth = auth
+    def __init__(self, auth: RequestAuth | None = None, netuid: int | None = None) -> None:
+        """`auth` None: only `place` can be asked. `netuid`: signed with every request, so that no other subnet's door
+        takes it."""
+        self._auth, self._netuid = auth, netuid
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
@@ -107,18 +108,20 @@ class DoorClient:
         try:
             if answer.is_success:
                 return msgspec.json.decode(answer.content, type=kind)
-            refused = msgspec.json.decode(answer.content, type=DoorRefusal)
+            refused = msgspec.json.decode(answer.content, type=Refusal)
         except UNREADABLE_JSON as error:
             raise ArenaError(_WRONG, f"{url}: status {answer.status_code}, no answer of a door") from error
         if refused.code not in CODES:
             raise ArenaError("U3041", f"{url}: {refused.code[:8]} {refused.message[:300]}")
-        detail = refused.message.removeprefix(CODES[refused.code].title).removeprefix(": ")
+        detail = refused.message.removeprefix(CODES[refused.code].title)  # alone it stands for no detail
         raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
 
     async def _send(self, method: str, url: str, receiver: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
         signed = {}
         if receiver:
             assert self._auth is not None, "only a signed request has a receiver"
+            if self._netuid is not None:
+                url = f"{url}?netuid={self._netuid}"
             signed = self._auth.sign(method, httpx.URL(url).raw_path.decode("ascii"), receiver, body)
         headers = {**headers, **signed, "accept-encoding": "identity"}
         async with self._http.stream(method, url, headers=headers, content=body or None) as answer:

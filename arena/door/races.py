@@ -1,8 +1,9 @@
 """What a miner may know of its agent's races: counts while one runs, its own row once it is settled, and what the judge
 said once the race's problems are released.
 
-Promise: nothing of a race goes out before its settlement but how much work is done; of others' agents, nothing but how
-many there are. A race that can't change any more is read once.
+Promise: nothing of a race goes out before it is settled and released (`arena.visibility`) but how much work is done; of
+others' agents, nothing but how many there are. A race that can't change any more is read once, and of the newest races
+alone is anything kept.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from judge.verdict import Verdict
 from problems.model import POOLS
 
 RACES_JUDGED = 2  # released races whose verdicts are kept in memory
+RACES_TOLD = 90  # the newest races, which a status tells of: a quarter of a year
 
 
 class RaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +60,12 @@ class RaceBoard:
         self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}
 
     async def states(self) -> list[RaceState]:
-        """Every race, in the order in which they were opened."""
+        """The newest races, at most RACES_TOLD, in the order in which they were opened; of others nothing is kept."""
         prefix, states = stream_of(""), []
-        for stream in await self._store.streams(prefix):
+        for stream in (await self._store.streams(prefix))[-RACES_TOLD:]:
             name = stream.removeprefix(prefix)
-            state = self._finished.get(name) or replay(name, await self._store.events(stream))
-            if state.is_finished:
-                self._finished[name] = state
-            states.append(state)
+            states.append(self._finished.get(name) or replay(name, await self._store.events(stream)))
+        self._finished = {state.race_id: state for state in states if state.is_finished}
         return states
 
     async def judged(self, states: list[RaceState], agent_version_id: str) -> tuple[JudgedProblem, ...]:
@@ -122,6 +122,10 @@ def race_statuses(
 def _settled(status: RaceStatus, state: RaceState, agent_version_id: str) -> RaceStatus:
     settlement = state.settlement
     if settlement is None:
+        return status
+    # a batch that was never drawn from has no release to wait for (`arena.visibility.moments`)
+    moment: Moment = "settled" if state.is_released or state.draw is None else "racing"
+    if not may_see("owner", "score", moment).is_seen:
         return status
     if settlement.state == "cancelled":
         return msgspec.structs.replace(status, stage="cancelled", reason=settlement.reason)

@@ -1,4 +1,4 @@
-"""Refusals: the one shape in which every route says no, and the status that goes with each code.
+"""The door's refusals: their shape is that of every server's (`arena.api.refusals`), their status goes with the code.
 
 Promise: what a client sent is answered with 4xx; 503 alone says that this node cannot take anything at present. `line`
 is there where a line of the agent file is to blame.
@@ -6,12 +6,10 @@ is there where a line of the agent file is to blame.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 from starlette.responses import Response
 
-from foundation.codes.row import Owner
+from arena.api.refusals import json_response, refused
 from foundation.errors import ArenaError
 
 RETRY_S = 5
@@ -34,20 +32,9 @@ _STATUS = {
     "V2202": 413,
     "V2203": 408,
     "V2204": 400,
+    "V2205": 421,
 }
 _UNAVAILABLE = 503
-_FIRST_FAULT_OF_OURS = 500
-
-
-class DoorRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Every answer that is not 2xx."""
-
-    code: str
-    message: str
-    whose_fault: Literal["client", "validator", "upstream"]
-    what_it_costs: str
-    what_to_do: str
-    line: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class AgentFileError(ArenaError):
@@ -58,28 +45,15 @@ class AgentFileError(ArenaError):
         self.line = line
 
 
-def refused(error: ArenaError, status: int) -> DoorRefusal:
-    """What the answer of a failed request says."""
-    fault: Literal["client", "validator", "upstream"] = "upstream" if error.owner is Owner.UPSTREAM else "validator"
-    detail = error.failure.detail
-    line = error.line if isinstance(error, AgentFileError) else 0
-    return DoorRefusal(
-        code=error.failure.code,
-        message=f"{error.entry.title}: {detail}" if detail else error.entry.title,
-        whose_fault="client" if status < _FIRST_FAULT_OF_OURS else fault,
-        what_it_costs=error.entry.cost,
-        what_to_do=error.entry.remedy,
-        line=line or msgspec.UNSET,
-    )
-
-
 def refusal(error: ArenaError, status: int = 0) -> Response:
     """The answer to a failed request; `status` 0: the one that goes with its code."""
     status = status or _STATUS.get(error.failure.code, _UNAVAILABLE)
     headers = {"cache-control": "no-store", "connection": "close"}  # a body that was not read ends with its connection
     if status in (429, _UNAVAILABLE):
         headers["retry-after"] = str(RETRY_S)
-    return Response(msgspec.json.encode(refused(error, status)), status, headers, media_type="application/json")
+    line = error.line if isinstance(error, AgentFileError) else 0
+    value = msgspec.structs.replace(refused(error, status), line=line or msgspec.UNSET)
+    return json_response(value, status, headers)
 
 
 def explain(status: str) -> bytes:

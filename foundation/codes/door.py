@@ -27,4 +27,10 @@ ROWS = (
         "nothing was taken",
         "send multipart/form-data, uncompressed, with the parts that the OpenAPI document names",
     ),
+    row(
+        "V2205",
+        "request is for another subnet",
+        "nothing was taken",
+        "name the door's subnet with --netuid, or submit to a validator of yours",
+    ),
 )

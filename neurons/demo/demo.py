@@ -174,7 +174,7 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
             await asyncio.sleep(WATCH_S)
         doors = await find_doors(client, await chain.metagraph())
     for agent, submission in zip(run.agents, run.submissions, strict=True):
-        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns)) as client:
+        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns), run.settings.netuid) as client:
             (said,) = await deliver(client, submission, doors, wanted=1)
         if said.failure is not None:
             raise ArenaError(said.failure.code, f"{agent.name}: {said.failure.detail}")

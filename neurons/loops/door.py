@@ -1,8 +1,9 @@
 """From the door's queue into the inbox, and the door's address onto the chain.
 
 Promise: what a miner was told is queued reaches the gate, whenever this process is killed: it stays in the database
-until its receipt is written, and is put into the inbox again at each start. A node that shares races publishes its
-exchange's address instead, which names the door's port.
+until its receipt is written, and is put into the inbox again at each start. What a miner was told is withdrawn is taken
+out of the inbox, by the next start at the latest. A node that shares races publishes its exchange's address instead,
+which names the door's port.
 """
 
 from __future__ import annotations
@@ -36,6 +37,21 @@ class DoorLoop:
         if self._node.sharing is None:
             loops.append(run_loop("address", self.publish, drain, self._node.log, every_s=PUBLISH_EVERY_S))
         await asyncio.gather(*loops)
+
+    async def begin(self) -> None:
+        """Before anything is inspected: take back what was withdrawn when the process ended before it could.
+
+        Raises ArenaError V2021, V2060, V2185.
+        """
+        entries = self._node.inbox.pending()
+        while (entry := await asyncio.to_thread(next, entries, None)) is not None:
+            if entry.submission is None:
+                continue
+            agent = entry.submission.agent_version_id
+            for arrival in await self._node.store.arrivals(entry.submission.hotkey):
+                if arrival.agent_version_id == agent and arrival.state == "withdrawn":
+                    await asyncio.to_thread(self._node.inbox.take_back, agent)
+                    self._node.log.info("submission withdrawn", agent=arrival.name, hotkey=arrival.miner_hotkey)
 
     async def turn(self) -> None:
         """Put what waits into the inbox, and end the wait of what has its receipt. Raises ArenaError V2021, V2060."""

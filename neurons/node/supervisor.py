@@ -107,7 +107,7 @@ class Supervisor:
         """`parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
         runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights.
         `endpoint`: the door's address as the chain shall name it; "": as it listens."""
-        self._node, self._endpoint = node, endpoint
+        self._node = node
         self._parent_pid = parent_pid
         self._drain_s = drain_s
         failures = node.metrics.turn_failures
@@ -127,6 +127,7 @@ class Supervisor:
         heard = self._sharing.peers_seen if self._sharing else tuple
         self._heart = HeartbeatLoop(node, self._watch, schedules, logs=self._clock.current_logs, peers=heard)
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
+        self._door = DoorLoop(node, node.door, endpoint) if node.door else None
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
@@ -138,6 +139,8 @@ class Supervisor:
         """Run until stopped. Raises the first ArenaError that no retry can mend."""
         await self._checkpoints.open()  # nothing is appended to a log that is not the one that was signed
         await self._clock.adopt_policy()  # before any work is claimed
+        if self._door:
+            await self._door.begin()  # before the intake looks
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
@@ -155,7 +158,7 @@ class Supervisor:
             run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
-            *([node.door.run(drain), DoorLoop(node, node.door, self._endpoint).run(drain)] if node.door else []),
+            *([node.door.run(drain), self._door.run(drain)] if node.door and self._door else []),
             *([self._exchange.run(drain)] if self._exchange else []),
             *([self._sharing.run(drain)] if self._sharing else []),
             *(each.run() for each in self._episodes),

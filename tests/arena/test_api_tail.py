@@ -386,7 +386,7 @@ def test_a_wrong_request_is_told_so_with_a_code(author: Author, path: str, statu
     with serving(author.dsn) as server:
         answer = httpx.get(f"{server.address}{path}")
         assert (answer.status_code, answer.json()["code"]) == (status, code)
-        shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do", "head"}
+        shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
         assert set(answer.json()) == shape and answer.json()["whose_fault"] == "client"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import itertools
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer
 from arena.door.app import DoorRules
+from arena.door.client import DoorClient
 from arena.door.pause import PauseState, put_pause
 from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
 from arena.store.embedded.server import EmbeddedServer
@@ -290,6 +292,22 @@ async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> 
     await put_pause(store, PauseState())
     assert (await send(miner.request(made))).status_code == 202
     await store.close()
+
+
+async def test_a_request_for_another_subnet_is_refused(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    auth = HttpAuth(miner.signer, time.time_ns)
+    async with DoorClient(auth, netuid=16) as elsewhere, DoorClient(auth, netuid=15) as client:
+        with pytest.raises(ArenaError, match=r"V2205.*netuid 16.*netuid 15"):
+            await elsewhere.submit(served.address, served.validator, made)
+        assert (await client.submit(served.address, served.validator, made)).hotkey == miner.signer.hotkey
+    target = "/v1/submissions"
+    assert await refusal(miner.signed("GET", f"{target}?netuid=16")) == (421, "V2205")
+    assert await refusal(miner.signed("GET", f"{target}?netuid=x")) == (400, "V2081")
+    signed = miner.signed("GET", f"{target}?netuid=16")
+    signed.url = signed.url.copy_with(query=b"netuid=15")  # the signature covers it
+    assert await refusal(signed) == (401, "V2110")
 
 
 async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:

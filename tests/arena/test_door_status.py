@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from arena.door.races import RaceBoard
 from arena.door.status import StatusDesk, SubmissionStatus
 from arena.gate.report import finding, make_report
-from arena.race.state.machine import stream_of
+from arena.race.state.machine import race_name, stream_of
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
@@ -173,6 +174,7 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled(life: Life) -> Non
         is_known = race.stage == "settled"
         assert (race.rank is not None, race.score_e4 is not None, "rank" in shown) == (is_known,) * 3
     assert list(dict.fromkeys(stages)) == ["upcoming", "racing", "settled"]
+    assert stages.count("settled") == 1  # settled and released: the batch is released by the last event
     assert (race.rank, race.agents, race.is_top) == (1, 2, True)
     assert race.low_e4 is not None and race.high_e4 is not None and race.low_e4 <= race.score_e4 <= race.high_e4
 
@@ -184,7 +186,7 @@ async def test_the_judge_is_heard_after_the_release_and_not_before(life: Life, s
     whole = len(finished().stream)
     await life.happen(whole - 1)
     found, shown = await life.told()
-    assert (found.races[0].stage, found.judged, "judge" in shown) == ("settled", (), False)
+    assert (found.races[0].stage, found.judged, "judge" in shown) == ("racing", (), False)
     await life.happen(whole)
     found, shown = await life.told()
     assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
@@ -219,3 +221,16 @@ async def test_status_says_where_an_agent_stands_with_all_validators(life: Life)
     assert "submit again from block 99" in shown and "7210" not in shown
     await life.decide("qualified", agreed=replace(agreed, is_racing=True))
     assert "it races" in (await life.told())[1]
+
+
+async def test_a_year_of_races_is_told_of_by_its_newest_and_no_more_are_kept(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arena.door.races.RACES_TOLD", 3)
+    names = [race_name(number) for number in range(1, 8)]
+    board = RaceBoard(life.store)
+    for told, name in enumerate(names, start=1):
+        for index, event in enumerate(finished().stream):
+            await life.store.put_event(stream_of(name), index, event.replace(RACE, name))
+        assert [state.race_id for state in await board.states()] == names[max(0, told - 3) : told]
+    assert [len(kept) for kept in vars(board).values() if isinstance(kept, dict)] == [3, 0]

@@ -72,7 +72,7 @@ async def open_desk(settings: Settings) -> AsyncIterator[MinerDesk]:
 
     signer = signer_of(settings)
     chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
-    async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
+    async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
         yield MinerDesk(settings=settings, signer=signer, chain=chain, client=client)
 
 
