@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from foundation.codes.names import WORDING_LOSES
+from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import Upstream
 from problems.model import Problem
@@ -104,6 +105,16 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
     return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
+
+
+def reword_or_keep(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: int) -> Reworded | Unworded:
+    """As `reword`; a problem whose own query can't be read back is `Unworded` too, after no attempt."""
+    try:
+        return reword(problem, upstream, sampling, attempts)
+    except ArenaError as error:
+        if error.owner is not Owner.PROBLEM:
+            raise
+        return Unworded(problem=problem, model=sampling.model, attempts=0, failure=error.failure)
 
 
 def _clean(reply: str) -> str:

@@ -23,8 +23,11 @@ from neurons.node.settings import Settings
 from problems.scoring.title_matching import cut_titles, decode_accepted, reward_titles
 from problems.suites.formats import read_problems, write_problems
 from problems.suites.shipped import load_shipped
+from problems.synthesis.phrasing import say_voucher
 from tests.arena.scripted_embeddings import HashedWords, ScriptedEmbeddings
-from tests.problems.stand import PROBLEMS, make_catalogue
+from tests.arena.test_bank_rephrasing import other_words
+from tests.harness.inference_stand import OtherServer, answer
+from tests.problems.stand import LAMP, PROBLEMS, PRODUCT_PROBLEM, make_catalogue
 from tests.problems.test_cases_cli import write_documents
 
 OPERATOR = keypair_signer("//Operator")
@@ -308,3 +311,44 @@ def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(
     unsolvable = run("sign-suite", bank, *asked[:2], "--documents", elsewhere, *asked[4:], "--name", "s8")
     assert unsolvable.exit_code == 1 and "P4006" in unsolvable.output
     assert not list(folder.glob("s8*"))
+
+
+def test_a_model_rewords_problems_and_what_it_loses_keeps_its_words(bank, tmp_path):
+    problems, loses = read_problems(bank.read_bytes().splitlines())[:12], "red lamp"
+    some, out = tmp_path / "some.jsonl", tmp_path / "worded.jsonl"
+    some.write_text("".join(f"{line}\n" for line in write_problems(problems)))
+    faithful = {}
+    for problem in problems:
+        shown = problem.query.removesuffix(say_voucher(problem.voucher)) if problem.voucher else problem.query
+        faithful[shown] = other_words(problem)
+
+    def writer(body):
+        asked = next(m["content"] for m in body["messages"] if m["role"] == "user")
+        goods = asked.removeprefix("Request:\n").partition("\n\nName words to keep")[0]
+        return answer(loses if goods == next(iter(faithful)) else faithful[goods])(body)
+
+    with OtherServer(then=writer) as server:
+        asked = ("reword", some, "--out", out, "--base-url", server.base_url, "--model", "wordy")
+        done = run(*asked, "--json")
+        assert run(*asked).exit_code == 2  # what stands at OUT stays
+    assert done.exit_code == 0, done.output
+    (told,) = rows(done)
+    assert (told["problems"], told["reworded"], told["replies"]) == (12, 11, 14)
+    assert [one["problem_id"] for one in told["kept"]] == [problems[0].problem_id]
+    assert told["kept"][0]["code"] == "P4016" and stat.S_IMODE(out.stat().st_mode) == 0o600
+    worded = read_problems(out.read_bytes().splitlines())
+    pairs = list(zip(worded, problems, strict=True))
+    assert all(msgspec.structs.replace(new, query=old.query) == old for new, old in pairs)
+    assert [new.query == old.query for new, old in pairs] == [True, *[False] * 11]
+    down = run("reword", some, "--out", tmp_path / "b", "--base-url", "http://127.0.0.1:9/v1", "--model", "m")
+    assert isinstance(down.exception, ArenaError) and not (tmp_path / "b").exists()
+
+
+def test_a_problem_that_random_products_satisfy_is_named_as_free(tmp_path):
+    copies = [msgspec.structs.replace(LAMP, product_id=str(number)) for number in range(50)]
+    shelf = write_documents(tmp_path / "documents.jsonl", [LAMP, *copies])
+    path = tmp_path / "free.jsonl"
+    path.write_text("".join(f"{line}\n" for line in write_problems([PRODUCT_PROBLEM])))
+    checked = run("check", path, "--documents", shelf, "--accepted-max", 100)
+    assert checked.exit_code == 1 and "P4013 random products satisfy it" in checked.stdout
+    assert "earns 1.0000 on average" in checked.stdout

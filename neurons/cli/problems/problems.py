@@ -22,6 +22,7 @@ from neurons.cli.problems.reading import (
     read_title_index,
     refuse_existing,
 )
+from neurons.cli.problems.rewording import reword
 from neurons.cli.problems.stats import stats
 from neurons.cli.problems.titles import sign_suite, titles
 from neurons.cli.progress import show_progress
@@ -83,13 +84,15 @@ def check(
     accepted_max: Annotated[
         int, typer.Option(min=1, help="Most products that may satisfy one item, the answer included.")
     ] = 3,
+    seed: Annotated[int, typer.Option(help="Draws the random answers.")] = 1,
     as_json: JsonLinesOption = False,
 ) -> None:
     """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
 
     Reading the file checks its form. With --documents or --catalogue each problem's own answer must score 1 and no
-    answer 0, and no item may be satisfied by more than --accepted-max products of the catalogue. The problems that fail
-    are named with a code, and the exit code is 1. Next: `arena problems cluster`, then `partition` and `seal`.
+    answer 0, random products of the catalogue must not satisfy it (the best of 20 a slot), and no item may be satisfied
+    by more than --accepted-max of them. The problems that fail are named with a code, and the exit code is 1. Next:
+    `arena problems cluster`, then `partition` and `seal`.
     """
     problems = read_file(path)
     if not has_catalogue(documents, catalogue):
@@ -97,14 +100,17 @@ def check(
         return
     import msgspec
 
-    from problems.scoring.self_check import check_solvable
+    from problems.scoring.self_check import RANDOM_DRAWS, check_chance, check_solvable
     from problems.synthesis.ambiguity import measure_ambiguity
 
     matcher, index = read_matcher(titles), read_title_index(documents, catalogue)
-    bad = 0
+    bad = luck = tried = 0
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
             solvable = check_solvable(problem, index.product, matcher)
+            if solvable.is_usable:
+                solvable = check_chance(solvable, problem, index.products, matcher, seed)
+                luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
             ambiguity = measure_ambiguity(problem, index, matcher, accepted_max) if solvable.is_usable else None
             # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
             # read back
@@ -126,6 +132,9 @@ def check(
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
+        typer.echo(
+            f"the best of {RANDOM_DRAWS} random products a slot earns {luck / max(1, tried) / 10_000:.4f} on average"
+        )
     raise typer.Exit(EXIT_FAILED if bad else 0)
 
 
@@ -216,7 +225,7 @@ def synthesize(
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
 
 
-for _command in (cluster, partition, titles, seal, stock, release, pool, sign_suite, stats):
+for _command in (reword, cluster, partition, titles, seal, stock, release, pool, sign_suite, stats):
     app.command()(_command)
 
 
