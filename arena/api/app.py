@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from arena.api.reads.board import Board
 from arena.api.reads.routes import add_reads
-from arena.api.refusals import CursorError, Refusal, add_refusals, json_response, refusal
+from arena.api.refusals import CursorError, ErrorAnswer, add_refusals, json_response, refusal
 from arena.api.sn15.routes import add_sn15_reads
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
@@ -73,8 +73,8 @@ def make_exchange_app(exchange: Exchange) -> FastAPI:
 
 
 def _make_app(title: str) -> FastAPI:
-    _, shapes = msgspec.json.schema_components([Refusal])
-    refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
+    _, shapes = msgspec.json.schema_components([ErrorAnswer])
+    refused = {"description": ErrorAnswer.__doc__, "content": {"application/json": {"schema": shapes["ErrorAnswer"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, responses=responses)
     add_refusals(app)

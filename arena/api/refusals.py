@@ -24,7 +24,7 @@ _STATUS |= {"V2110": 401, "V2111": 403, "V2112": 429, "V2113": 404, "V2114": 503
 _FAILED = 500
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Every answer that is an error. `message` says what happened here; `head` is where the log ends, of a cursor
     behind its end, `line` the line of an agent file that is to blame."""
 
@@ -53,9 +53,9 @@ def refusal(error: ArenaError, status: int = 0) -> Response:
     return json_response(value, status, {"retry-after": "5"} if status in (429, 503) else {})
 
 
-def refused(error: ArenaError, status: int) -> Refusal:
+def refused(error: ArenaError, status: int) -> ErrorAnswer:
     """What the answer of a failed request says."""
-    return Refusal(
+    return ErrorAnswer(
         code=error.failure.code,
         message=error.failure.detail or error.entry.title,
         whose_fault="client" if status < _FAILED else error.owner.value,

@@ -17,7 +17,7 @@ import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.refusals import Refusal, add_refusals
+from arena.api.refusals import ErrorAnswer, add_refusals
 from arena.chain.port import RequestAuth
 from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, read_body, read_form
@@ -143,8 +143,8 @@ class Door:
 
 def make_door_app(door: Door) -> FastAPI:
     """The application of one door."""
-    _, shapes = msgspec.json.schema_components([Refusal])
-    refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
+    _, shapes = msgspec.json.schema_components([ErrorAnswer])
+    refused = {"description": ErrorAnswer.__doc__, "content": {"application/json": {"schema": shapes["ErrorAnswer"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title="agent-arena door", version="1", docs_url=None, redoc_url=None, responses=responses)
     add_refusals(app, refusal, unknown_route=PEER_LACKS)

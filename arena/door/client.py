@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 import httpx
 import msgspec
 
-from arena.api.refusals import Refusal
+from arena.api.refusals import ErrorAnswer
 from arena.chain.port import RequestAuth
 from arena.door.app import DoorState
 from arena.door.desk import TakenSubmission
@@ -108,7 +108,7 @@ class DoorClient:
         try:
             if answer.is_success:
                 return msgspec.json.decode(answer.content, type=kind)
-            refused = msgspec.json.decode(answer.content, type=Refusal)
+            refused = msgspec.json.decode(answer.content, type=ErrorAnswer)
         except UNREADABLE_JSON as error:
             raise ArenaError(_WRONG, f"{url}: status {answer.status_code}, no answer of a door") from error
         if refused.code not in CODES:
