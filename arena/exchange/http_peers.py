@@ -109,8 +109,7 @@ class HttpPeers:
 
     async def release(self, peer: Peer, known_sha256: str) -> SignedRelease | None:
         """As `Peers.release`."""
-        known = {"known": known_sha256} if known_sha256 else {}
-        return await self._value(peer, "release", SignedRelease, RELEASE_BYTES_MAX, **known)
+        return await self._value(peer, "release", SignedRelease, RELEASE_BYTES_MAX, known=known_sha256)
 
     async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
         """As `Peers.file_piece`."""

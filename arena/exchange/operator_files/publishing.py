@@ -91,7 +91,7 @@ def publish(
     if len(set(names)) != len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise ArenaError("V2106", f"two {twice[0]} files are named {twice[1]}")
-    _check_contents(sources, signer.hotkey, verify)
+    _check_contents(sources, signer.hotkey, verify, timelock)
 
     def sign(files: tuple[SharedFile, ...], before: SignedRelease | None) -> SignedRelease:
         operator = Operator(hotkey=signer.hotkey, netuid=netuid)
@@ -134,11 +134,15 @@ def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:
     kind = kind_by_name(file.name)
     if kind != "suite":
         return kind
-    stems = (file.name.removesuffix(ending) for ending in SUITE_ENDINGS if file.name.endswith(ending))
-    return "suite" if any((file.parent / f"{stem}{_SUITE_MANIFEST}").is_file() for stem in stems) else None
+    return "suite" if (file.parent / f"{_suite_of(file.name)}{_SUITE_MANIFEST}").is_file() else None
 
 
-def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier) -> None:
+def _suite_of(name: str) -> str:
+    return next((name.removesuffix(ending) for ending in SUITE_ENDINGS if name.endswith(ending)), name)
+
+
+def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, timelock: Timelock) -> None:
+    given = {(kind, name) for kind, name, _ in sources}
     for kind, name, path in sources:
         if kind == "policy":
             try:
@@ -148,21 +152,20 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier) ->
         elif kind == "titles":
             decode_accepted(path.read_bytes())
         elif kind == "batch":
-            read_sealed(path, hotkey, verify)
+            network = read_sealed(path, hotkey, verify).notice.network
+            if network != timelock.network:
+                raise ArenaError("V2106", f"{path} opens with beacon {network}, this network's is {timelock.network}")
         elif kind == "suite" and name.endswith(_SUITE_MANIFEST):
-            suite = name.removesuffix(_SUITE_MANIFEST)
+            suite = _suite_of(name)
             read_suite(path.parent, suite, verify, hotkey)
-            listed = {given for other, given, _ in sources if other == "suite"}
-            if lacking := [suite + ending for ending in SUITE_ENDINGS if suite + ending not in listed]:
+            if lacking := [suite + ending for ending in SUITE_ENDINGS if ("suite", suite + ending) not in given]:
                 raise ArenaError("V2106", f"suite {suite}: {lacking[0]} is to be published with it")
         elif kind == "catalogue" and name == _INDEX_MANIFEST:
             from harness.catalogue.index.layout import read_manifest  # it loads the arrays' library
 
             read_manifest(path.parent)
-        elif kind == "suite":
-            manifests = (name.removesuffix(ending) + _SUITE_MANIFEST for ending in SUITE_ENDINGS)
-            if not any(other == "suite" and given in manifests for other, given, _ in sources):
-                raise ArenaError("V2106", f"{path} belongs to a suite: give the folder with its manifest")
+        elif kind == "suite" and ("suite", f"{_suite_of(name)}{_SUITE_MANIFEST}") not in given:
+            raise ArenaError("V2106", f"{path} belongs to a suite: give the folder with its manifest")
 
 
 def _carried(
