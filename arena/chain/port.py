@@ -143,6 +143,10 @@ class Subtensor(Protocol):
         """(uid, u16) pairs last set by a validator, by uid."""
         ...
 
+    async def owner_hotkey(self) -> str | None:
+        """The hotkey of the subnet's owner, ss58; None where the chain names none."""
+        ...
+
 
 class BeaconRound(msgspec.Struct, frozen=True, kw_only=True):
     """One verified beacon round. `signature` is hex; the seed is derived from it."""

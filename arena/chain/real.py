@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from arena.chain.block_times import BlockTimes
 from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
-from arena.chain.keys import SdkSigner
+from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
 from foundation.errors import ArenaError
 
@@ -126,6 +126,13 @@ class BittensorSubtensor:
             uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, hotkey])
             pairs = [] if uid is None else await client.query(("SubtensorModule", "Weights"), [self._netuid, int(uid)])
         return tuple(sorted((int(target), int(weight)) for target, weight in pairs or ()))
+
+    async def owner_hotkey(self) -> str | None:
+        """The hotkey of the subnet's owner; None for a subnet whose owner named none."""
+        async with self._connected() as client:
+            found = await client.query(("SubtensorModule", "SubnetOwnerHotkey"), [self._netuid])
+        key = public_key(str(found or ""))
+        return None if key is None or not any(key) else canonical_hotkey(str(found))  # zeros: the chain's default
 
     # -- extrinsics
     async def register(self, signer: Signer) -> ChainResult:

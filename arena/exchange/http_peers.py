@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from arena.chain.port import RequestAuth
+from arena.exchange.operator_files.release import RELEASE_BYTES_MAX, SignedRelease
 from arena.exchange.port import LINE_BYTES_MAX, NOTE_BYTES_MAX, Peer, Progress
 from arena.export.model import LogRow
 from arena.export.reading import read_row
@@ -106,20 +107,34 @@ class HttpPeers:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: progress of another validator or race")
         return found
 
+    async def release(self, peer: Peer, known_sha256: str) -> SignedRelease | None:
+        """As `Peers.release`."""
+        return await self._value(peer, "release", SignedRelease, RELEASE_BYTES_MAX, known=known_sha256)
+
+    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
+        """As `Peers.file_piece`."""
+        return await self._content(peer, "file", size, sha256=sha256, start=start)
+
     async def _value(
         self, peer: Peer, route: str, kind: type[_Value], bytes_max: int, **parameters: str | int
     ) -> _Value | None:
-        try:
-            async with asyncio.timeout(self._answer_s), self._answer(peer, _target(route, **parameters)) as answer:
-                content = await _whole(peer, answer, bytes_max)
-        except TimeoutError as error:
-            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: no answer within {self._answer_s:g} s") from error
-        except _UnknownError:
+        content = await self._content(peer, route, bytes_max, **parameters)
+        if content is None:
             return None
         try:
             return msgspec.json.decode(content, type=kind)
         except UNREADABLE_JSON as error:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: {route}: {str(error)[:200]}") from error
+
+    async def _content(self, peer: Peer, route: str, bytes_max: int, **parameters: str | int) -> bytes | None:
+        """A whole answer, or None where the peer does not have it."""
+        try:
+            async with asyncio.timeout(self._answer_s), self._answer(peer, _target(route, **parameters)) as answer:
+                return await _whole(peer, answer, bytes_max)
+        except TimeoutError as error:
+            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: no answer within {self._answer_s:g} s") from error
+        except _UnknownError:
+            return None
 
     @asynccontextmanager
     async def _answer(self, peer: Peer, target: str) -> AsyncIterator[httpx.Response]:

@@ -18,6 +18,8 @@ import msgspec
 
 from arena.exchange.limits import ShareRules, Shares
 from arena.exchange.log_digest import counts
+from arena.exchange.operator_files.release import SignedRelease
+from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.exchange.peer_logs import HeldEntry, PeerLogStore
 from arena.exchange.port import Progress, RevealGate
 from arena.exchange.submission_cache import SubmissionCache
@@ -58,13 +60,16 @@ class PeerService:
         gate: Callable[[], RevealGate],
         terms: Callable[[str], RaceTerms | None],
         settled: Callable[[str], SettlementRecord | None] = lambda race_id: None,
+        releases: ReleaseStore | None = None,
         rules: ShareRules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`has_permit` and `gate` are asked at every request; `terms` of a race is None where it is not run here,
-        `settled` while no settlement of it is in force here."""
+        `settled` while no settlement of it is in force here. `releases` are the operator's files; None: none are
+        kept."""
         self.has_permit = has_permit
+        self._releases = releases
         self._store, self._logs, self._cache = store, logs, cache
         self._gate, self._terms, self._settled, self._sleep = gate, terms, settled, sleep
         self._shares = Shares(rules or ShareRules(), monotonic)
@@ -138,6 +143,28 @@ class PeerService:
             guest_sha256=terms.guest_sha256,
             done=await self._done.of(race_id),
         )
+
+    async def release(self, caller: str, known_sha256: str) -> SignedRelease | None:
+        """The newest release of the operator's files, or None where it is the one with this hash. Raises ArenaError
+        V2111, V2112, V2114."""
+        self._admit(caller)
+        newest = await asyncio.to_thread(self._releases.newest) if self._releases else None
+        return None if newest is None or newest.release.release_sha256 == known_sha256 else newest
+
+    async def file_piece(self, caller: str, sha256: str, start: int) -> bytes | None:
+        """A piece of one of the operator's files, at the pace of the caller's share. Raises ArenaError V2111, V2112,
+        V2114."""
+        self._admit(caller)
+        if self._reading[caller] >= ANSWERS_AT_ONCE:
+            raise ArenaError("V2112", f"{ANSWERS_AT_ONCE} answers at once")
+        self._reading[caller] += 1
+        try:
+            piece = await asyncio.to_thread(self._releases.piece, sha256, start) if self._releases else None
+            if (wait_s := self._shares.spend_bytes(caller, len(piece or b""))) > 0:
+                await self._sleep(wait_s)
+            return piece
+        finally:
+            self._reading[caller] -= 1
 
     def _admit(self, caller: str) -> None:
         if not self.has_permit(caller):

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from arena.exchange.operator_files.release import SignedRelease
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.records.verify.log_check import LogStart
@@ -127,6 +128,16 @@ class Peers(Protocol):
 
     async def progress(self, peer: Peer, race_id: str) -> Progress | None:
         """How far the peer is with a race, or None where it does not run it."""
+        ...
+
+    async def release(self, peer: Peer, known_sha256: str) -> SignedRelease | None:
+        """The newest release of the operator's files that the peer knows; None where it knows none, or the one with
+        this hash ("": none is known)."""
+        ...
+
+    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
+        """`size` bytes of one of the operator's files from byte `start` on, at most PIECE_BYTES; None where the peer
+        does not have it. The reader checks them against the hash in the release."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The exchange over HTTP: five signed requests on an application and a socket of their own. `PeerService` answers.
+"""The exchange over HTTP: seven signed requests on an application and a socket of their own. `PeerService` answers.
 
 Promise: a request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
@@ -27,6 +27,7 @@ PIECE_BYTES = 64 << 10
 SEQ_MAX = 2**53 - 1
 
 _Sha256 = Annotated[str, Query(pattern="^[0-9a-f]{64}$")]
+_Known = Annotated[str, Query(pattern="^([0-9a-f]{64})?$")]
 _Hotkey = Annotated[str, Query(pattern="^[A-Za-z0-9]{1,128}$")]
 _Race = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
 _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
@@ -97,6 +98,19 @@ def add_exchange(
     async def read_progress(asker: _Caller, race: _Race) -> Response:
         """Which pairs of a race are done here, never how they ended."""
         return _found(await service.progress(asker, race), "progress")
+
+    @app.get("/v1/exchange/release", response_class=Response, dependencies=[knows("known")])
+    async def read_release(asker: _Caller, known: _Known = "") -> Response:
+        """The newest release of the operator's files that is known here, unless it is the one with this hash."""
+        return _found(await service.release(asker, known), "release")
+
+    @app.get("/v1/exchange/file", response_class=Response, dependencies=[knows("sha256", "start")])
+    async def read_file(asker: _Caller, sha256: _Sha256, start: _Seq = 0) -> Response:
+        """A piece (4 MiB, or what is left) of one of the operator's files, from byte `start` on."""
+        piece = await service.file_piece(asker, sha256, start)
+        if piece is None:
+            raise ArenaError("V2113", "no such file")
+        return Response(piece, media_type="application/octet-stream", headers={"cache-control": "no-store"})
 
     @app.get("/v1/door", response_class=Response, dependencies=[knows()])
     async def read_door_port() -> Response:

@@ -28,6 +28,10 @@ Viewer = Literal[
 Thing = Literal[
     "count",  # how many of anything: names no problem and no result
     "suite",  # the public problems that agents qualify on
+    "policy",  # the rules of the races
+    "catalogue",  # the products that problems are asked of
+    "sealed_batch",  # a batch of coming problems as it travels: readable by its holder from its beacon round on
+    "titles",  # accepted titles beside a batch: they name answers
     "gate_verdict",  # accepted, held or rejected, and the class of a rejection
     "qualifying",  # progress and score on the suite
     "release",  # the release record itself: what it says is public by being said
@@ -47,10 +51,16 @@ VIEWERS: tuple[Viewer, ...] = get_args(Viewer)
 THINGS: tuple[Thing, ...] = get_args(Thing)
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
+_Never = Literal["never"]
+
 # The first moment at which each viewer sees a thing, in the order of VIEWERS.
-_FIRST: dict[Thing, tuple[Moment, Moment, Moment, Moment]] = {
+_FIRST: dict[Thing, tuple[Moment | _Never, Moment | _Never, Moment, Moment]] = {
     "count": ("open", "open", "open", "open"),
     "suite": ("open", "open", "open", "open"),
+    "policy": ("open", "open", "open", "open"),
+    "catalogue": ("open", "open", "open", "open"),
+    "sealed_batch": ("never", "never", "open", "open"),
+    "titles": ("never", "never", "open", "open"),
     "gate_verdict": ("open", "open", "open", "open"),
     "qualifying": ("open", "open", "open", "open"),
     "release": ("settled", "settled", "settled", "settled"),
@@ -99,6 +109,8 @@ def may_see(
     `published`, in pool `never_touch`.
     """
     first = _FIRST[thing][VIEWERS.index(viewer)]
+    if first == "never":
+        return Access(is_seen=False, opens="never", reason="files of the operator that go to validators alone")
     is_outside = viewer in ("public", "owner")
     if thing in _WINNERS_ALONE and not is_winner and first == "published":
         return Access(is_seen=False, opens="never", reason="the source of an agent that was not promoted stays closed")

@@ -343,6 +343,25 @@ ROWS = (
         "choose a policy whose run_ms is longer than qualifying_grace_ms + 2 x reveal_ms",
     ),
     row(
+        "V2104",
+        "operator's newer policy is not in force here yet",
+        "this validator goes on under the policy it started with",
+        "restart the validator; a race past its close is still finished under its own policy",
+        True,
+    ),
+    row(
+        "V2105",
+        "file of the operator's release cannot be used here",
+        "what stands in its place stays; the rest of the release is used",
+        "update this software, or remove the file that was put there by hand: `arena operator releases` names all",
+    ),
+    row(
+        "V2106",
+        "files cannot be published as a release",
+        "nothing was published",
+        "give whole suites, sealed batches, one policy, title releases or an index, made with the key that signs",
+    ),
+    row(
         "V2170",
         "policy's control agent is not shipped with this release",
         "the validator does not start; nothing already written is lost",

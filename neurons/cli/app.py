@@ -54,6 +54,12 @@ COMMANDS = (
         _VALIDATOR,
         "See what the gate holds for review, and decide it.",
     ),
+    CommandEntry(
+        "operator",
+        "neurons.cli.validator.operator",
+        _VALIDATOR,
+        "Hand validators the files that they must share.",
+    ),
     CommandEntry("race", "neurons.cli.validator.race", _VALIDATOR, "Look at races."),
     CommandEntry("judge", "neurons.cli.validator.judge", _VALIDATOR, "Judge stored bodies again."),
     CommandEntry("store", "neurons.cli.validator.store", _VALIDATOR, "Prepare a Postgres server of your own."),

@@ -16,7 +16,7 @@ import msgspec
 from arena.bank.stock.level import HORIZON_RACES
 from arena.race.state.schedule import coming_closes_ms
 from foundation.errors import ArenaError
-from neurons.health.node_file import Heartbeat, NodeFile, PeerSeen, skewed, write_node_file
+from neurons.health.node_file import Heartbeat, NodeFile, PeerSeen, ReleaseFacts, skewed, write_node_file
 from neurons.health.status_reading import read_race
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.run_loop import StopSignal
@@ -45,8 +45,11 @@ class HeartbeatLoop:
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
+        release: Callable[[], ReleaseFacts | None] = lambda: None,
     ) -> None:
-        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of."""
+        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `release` says how
+        the operator's files stand here."""
+        self._release = release
         self._node, self._watch, self._schedules = node, watch, schedules
         self._logs, self._peers = logs, peers
         self._started_ms = node.now_ms()
@@ -93,6 +96,7 @@ class HeartbeatLoop:
             anchor_every_s=self._schedules.anchor_every_s,
             bank_until_ms=self._bank_until_ms,
             bank_days_min=node.bank_days_min,
+            release=self._release(),
         )
         self._show(made)
         try:

@@ -28,6 +28,12 @@ class Metrics:
         self.disk_free_bytes = self._gauge("arena_disk_free_bytes", "Free space where the state folder is.")
         self.peers = self._gauge("arena_peers", "Other validators heard of.")
         self.peers_skewed = self._gauge("arena_peers_skewed", "Those of them under another policy or guest.")
+        self.release_sequence = self._gauge("arena_release_sequence", "Number of the operator's newest release seen.")
+        self.release_files_lacking = self._gauge("arena_release_files_lacking", "Its files that are not here.")
+        self.release_complaints = self._counter(
+            "arena_release_complaints", "Answers about the operator's files that were not used.", "code"
+        )
+        self.policy_waits = self._gauge("arena_policy_waits", "1 while a released policy waits for the next start.")
         self.race_stage = self._gauge("arena_race_stage", "1 for the stage of the current race.", "stage")
         self.race_deadline_ms = self._gauge("arena_race_deadline_ms", "Unix time of its next deadline; 0: none.")
         self.open_items = self._gauge("arena_open_items", "Work items that are not finished.", "stage")

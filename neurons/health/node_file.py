@@ -44,6 +44,21 @@ class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
     seen_ms: int
 
 
+class ReleaseFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's files as this node has them. `sequence` 0: no release was seen yet. `policy_waits` is the hash of
+    a released policy that takes effect at the next start, "" for none."""
+
+    operator: str
+    sequence: int = 0
+    release_sha256: str = ""
+    files: int = 0
+    lacking: int = 0
+    whole_sequence: int = 0  # the newest whose files are all here
+    policy_waits: str = ""
+    second_sha256: str = ""  # another release that the operator signed with one number
+    unusable: tuple[str, ...] = ()  # files that can't be used here
+
+
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one moment. All times are unix milliseconds."""
 
@@ -66,6 +81,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     anchor_every_s: int = 0
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     bank_days_min: int = 0
+    release: ReleaseFacts | None = None  # None: this node takes nobody's files
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

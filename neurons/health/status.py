@@ -11,9 +11,9 @@ import msgspec
 
 from arena.store.port import WeightsResult
 from foundation.codes import lookup
-from foundation.codes.names import NO_BATCH_LEFT
+from foundation.codes.names import FILE_UNUSABLE, FILES_LACKING, NO_BATCH_LEFT, POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import Failure
-from neurons.health.node_file import Heartbeat, NodeFile, skewed
+from neurons.health.node_file import Heartbeat, NodeFile, ReleaseFacts, skewed
 
 SILENT_MS = 180_000  # six heartbeats
 OVERDUE_MS = 3_600_000
@@ -142,6 +142,19 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
         days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
         about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
         points.append(Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy))
+    return points + (_of_release(beat.release) if beat.release else [])
+
+
+def _of_release(release: ReleaseFacts) -> list[Point]:
+    """What waits of the operator's files; a restart and a fault of the operator's wait for a person."""
+    points = [_point(FILE_UNUSABLE, about) for about in release.unusable]
+    if release.second_sha256:
+        points.append(_point(RELEASE_TWICE, f"the other is {release.second_sha256[:16]}"))
+    if release.policy_waits:
+        points.append(_point(POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start"))
+    if release.lacking:
+        about = f"{release.lacking} of the {release.files} files of release {release.sequence}"
+        points.append(_point(FILES_LACKING, about, is_urgent=False))
     return points
 
 

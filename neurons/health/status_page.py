@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from neurons.health.node_file import Heartbeat, skewed
+from neurons.health.node_file import Heartbeat, ReleaseFacts, skewed
 from neurons.health.status import DAY_MS, Status, StoreFacts
 
 _SHORT = 12  # digits of a hash
@@ -44,6 +44,8 @@ def page(status: Status, local: tzinfo | None = None) -> str:
         named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
         peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
         rows += [("peers", peers if beat.peers else "none heard of"), ("bank", bank)]
+        if beat.release is not None:
+            rows.append(("release", _release(beat.release)))
     rows.append(("disk", f"{status.disk_free_bytes / (1 << 30):.1f} GiB free"))
     lines += [f"  {name:<8}{text}" for name, text in rows]
     for heading, is_urgent in (("needs a person", True), ("mends itself", False)):
@@ -92,6 +94,17 @@ def _chain(beat: Heartbeat, now_ms: int) -> str:
     behind = chain.block - chain.finalized_block
     reorgs = f", {chain.reorgs} reorgs seen" if chain.reorgs else ""
     return f"{place}; block {chain.block} ({duration(now_ms - chain.grew_ms)} old, {behind} not final){reorgs}"
+
+
+def _release(release: ReleaseFacts) -> str:
+    if not release.sequence:
+        return f"none seen of operator {release.operator}"
+    text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…: "
+    text += f"{release.files - release.lacking} of {release.files} files here"
+    if release.lacking and release.whole_sequence:
+        text += f"; {release.whole_sequence} is whole"
+    waits = f"; its policy {release.policy_waits[:_SHORT]} takes effect at the next start"
+    return text + (waits if release.policy_waits else "")
 
 
 def _log(store: StoreFacts, now_ms: int) -> str:

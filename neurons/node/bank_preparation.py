@@ -49,15 +49,17 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
     """The active public suite of `policy`: on a real network the one that the operator signed.
 
     The operator is the key that the setting `bank_hotkey` names; where it names none, the node itself (`own_hotkey`,
-    ss58). On the local network the shipped suite serves where the catalogue is the one it is asked of, and its
-    signature is checked each time; over any other catalogue a suite of that name is made, and kept as a file.
+    ss58). On the local network a suite that `bank_hotkey` signed serves where one stands; else the shipped suite serves
+    where the catalogue is the one it is asked of, and its signature is checked each time; over any other catalogue a
+    suite of that name is made, and kept as a file.
 
     Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
     when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no
     operator is known, V2064 when a suite made here can't be written.
     """
     name, count = policy.qualifying.suite, policy.qualifying.problems
-    if settings.network != LOCAL_NETWORK:
+    is_signed = bool(settings.bank_hotkey) and (suite_folder(settings) / f"{name}.manifest.json").exists()
+    if settings.network != LOCAL_NETWORK or is_signed:
         return _first_of_each(_signed_suite(settings, name, settings.bank_hotkey or own_hotkey), count)
     path = suite_folder(settings) / f"{name}-{count}.jsonl"
     if path.exists():

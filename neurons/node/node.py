@@ -13,6 +13,8 @@ from structlog.typing import FilteringBoundLogger
 from arena.bank.port import Bank
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
 from arena.door.server import DoorServer
+from arena.exchange.operator_files.release import FilesRelease, Operator
+from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
@@ -24,6 +26,7 @@ from arena.records.model import Conditions, HostFacts
 from arena.store.port import Store
 from arena.submissions.inbox import Inbox
 from neurons.health.metrics import Metrics
+from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
@@ -56,6 +59,19 @@ class Sharing:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OperatorFiles:
+    """What validators share by the operator's signature. `started_with` is the release that completed the settings of
+    this process, None where it had none; `policy_sha256` the released policy that it then ran under, "" where a setting
+    named the policy."""
+
+    operator: Operator
+    store: ReleaseStore
+    settings: Settings  # as they were given
+    started_with: FilesRelease | None = None
+    policy_sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Node:
     """Everything a loop may touch."""
 
@@ -80,6 +96,7 @@ class Node:
     tail: TailServer | None = None  # where the settings name a port for it
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     door: DoorServer | None = None  # where miners submit
+    operator_files: OperatorFiles | None = None  # None: it takes nobody's
     sharing: Sharing | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:

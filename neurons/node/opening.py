@@ -50,6 +50,7 @@ from neurons.node.bank_preparation import (
 )
 from neurons.node.model_endpoints import check_endpoints, open_endpoints
 from neurons.node.node import Node
+from neurons.node.operator_files import take_operator_files
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
@@ -79,33 +80,19 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door or exchange), V2020
     to V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model
-    endpoint), U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to
-    V2066 (this host may not race).
+    endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted titles of the suite), P4001,
+    P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race).
     """
-    policy = policy_of(settings)
+    policy_of(settings)  # a name that is none is told before anything is opened
     objects = open_bodies(settings)
     signer = signer_of(settings)
     chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    await asyncio.to_thread(prepare_catalogue, settings)
     async with contextlib.AsyncExitStack() as stack:
-        upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
-        for silent in await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models):
-            structlog.get_logger().warning("endpoint.away", detail=silent, costs="episodes wait until it answers")
-        workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
-        if workers < settings.workers:
-            structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
-        setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
-        pool = WorkerPool(setups, episode_deadline_s(policy))
-        stack.push_async_callback(pool.stop)
-        await pool.start()
-        _refuse_wrong_level(policy, pool.sandbox)
         await prepare_local_chain(chain, signer)
         permitted = permitted_validators(await chain.metagraph())
         if signer.hotkey not in permitted:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
-        if refusal := None if settings.share else lone_race_refusal(policy, permitted):
-            raise ArenaError("V2066", refusal)
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
 
         async def open_again() -> PostgresStore:  # for readers from outside, who take none of the node's connections
@@ -114,6 +101,12 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             return other
 
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
+        settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
+        policy = policy_of(settings)
+        if refusal := None if settings.share else lone_race_refusal(policy, permitted):
+            raise ArenaError("V2066", refusal)
+        await asyncio.to_thread(prepare_catalogue, settings)
+        pool = await _open_pool(settings, policy, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
@@ -151,8 +144,25 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             door=door,
+            operator_files=operator_files,
             sharing=sharing,
         )
+
+
+async def _open_pool(settings: Settings, policy: Policy, stack: contextlib.AsyncExitStack) -> WorkerPool:
+    """The node's workers, running. Raises ArenaError V2001 to V2003, V2062, U3001, U3005."""
+    upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
+    for silent in await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models):
+        structlog.get_logger().warning("endpoint.away", detail=silent, costs="episodes wait until it answers")
+    workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
+    if workers < settings.workers:
+        structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
+    setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
+    pool = WorkerPool(setups, episode_deadline_s(policy))
+    stack.push_async_callback(pool.stop)
+    await pool.start()
+    _refuse_wrong_level(policy, pool.sandbox)
+    return pool
 
 
 async def open_tail(

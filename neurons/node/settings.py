@@ -89,7 +89,16 @@ class Settings(BaseSettings):
     guest_dir: Path | None = Field(
         default=None, description="where the jail's Python is kept, shared by nodes; empty: in state_dir"
     )
-    policy: str = Field(default="paper", description="name of a shipped policy, or a path to one as JSON")
+    policy: str = Field(
+        default="",
+        description="name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else"
+        " paper",
+    )
+    operator_hotkey: str = Field(
+        default="",
+        description="whose releases of files (policy, suite, sealed batches, titles) are taken from other validators,"
+        " ss58; none: nobody's; empty: the subnet owner's hotkey, read from the chain",
+    )
     netuid: int = Field(default=15, ge=0, description="the subnet")
     network: str = Field(default="local", description="local, finney, or the chain's ws:// or wss:// address")
     wallet_name: str = Field(default="default", description="coldkey's name")
@@ -106,7 +115,7 @@ class Settings(BaseSettings):
     bank_hotkey: str = Field(
         default="",
         description="the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents"
-        " qualify on; empty: this node's own",
+        " qualify on; empty: the operator's whose release brings them, else this node's own",
     )
     bank_days_min: int = Field(default=30, ge=0, description="warn when the bank's stock lasts for fewer days")
     workers: int = Field(

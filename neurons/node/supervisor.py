@@ -20,7 +20,7 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
-from neurons.health.node_file import note_ending
+from neurons.health.node_file import ReleaseFacts, note_ending
 from neurons.loops.anchoring import AnchorLoop
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
@@ -37,6 +37,7 @@ from neurons.node.settings import Settings
 from neurons.node.wiring import unix_ms
 from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.releases import ReleaseLoop
 from neurons.race.sharing import SharingLoop
 from neurons.worker.episodes import EpisodeLoop, sweep
 
@@ -125,7 +126,11 @@ class Supervisor:
         self._database = DatabaseWatch(node)
         schedules = Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s)
         heard = self._sharing.peers_seen if self._sharing else tuple
-        self._heart = HeartbeatLoop(node, self._watch, schedules, logs=self._clock.current_logs, peers=heard)
+        others = self._sharing.peers if self._sharing else tuple
+        self._releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
+        self._heart = HeartbeatLoop(
+            node, self._watch, schedules, logs=self._clock.current_logs, peers=heard, release=self._release_facts
+        )
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
         self._door = DoorLoop(node, node.door, endpoint) if node.door else None
 
@@ -161,6 +166,7 @@ class Supervisor:
             *([node.door.run(drain), self._door.run(drain)] if node.door and self._door else []),
             *([self._exchange.run(drain)] if self._exchange else []),
             *([self._sharing.run(drain)] if self._sharing else []),
+            *([self._releases.run(drain)] if self._releases else []),
             *(each.run() for each in self._episodes),
         ]
         tasks = [asyncio.create_task(each) for each in loops]
@@ -179,6 +185,9 @@ class Supervisor:
         for result in results:
             if isinstance(result, Exception):
                 raise result
+
+    def _release_facts(self) -> ReleaseFacts | None:
+        return self._releases.facts if self._releases else None
 
     def _race_id(self) -> str:
         current = self._clock.current()
@@ -202,6 +211,7 @@ class Supervisor:
             gate=self._clock.reveal_gate,
             terms=terms,
             settled=self._clock.settlement,
+            releases=self._node.operator_files.store if self._node.operator_files else None,
         )
         from arena.api.server import ExchangeServer
         from arena.exchange.routes import Exchange

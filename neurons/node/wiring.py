@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
 LOCAL_NETWORK = "local"
+DEFAULT_POLICY = "paper"
 
 
 @contextlib.contextmanager
@@ -95,16 +96,16 @@ def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
 
 
 def policy_of(settings: Settings) -> Policy:
-    """The policy the settings name, shipped or a JSON file; `models` replaces its model list, and so its hash."""
-    path = Path(settings.policy)
+    """The policy the settings name, shipped or a JSON file, `paper` where they name none; `models` replaces its model
+    list, and so its hash."""
+    named = settings.policy or DEFAULT_POLICY
+    path = Path(named)
     try:
         policy = (
-            msgspec.json.decode(path.read_bytes(), type=Policy)
-            if path.suffix == ".json"
-            else policy_by_name(settings.policy)
+            msgspec.json.decode(path.read_bytes(), type=Policy) if path.suffix == ".json" else policy_by_name(named)
         )
     except (KeyError, OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2030", f"policy {settings.policy}: {error}") from error
+        raise ArenaError("V2030", f"policy {named}: {error}") from error
     if settings.models:
         models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
         policy = msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))
@@ -158,16 +159,21 @@ def suite_folder(settings: Settings) -> Path:
     return settings.state_dir / "suites"
 
 
+def shared_titles_folder(settings: Settings) -> Path:
+    """Where title releases of the operator stand."""
+    return settings.state_dir / "titles"
+
+
 def titles_file(settings: Settings) -> str:
     """The accepted titles of the suite, or "" for `lexical/1` on the local network. A race's batch brings its own.
 
     On a real network they stand beside the suite and are signed with it. The local network takes a release beside the
-    index, which also serves batches that were sealed without titles. Raises ArenaError V2040 on a real network without
-    them: its scores would not be other validators' scores.
+    index, else the operator's, which also serve batches that were sealed without titles. Raises ArenaError V2040 on a
+    real network without them: its scores would not be other validators' scores.
     """
     if settings.network == LOCAL_NETWORK:
-        release = catalogue_path(settings) / "titles.json"
-        return str(release) if release.exists() else ""
+        places = (catalogue_path(settings), shared_titles_folder(settings))
+        return next((str(folder / "titles.json") for folder in places if (folder / "titles.json").exists()), "")
     release = suite_folder(settings) / f"{policy_of(settings).qualifying.suite}.titles.json"
     if not release.exists():
         raise ArenaError("V2040", f"no accepted titles at {release}")
@@ -183,10 +189,12 @@ def open_titles(path: str) -> TitleMatcher:
 
 def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
-    batches), or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed release."""
+    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed
+    release."""
     from problems.scoring.title_matching import JoinedTitles, LexicalTitles, decode_accepted
 
-    paths = sorted(catalogue_path(settings).glob("titles*.json"))
+    folders = (catalogue_path(settings), shared_titles_folder(settings))
+    paths = [path for folder in folders for path in sorted(folder.glob("titles*.json"))]
     releases = tuple(decode_accepted(path.read_bytes()) for path in paths)
     return JoinedTitles(releases) if releases else LexicalTitles()
 

@@ -18,7 +18,6 @@ from arena.bank.stock.level import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
-from arena.policy import Policy
 from arena.race.consensus.agreement import validators_of
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.field import field_standings, qualified_candidates, select_candidates
@@ -59,12 +58,11 @@ from arena.records.log.anchors import note_sha256
 from arena.records.log.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
 from arena.visibility.moments import stated_opening_ms
-from foundation.canonical import canonical_bytes
-from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from neurons.loops.admission import tell_miners
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.node.node import Node, Sharing
+from neurons.node.released_settings import write_policy
 from neurons.race.listing import RaceList
 from neurons.race.log import RaceLog
 from neurons.race.peers import RacePeers, race_of
@@ -308,17 +306,6 @@ class RaceEffects:
             )
             await self._node.sequencer.append([record])
         return BatchReleased(batch_sha256=effect.batch_sha256)
-
-
-def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
-    """Keep a policy as `policies/<hash>.json` under `state_dir`, for `--policy`. Raises ArenaError V2064."""
-    path = state_dir / "policies" / f"{policy_sha256}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, canonical_bytes(policy))
-    except OSError as error:
-        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
-    return path
 
 
 def _opened(state: RaceState) -> RaceOpened:

@@ -130,7 +130,7 @@ class SharingLoop:
     async def bring_sources(self) -> None:
         """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to
         ask. Raises ArenaError U3030, V2114."""
-        metagraph, peers = self._metagraph, self._peers()
+        metagraph, peers = self._metagraph, self.peers()
         if metagraph is None or not peers or metagraph.block == self._relayed:
             return
         miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._permitted]
@@ -145,19 +145,14 @@ class SharingLoop:
 
     async def hear(self) -> None:
         """Ask every peer how far it is with the race, now and again: under which rules it runs is seen by that."""
-        peers, now_ms = self._peers(), self._node.now_ms()
+        peers, now_ms = self.peers(), self._node.now_ms()
         if peers and self._race_id() and now_ms >= self._progress_not_before_ms:
             self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
             await asyncio.gather(*(self._hear(peer, now_ms) for peer in peers))
 
-    def _peers(self) -> list[Peer]:
-        neurons = self._metagraph.neurons if self._metagraph else ()
-        own = self._node.signer.hotkey
-        return [
-            Peer(hotkey=neuron.hotkey, endpoint=neuron.endpoint)
-            for neuron in neurons
-            if neuron.hotkey in self._permitted and neuron.hotkey != own and neuron.endpoint
-        ]
+    def peers(self) -> list[Peer]:
+        """The other validators that publish an address, as of the final block seen last."""
+        return peers_of(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
 
     async def _hear(self, peer: Peer, now_ms: int) -> None:
         try:
@@ -172,3 +167,13 @@ class SharingLoop:
                 guest_sha256=said.guest_sha256,
                 seen_ms=now_ms,
             )
+
+
+def peers_of(metagraph: Metagraph, own_hotkey: str) -> list[Peer]:
+    """The other validators of a metagraph that publish an address."""
+    permitted = permitted_validators(metagraph)
+    return [
+        Peer(hotkey=neuron.hotkey, endpoint=neuron.endpoint)
+        for neuron in metagraph.neurons
+        if neuron.hotkey in permitted and neuron.hotkey != own_hotkey and neuron.endpoint
+    ]

@@ -50,11 +50,16 @@ class ChainStand(Protocol):
         """Replace the newest blocks by empty ones."""
         ...
 
+    async def name_owner(self, signer: Signer) -> None:
+        """Make this the hotkey of the subnet's owner."""
+        ...
+
 
 class LocalStand:
     """The local twin."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self.clock = Clock()
         self._born_ms = self.clock.now_ms
         self.chain = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
@@ -75,6 +80,10 @@ class LocalStand:
 
     async def reorg(self, depth: int) -> None:
         await self.chain.reorg(depth)
+
+    async def name_owner(self, signer: Signer) -> None:
+        owned = self._path.with_name("owned.sqlite")  # a local chain has its owner from the first block on
+        self.chain = LocalSubtensor(owned, now_ms=self.clock, netuid=NETUID, owner=signer.hotkey)
 
 
 class NodeStand:
@@ -100,6 +109,10 @@ class NodeStand:
 
     async def reorg(self, depth: int) -> None:
         self.node.reorg(depth)
+
+    async def name_owner(self, signer: Signer) -> None:
+        self.node.advance()
+        self.node.write("SubtensorModule", "SubnetOwnerHotkey", [NETUID], signer.hotkey)
 
 
 def make_node() -> Any:

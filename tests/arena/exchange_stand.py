@@ -15,6 +15,7 @@ from arena.chain.keys import generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.log_digest import add_tally, take_tally
+from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.port import Peer, Peers, Reveal, RevealGate
@@ -60,6 +61,7 @@ class Node:
         self.folder = folder / self.hotkey
         self.held = PeerLogStore(self.folder / "held", **options)
         self.shelf = SubmissionCache(self.folder / "sources")
+        self.releases = ReleaseStore(self.folder / "operator")
         self.rules = ShareRules()
         self.desk = self.make_desk()
         self.auth = HttpAuth(self.signer, time.time_ns)
@@ -74,6 +76,7 @@ class Node:
             gate=lambda: RevealGate(reveals=tuple(self.reveals)),
             terms=lambda race_id: TERMS if race_id in self.races else None,
             settled=self.settlements.get,
+            releases=self.releases,
             rules=rules,
         )
 

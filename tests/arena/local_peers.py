@@ -12,6 +12,7 @@ from contextlib import aclosing, contextmanager
 
 import msgspec
 
+from arena.exchange.operator_files.release import SignedRelease
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Peer, Progress
 from arena.export.model import LogRow
@@ -85,6 +86,19 @@ class LocalPeers:
         service, _ = await self._reach(peer)
         with _refusals(peer):
             return await service.progress(self._caller, race_id)
+
+    async def release(self, peer: Peer, known_sha256: str) -> SignedRelease | None:
+        """As `Peers.release`."""
+        service, _ = await self._reach(peer)
+        with _refusals(peer):
+            return await service.release(self._caller, known_sha256)
+
+    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
+        """As `Peers.file_piece`."""
+        service, fault = await self._reach(peer)
+        with _refusals(peer):
+            found = await service.file_piece(self._caller, sha256, start)
+        return bytes(byte ^ 1 for byte in found) if found and fault.is_lying else found
 
     async def _reach(self, peer: Peer) -> tuple[PeerService, PeerFault]:
         service, fault = self.services.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())

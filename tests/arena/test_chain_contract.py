@@ -256,3 +256,11 @@ async def test_a_block_that_is_not_there_has_no_hash(stand: ChainStand) -> None:
     with pytest.raises(ArenaError) as caught:
         await stand.chain.block_hash(await stand.chain.block() + 50)
     assert caught.value.failure.code == "U3030"
+
+
+async def test_the_owner_is_who_the_chain_names_and_nobody_else(stand: ChainStand) -> None:
+    await stand.enrol(EVE)  # uid 0 makes nobody the owner
+    assert await stand.chain.owner_hotkey() is None
+    await stand.name_owner(ALICE)
+    await stand.enrol(BOB)
+    assert await stand.chain.owner_hotkey() == ALICE.hotkey

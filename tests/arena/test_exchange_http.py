@@ -26,6 +26,8 @@ ROUTES = (
     "/v1/exchange/submission?commitment=" + "ab" * 32,
     "/v1/exchange/progress?race=r1",
     "/v1/exchange/settlement?race=r1",
+    "/v1/exchange/release?known=" + "ab" * 32,
+    "/v1/exchange/file?sha256=" + "ab" * 32 + "&start=0",
 )
 
 
@@ -79,9 +81,10 @@ async def test_a_body_is_refused_before_it_is_read(served: Served) -> None:
 
 
 async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served) -> None:
-    for target in ROUTES[:3]:
+    for target in (*ROUTES[:3], *ROUTES[5:]):
         assert await served.get(target) == (404, "V2113")
-    for target in (ROUTES[0] + "0", ROUTES[1] + "&limit=3", ROUTES[1].replace("to=5", "to=-5"), ROUTES[3] + "/../x"):
+    for target in (ROUTES[0] + "0", ROUTES[1] + "&limit=3", ROUTES[1].replace("to=5", "to=-5"), ROUTES[3] + "/../x",
+                   ROUTES[5] + "/", ROUTES[6] + "&end=1", ROUTES[6].replace("ab", "..")):  # fmt: skip
         assert await served.get(target) == (400, "V2081")
 
 
@@ -216,6 +219,7 @@ async def test_a_hostile_answer_ends_soon_and_costs_little(behave, tmp_path: Pat
             lambda: peers.submission(peer, "ab" * 32),
             lambda: peers.progress(peer, RACE),
             lambda: peers.settlement(peer, RACE),
+            lambda: peers.release(peer, ""),
             lambda: everything(peers.rows(peer, "5X", after_seq=0, to_seq=300, race_id=RACE)),
         ):
             server.sent = 0

@@ -37,6 +37,10 @@ MATRIX = """
                public  owner   validator  operator
 count          SSSSS   SSSSS   SSSSS      SSSSS
 suite          SSSSS   SSSSS   SSSSS      SSSSS
+policy         SSSSS   SSSSS   SSSSS      SSSSS
+catalogue      SSSSS   SSSSS   SSSSS      SSSSS
+sealed_batch   .....   .....   SSSSS      SSSSS
+titles         .....   .....   SSSSS      SSSSS
 gate_verdict   SSSSS   SSSSS   SSSSS      SSSSS
 qualifying     SSSSS   SSSSS   SSSSS      SSSSS
 release        ...SS   ...SS   ...SS      ...SS

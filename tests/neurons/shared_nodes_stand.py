@@ -1,7 +1,8 @@
 """Validators as real processes on one host: a state folder, an embedded Postgres and a port each, one chain for all.
 
-The chain is one file: each state folder's `chain` is a link to the same directory. Problems come from an operator's
-sealed batches, copied into every node's bank; agents go to the inbox of one node and reach the others by themselves.
+The chain is one file: each state folder's `chain` is a link to the same directory. Policy and sealed batches are an
+operator's, published into one node's state, and agents go to the inbox of one node: the others get
+them by themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from arena.bank.batches.sealed_file import write_sealed
 from arena.bank.batches.sealing import deal, lock_all
@@ -36,6 +38,7 @@ from arena.race.state.schedule import shared_closes_ms
 from arena.submissions.flow import commit
 from arena.submissions.inbox import Inbox
 from harness.catalogue.engines.native import open_catalogue
+from neurons.cli.validator.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
 from neurons.node.wiring import unix_ms
 from problems.synthesis.generator import synthesize
@@ -89,8 +92,8 @@ class Network:
         self.base, self.catalogue_dir = base, catalogue_dir
         self.policy = shared_policy(closes_in_ms)
         self.closes_ms = next(shared_closes_ms(unix_ms(), self.policy.race))
-        self.policy_path = base / "policy.json"
-        self.policy_path.write_bytes(msgspec.json.encode(self.policy))
+        (base / "files").mkdir()
+        (base / "files" / "policy.json").write_bytes(msgspec.json.encode(self.policy))
         rules = LocalRules(block_ms=BLOCK_MS, weights_rate_limit_blocks=4, commitment_rate_limit_blocks=4)
         owner = keypair_signer(OWNER_URI).hotkey
         local_chain_path(base).parent.mkdir(parents=True, exist_ok=True)
@@ -114,10 +117,8 @@ class Network:
             random_bytes=secrets.token_bytes,
             now_ms=unix_ms,
         )
-        folder = self.base / "sealed"
-        folder.mkdir()
         for sealed in locked:
-            write_sealed(folder / f"{sealed.notice.race_id}.sealed.json", sealed)
+            write_sealed(self.base / "files" / f"{sealed.notice.race_id}.sealed.json", sealed)
 
 
 class SharedNode:
@@ -126,11 +127,9 @@ class SharedNode:
     def __init__(self, network: Network, uri: str, stake_tao: int, *, is_shadow: bool = False) -> None:
         self.network, self.signer, self.is_shadow = network, keypair_signer(uri), is_shadow
         self.folder = network.base / uri.strip("/").lower()
-        (self.folder / "bank").mkdir(parents=True)
+        self.folder.mkdir()
         lay_server(self.folder)
         (self.folder / "chain").symlink_to(local_chain_path(network.base).parent)
-        for path in (network.base / "sealed").iterdir():
-            (self.folder / "bank" / path.name).write_bytes(path.read_bytes())
         self.port = free_port()
         self._uri = uri
         asyncio.run(self._enrol(stake_tao))
@@ -138,6 +137,12 @@ class SharedNode:
     async def _enrol(self, stake_tao: int) -> None:
         await self.network.chain.register(self.signer)
         await self.network.chain.set_stake(self.signer.hotkey, stake_tao * TAO_RAO)
+
+    def publish(self) -> None:
+        """The operator's files, into this node's state alone."""
+        asked = ["publish", str(self.network.base / "files"), "--state-dir", str(self.folder)]
+        done = CliRunner().invoke(operator_app, [*asked, "--wallet.hotkey", "//Operator"])
+        assert done.exit_code == 0, done.output
 
     def submit(self, agent: DemoAgent) -> str:
         """A registered miner's agent, put into this node's inbox alone; its version id."""
@@ -157,11 +162,10 @@ class SharedNode:
         """The process, its log in `validator.log`; stopped on leaving, by its id."""
         flags = {
             "--wallet.hotkey": self._uri,
-            "--policy": self.network.policy_path,
             "--state-dir": self.folder,
             "--catalogue-dir": self.network.catalogue_dir,
             "--guest-dir": self.network.base,
-            "--bank-hotkey": OPERATOR.hotkey,
+            "--operator-hotkey": OPERATOR.hotkey,
             "--bank-days-min": 0,
             "--workers": 1,
             "--log-format": "json",

@@ -1,4 +1,5 @@
-"""Three validator processes share a race end to end: one gets the agents, all settle alike, the shadow pays nobody."""
+"""Three validator processes share a race end to end: one gets files and agents, all settle alike, the shadow pays
+nobody."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from typer.testing import CliRunner
 
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, reference_agent
+from neurons.cli.validator.operator import app as operator_app
 from neurons.cli.validator.race import app as race_app
 from neurons.demo.demo import DemoAgent
+from neurons.health.node_file import read_node_file
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 
@@ -58,11 +61,14 @@ def standings(node: SharedNode, race: str) -> list[dict[str, Any]]:
     return [dict(row) for row in listed_race(node, race)["standings"]]
 
 
-def test_nodes_that_share_a_race_settle_alike_whoever_got_the_agents(base: Path, small_catalogue: Path) -> None:
+def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_and_the_agents(
+    base: Path, small_catalogue: Path
+) -> None:
     network = Network(base, small_catalogue, CLOSES_IN_MS)
     first, second = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
     shadow = SharedNode(network, "//Shadow", 40_000, is_shadow=True)
     nodes = (first, second, shadow)
+    first.publish()
     agents = {first.submit(agent) for agent in AGENTS}
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(node.running()) for node in nodes]
@@ -72,6 +78,7 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_the_agents(base: Path,
             wait_for("paid", lambda node=node: '"event":"weights"' in node.log(), node, running, 60)
         assert [node.shelved() for node in nodes] == [len(AGENTS)] * 3
         require_equal(nodes, race, agents)
+        require_files(nodes, network.policy.policy_sha256)
         stop_all(processes)
     assert [process.returncode for process in processes] == [0, 0, 0]
     first_weights, second_weights, shadow_weights = (
@@ -94,6 +101,15 @@ def require_equal(nodes: tuple[SharedNode, ...], race: str, agents: set[str]) ->
         at = (race, "--state-dir", str(node.folder))
         assert "counted:" in cli("show", *at)
         assert "equal, byte for byte" in cli("replay", *at)
+
+
+def require_files(nodes: tuple[SharedNode, ...], policy_sha256: str) -> None:
+    """Every node runs under the operator's policy and holds the one release whole."""
+    beats = [read_node_file(node.folder).beat for node in nodes]
+    assert {beat.policy_sha256 for beat in beats if beat} == {policy_sha256}
+    shown = [CliRunner().invoke(operator_app, ["releases", "--state-dir", str(node.folder)]).stdout for node in nodes]
+    without_folders = {text.partition(" missing in ")[0] for text in shown}
+    assert len(without_folders) == 1 and without_folders.pop().endswith("5 files, 0")
 
 
 def listed_race(node: SharedNode, race: str) -> dict[str, Any]:

@@ -113,6 +113,10 @@ class LocalSubtensor:
         address = canonical_hotkey(hotkey) or hotkey
         return await self._read(lambda db: state.read_weights(db, address))
 
+    async def owner_hotkey(self) -> str | None:
+        """The owner's hotkey; None for a chain that was made without one."""
+        return await self._read(state.read_owner)
+
     # -- extrinsics
     async def register(self, signer: Signer) -> ChainResult:
         """Register the hotkey on the lowest free uid. A registered hotkey is `ok` again, without a change."""

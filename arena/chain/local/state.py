@@ -137,6 +137,12 @@ def read_metagraph(connection: sqlite3.Connection, rules: LocalRules, block: int
     return Metagraph(netuid=rules.netuid, block=block, tempo=rules.tempo, neurons=neurons)
 
 
+def read_owner(connection: sqlite3.Connection) -> str | None:
+    """The owner that the chain was made with; None where none was named. Nobody else registers in block 1."""
+    row = connection.execute("SELECT hotkey FROM neuron WHERE uid = 0 AND from_block = 1").fetchone()
+    return None if row is None else str(row[0])
+
+
 def read_commitment(connection: sqlite3.Connection, hotkey: str, block: int) -> Commitment | None:
     """The hotkey's latest commitment at the end of `block`."""
     row = connection.execute(

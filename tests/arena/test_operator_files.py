@@ -1,0 +1,292 @@
+"""The operator's files between validators: everybody ends with the same bytes, whoever lies, dies or is late."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import keypair_signer, verify
+from arena.exchange.operator_files.release import PIECE_BYTES, Operator, SharedFile, check_release
+from arena.exchange.operator_files.release_pull import ReleasePuller
+from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.port import Peer
+from foundation.errors import ArenaError
+from tests.arena.exchange_stand import HttpNet, LocalNet, Node
+from tests.arena.local_peers import LocalPeers, PeerFault
+from tests.arena.operator_stand import (
+    HOUR_MS,
+    NETUID,
+    NOW_MS,
+    OPERATOR,
+    OPERATOR_KEY,
+    make_folder,
+    publish_folder,
+    release_of,
+    seal,
+)
+
+STRANGER = keypair_signer("//Stranger")
+SMALL = SharedFile(kind="policy", name="policy.json", sha256=hashlib.sha256(b"x").hexdigest(), size_bytes=1)
+
+
+def puller(node: Node, peers, operator: Operator = OPERATOR) -> ReleasePuller:
+    return ReleasePuller(peers, node.releases, operator, verify)
+
+
+def held(store: ReleaseStore) -> dict[str, bytes]:
+    """What a store has of its whole release, by name."""
+    whole = store.whole()
+    return {file.name: store.path_of(file).read_bytes() for file in whole.release.files} if whole else {}
+
+
+def codes(turn) -> list[str]:
+    return [complaint.failure.code for complaint in turn.complaints]
+
+
+def refused(action) -> str:
+    with pytest.raises(ArenaError) as caught:
+        action()
+    return caught.value.failure.code
+
+
+@pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
+async def net(request: pytest.FixtureRequest) -> AsyncIterator[LocalNet | HttpNet]:
+    made = request.param()
+    yield made
+    await made.close()
+
+
+async def test_one_node_gets_the_files_by_hand_and_the_third_from_the_second(net, tmp_path: Path) -> None:
+    permits: set[str] = set()
+    first, second, third = (Node(tmp_path, permits) for _ in range(3))
+    names = make_folder(tmp_path / "files")
+    signed = publish_folder(first.releases, tmp_path / "files")
+    at_first, at_second = await net.join(first), await net.join(second)
+    turn = await puller(second, net.peers(second)).turn([at_first])
+    assert (turn.is_new, turn.is_whole, turn.lacking, turn.complaints) == (True, True, 0, ())
+    turn = await puller(third, net.peers(third)).turn([at_second])
+    assert turn.is_whole
+    assert held(first.releases) == held(second.releases) == held(third.releases)
+    assert set(held(third.releases)) == names
+    assert third.releases.whole().release.release_sha256 == signed.release.release_sha256
+    again = await puller(third, net.peers(third)).turn([at_first, at_second])
+    assert (again.is_new, again.fetched, again.complaints) == (False, (), ())
+
+
+async def test_who_holds_no_permit_gets_neither_list_nor_file(net, tmp_path: Path) -> None:
+    permits: set[str] = set()
+    owner, stranger = Node(tmp_path, permits), Node(tmp_path, permits)
+    peer = await net.join(owner)
+    make_folder(tmp_path / "files")
+    publish_folder(owner.releases, tmp_path / "files")
+    permits.discard(stranger.hotkey)
+    asks = net.peers(stranger)
+    for file in owner.releases.newest().release.files:
+        with pytest.raises(ArenaError, match=r"U3041.*V2111"):
+            await asks.file_piece(peer, file.sha256, start=0, size=file.size_bytes)
+    with pytest.raises(ArenaError, match=r"U3041.*V2111"):
+        await asks.release(peer, "")
+    permits.add(stranger.hotkey)
+    assert await asks.file_piece(peer, "ab" * 32, start=0, size=1) is None
+    lone = owner.releases.newest().release.files[0]
+    assert await asks.file_piece(peer, lone.sha256, start=lone.size_bytes, size=1) is None
+
+
+class Counting(LocalPeers):
+    """Counts the pieces asked for, and may stop answering."""
+
+    pieces_left = 1_000
+
+    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
+        if not self.pieces_left:
+            raise ArenaError("U3040", f"{peer.hotkey} broke off")
+        self.pieces_left -= 1
+        return await super().file_piece(peer, sha256, start=start, size=size)
+
+
+async def test_a_killed_download_goes_on_behind_its_last_whole_piece(tmp_path: Path) -> None:
+    permits: set[str] = set()
+    owner, reader = Node(tmp_path, permits), Node(tmp_path, permits)
+    content = random.Random(1).randbytes(2 * PIECE_BYTES + 77)
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "products.jsonl").write_bytes(content)
+    file = owner.releases.publish(
+        [("catalogue", "products.jsonl", tmp_path / "index" / "products.jsonl")], lambda files, _: release_of(*files)
+    ).release.files[0]
+    assert len(file.pieces) == 3
+    peers, peer = Counting(reader.hotkey), Peer(hotkey=owner.hotkey, endpoint="local")
+    peers.services = {owner.hotkey: owner.desk}
+    peers.pieces_left = 2
+    turn = await puller(reader, peers).turn([peer])
+    assert (codes(turn), turn.lacking, reader.releases.whole()) == (["U3040"], 1, None)
+    part = reader.folder / "operator" / "parts" / file.sha256
+    with part.open("ab") as stream:  # what a kill in the middle of a write leaves
+        stream.write(b"torn")
+    reopened = ReleaseStore(reader.folder / "operator")
+    peers.pieces_left = 1
+    turn = await ReleasePuller(peers, reopened, OPERATOR, verify).turn([peer])
+    assert (turn.is_whole, codes(turn), peers.pieces_left) == (True, [], 0)
+    assert held(reopened) == {"products.jsonl": content}
+    assert not list(part.parent.iterdir())
+
+
+async def test_a_part_that_was_damaged_on_disk_is_fetched_anew_and_blames_nobody(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    content = random.Random(2).randbytes(PIECE_BYTES + 1)
+    pieces = tuple(hashlib.sha256(part).hexdigest() for part in (content[:PIECE_BYTES], content[PIECE_BYTES:]))
+    file = SharedFile(
+        kind="catalogue", name="a", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), pieces=pieces
+    )
+    store.keep(release_of(file))
+    store.add_piece(file, b"\0" * PIECE_BYTES)
+    store.add_piece(file, content[PIECE_BYTES:])
+    assert refused(lambda: store.finish(file)) == "V2114"
+    assert store.pieces_held(file) == 0
+    assert not store.settle()
+
+
+async def test_a_lying_peer_costs_its_answer_and_the_next_one_is_asked(tmp_path: Path) -> None:
+    permits: set[str] = set()
+    honest, liar, reader = (Node(tmp_path, permits) for _ in range(3))
+    make_folder(tmp_path / "files")
+    for node in (honest, liar):
+        publish_folder(node.releases, tmp_path / "files")
+    reader.releases.keep(liar.releases.newest())
+    honest.releases.keep(replace(honest.releases.newest(), signature=""))  # one content, another signature: the same
+    peers = LocalPeers(reader.hotkey)
+    peers.services = {node.hotkey: node.desk for node in (honest, liar)}
+    peers.faults = {liar.hotkey: PeerFault(is_lying=True)}
+    order = [Peer(hotkey=node.hotkey, endpoint="local") for node in (liar, honest)]
+    turn = await puller(reader, peers).turn(order)
+    assert [(each.peer, each.failure.code) for each in turn.complaints] == [(liar.hotkey, "U3045")]
+    assert turn.is_whole and held(reader.releases) == held(honest.releases)
+
+
+class Answering(LocalPeers):
+    """A peer whose answers are given."""
+
+    def __init__(self, shown=None, piece: bytes = b"") -> None:
+        super().__init__("5Reader")
+        self.shown, self.piece = shown, piece
+
+    async def release(self, peer, known_sha256):
+        return self.shown
+
+    async def file_piece(self, peer, sha256, *, start, size):
+        return self.piece
+
+
+PEER = Peer(hotkey="5Hostile", endpoint="local")
+
+
+@pytest.mark.parametrize("piece", [b"", b"y", b"x" * 2, b"x" * (1 << 20)], ids=len)
+async def test_a_file_of_other_bytes_is_named_and_nothing_of_it_stays(piece: bytes, tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    turn = await ReleasePuller(Answering(release_of(SMALL), piece), store, OPERATOR, verify).turn([PEER])
+    assert (codes(turn), turn.lacking, store.whole()) == (["U3045"], 1, None)
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == []
+
+
+BAD_NAMES = (
+    "../policy.json", "/etc/policy.json", "a/b.json", "..json", ".policy.json", "policy.json\n", "p\0.json", "", "..",
+    "pölicy.json", "a" * 200 + ".json", "policy.json/..", "C:\\policy.json",
+)  # fmt: skip
+WRONG = {
+    "of another key": release_of(SMALL, signer=STRANGER),
+    "claimed of the operator": replace(release_of(SMALL, signer=STRANGER), release=release_of(SMALL).release),
+    "of another subnet": release_of(SMALL, netuid=NETUID + 1),
+    "of another format": release_of(SMALL, version=2),
+    "unsigned": replace(release_of(SMALL), signature=""),
+    "signed in other letters": replace(release_of(SMALL), signature="zz"),
+    "with one byte more": replace(release_of(SMALL), release=release_of(replace(SMALL, size_bytes=2)).release),
+    "numbered 0": release_of(SMALL, sequence=0),
+    "with a name twice": release_of(SMALL, replace(SMALL, sha256="ab" * 32)),
+    "with two policies": release_of(SMALL, replace(SMALL, name="q.json", sha256="ab" * 32)),
+    "with a huge file": release_of(replace(SMALL, size_bytes=9 << 30, pieces=("ab" * 32,) * 2304)),
+    "with a negative size": release_of(replace(SMALL, size_bytes=-1)),
+    "with a hash that is a path": release_of(replace(SMALL, sha256="../../x")),
+    "with pieces that are too few": release_of(replace(SMALL, size_bytes=3 * PIECE_BYTES, pieces=("ab" * 32,))),
+    "with one content of two sizes": release_of(SMALL, replace(SMALL, kind="catalogue", name="b", size_bytes=2)),
+    "of too many files": release_of(*(replace(SMALL, kind="catalogue", name=f"f{n}") for n in range(4_097))),
+    "with a batch over the partition": release_of(replace(SMALL, kind="batch", name="partition.json")),
+    **{f"with the name {name!r:.20}": release_of(replace(SMALL, name=name)) for name in BAD_NAMES},
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_release_that_the_operator_did_not_sign_for_us_is_refused_and_named(case: str, tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    turn = await ReleasePuller(Answering(WRONG[case], b"x"), store, OPERATOR, verify).turn([PEER])
+    assert (codes(turn), turn.is_new, store.newest()) == (["U3045"], False, None)
+
+
+async def test_an_older_release_is_refused_and_two_of_one_number_are_evidence(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    second = release_of(SMALL, sequence=2)
+    for shown, said in (
+        (second, []),
+        (release_of(SMALL, sequence=1), ["U3046"]),
+        (release_of(SMALL, sequence=2, made_ms=NOW_MS + 1), ["U3047"]),
+        (release_of(sequence=3), []),
+        (second, ["U3046"]),
+    ):
+        turn = await ReleasePuller(Answering(shown, b"x"), store, OPERATOR, verify).turn([PEER])
+        assert codes(turn) == said, shown.release
+    assert store.newest().release.sequence == 3
+    assert store.second().release.made_ms == NOW_MS + 1
+    check_release(store.second(), OPERATOR, verify)  # anybody can see that the operator signed both
+
+
+async def test_another_operator_begins_anew(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    store.keep(release_of(SMALL, sequence=7))
+    other = Operator(hotkey=STRANGER.hotkey, netuid=NETUID)
+    turn = await ReleasePuller(Answering(release_of(SMALL, signer=STRANGER), b"x"), store, other, verify).turn([PEER])
+    assert (turn.is_whole, store.newest().release.signer) == (True, STRANGER.hotkey)
+
+
+def test_what_is_published_is_what_validators_may_have(tmp_path: Path) -> None:
+    store, folder = ReleaseStore(tmp_path / "operator"), tmp_path / "files"
+    names = make_folder(folder)
+    first = publish_folder(store, folder).release
+    assert {file.name for file in first.files} == names  # no problems or titles of a bank, no notices
+    assert (first.sequence, store.whole().release) == (1, first)
+    publish_folder(store, folder / "titles.json")
+    assert {file.name for file in store.whole().release.files} == names | {"titles.json"}
+    assert refused(lambda: publish_folder(store, folder / "bank.jsonl")) == "V2106"
+    assert refused(lambda: publish_folder(store, folder / "suites" / "s1.jsonl")) == "V2106"
+    (folder / "suites" / "s1.titles.json").write_bytes(b"{}")
+    assert refused(lambda: publish_folder(store, folder)) == "P4018"
+    assert store.newest().release.sequence == 2
+
+
+def test_the_next_release_carries_on_but_for_spent_batches(tmp_path: Path) -> None:
+    store, folder = ReleaseStore(tmp_path / "operator"), tmp_path / "files"
+    names = make_folder(folder)
+    publish_folder(store, folder)
+    later = set(seal(tmp_path / "more", [NOW_MS + 3 * HOUR_MS], seed=2))
+    second = publish_folder(store, tmp_path / "more").release
+    assert {file.name for file in second.files} == names | later
+    spent_ms = NOW_MS + 7 * 24 * HOUR_MS + 2 * HOUR_MS + 60_000
+    third = publish_folder(store, folder / "policy.json", now_ms=spent_ms).release
+    assert {file.name for file in third.files} == {name for name in names if "sealed" not in name} | later
+    fourth = publish_folder(store, folder / "policy.json", is_carried=False).release
+    assert ([file.name for file in fourth.files], fourth.sequence) == (["policy.json"], 4)
+
+
+def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path / "operator")
+    seal(tmp_path / "foreign", [NOW_MS + HOUR_MS], signer=STRANGER)
+    assert refused(lambda: publish_folder(store, tmp_path / "foreign")) == "P4025"
+    (name,) = seal(tmp_path / "one", [NOW_MS + HOUR_MS], seed=3)
+    seal(tmp_path / "two", [NOW_MS + HOUR_MS], seed=4)
+    (tmp_path / "two" / name).rename(tmp_path / "two" / f"x{name}")
+    with pytest.raises(ArenaError, match=r"V2106.*both of round"):
+        publish_folder(store, tmp_path / "one", tmp_path / "two")
+    assert store.newest() is None
+    assert OPERATOR_KEY.hotkey != STRANGER.hotkey
