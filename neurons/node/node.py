@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
+from arena.chain.local.served import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
 from arena.door.server import DoorServer
 from arena.exchange.peer_logs import PeerLogStore
@@ -80,6 +81,7 @@ class Node:
     tail: TailServer | None = None  # where the settings name a port for it
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     door: DoorServer | None = None  # where miners submit
+    local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain
     sharing: Sharing | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:

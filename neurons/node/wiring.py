@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from arena.chain.opening import is_local
 from arena.evaluate import EvaluatePorts
 from arena.policies import policy_by_name
 from arena.policy import Policy
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
-LOCAL_NETWORK = "local"
 
 
 @contextlib.contextmanager
@@ -165,7 +165,7 @@ def titles_file(settings: Settings) -> str:
     index, which also serves batches that were sealed without titles. Raises ArenaError V2040 on a real network without
     them: its scores would not be other validators' scores.
     """
-    if settings.network == LOCAL_NETWORK:
+    if is_local(settings.network):
         release = catalogue_path(settings) / "titles.json"
         return str(release) if release.exists() else ""
     release = suite_folder(settings) / f"{policy_of(settings).qualifying.suite}.titles.json"
