@@ -1,4 +1,4 @@
-"""Two machines' worth on one host: a validator, and a miner of another user with a wallet and the chain's address alone.
+"""Two machines' worth on one host: a validator, and a miner of another user with a wallet and the chain's address only.
 
 From an example file to the file of the winner after its embargo, by the commands alone. Two to four minutes, most of
 them waiting: closes and embargoes stand at whole minutes.
