@@ -81,9 +81,8 @@ class DoorMachine(RuleBasedStateMachine):
     @rule()
     def ask_for_all(self) -> None:
         status, told = self.send(self.miner.signed("GET", "/v1/submissions"))
-        known = {
-            self.made[version].agent_version_id: state for version, state in self.states.items() if state != UNKNOWN
-        }
+        states = {version: state for version, state in self.states.items() if state != UNKNOWN}
+        known = {self.made[version].agent_version_id: state for version, state in states.items()}
         assert (status, {each["agent_version_id"]: each["state"] for each in told}) == (200, known)
 
     @rule()
