@@ -1,7 +1,8 @@
 """From a network's name to open ports: which adapter serves it, and where the local twin keeps its file.
 
-One place, so that miner, validator and demo on one host meet on the same chain. `local` is the twin; anything else is a
-Bittensor network or a node's URL, with drand as its beacon.
+One place, so that miner, validator and demo meet on the same chain. `local` is the twin in the state folder, an `http://`
+address is the twin that another machine serves; anything else is a Bittensor network or a node's URL, with drand as its
+beacon.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from arena.chain.beacon import LocalBeacon
 from arena.chain.drand import DrandBeacon
 from arena.chain.keys import keypair_signer, wallet_signer
 from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.remote import RemoteSubtensor
 from arena.chain.port import Beacon, Signer, Subtensor, Timelock
 from arena.chain.real import BittensorSubtensor
 from arena.chain.timelock import LocalTimelock, QuicknetTimelock
@@ -20,6 +22,11 @@ from foundation.errors import ArenaError
 
 LOCAL_NETWORK = "local"
 OWNER_URI = "//Owner"  # the local subnet's owner: uid 0 from the first block on, where emissions burn
+
+
+def is_local(network: str) -> bool:
+    """Whether a network is the local twin, here or at another machine's address: no real chain, and no real money."""
+    return network == LOCAL_NETWORK or network.startswith("http://")
 
 
 def local_chain_path(state_dir: Path) -> Path:
@@ -30,22 +37,25 @@ def local_chain_path(state_dir: Path) -> Path:
 def open_subtensor(network: str, *, netuid: int, state_dir: Path, now_ms: Callable[[], int]) -> Subtensor:
     """The chain of a network.
 
-    Raises ArenaError U3030 and V2030 as `LocalSubtensor` does; a real chain is connected to at its first call.
+    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do; a real chain, and one of another
+    machine, is connected to at its first call.
     """
     if network == LOCAL_NETWORK:
         owner = keypair_signer(OWNER_URI).hotkey
         return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, owner=owner)
+    if is_local(network):
+        return RemoteSubtensor(network, netuid=netuid)
     return BittensorSubtensor(network, netuid=netuid)
 
 
 def open_beacon(network: str, now_ms: Callable[[], int]) -> Beacon:
     """The beacon of a network: drand quicknet, or its twin for `local`."""
-    return LocalBeacon(now_ms) if network == LOCAL_NETWORK else DrandBeacon(now_ms)
+    return LocalBeacon(now_ms) if is_local(network) else DrandBeacon(now_ms)
 
 
 def open_timelock(network: str) -> Timelock:
     """The timelock that goes with the network's beacon."""
-    return LocalTimelock() if network == LOCAL_NETWORK else QuicknetTimelock()
+    return LocalTimelock() if is_local(network) else QuicknetTimelock()
 
 
 def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Signer:
@@ -55,6 +65,6 @@ def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Si
     """
     if not hotkey.startswith("//"):
         return wallet_signer(name, hotkey, path)
-    if network != LOCAL_NETWORK:
+    if not is_local(network):
         raise ArenaError("V2031", f"{hotkey} is a development key, which everybody has; {network} needs a wallet")
     return keypair_signer(hotkey)

@@ -57,7 +57,8 @@ class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoorState(msgspec.Struct, frozen=True, kw_only=True):
-    """What anybody may know: for whom to sign requests, under which rules, and whether submissions are taken."""
+    """What anybody may know: for whom to sign requests, under which rules, whether submissions are taken, and at which
+    port of the same host races and agents can be read (`arena/api`); 0: nowhere."""
 
     validator: str
     netuid: int
@@ -65,6 +66,7 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     policy_sha256: str
     source_bytes_max: int
     pause: PauseState
+    reads_port: int = 0
 
 
 class Door:
@@ -80,11 +82,13 @@ class Door:
         policy: Policy,
         *,
         netuid: int,
+        reads_port: int = 0,
         rules: DoorRules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.auth, self.registration, self.desk, self.status = store, auth, registration, desk, status
         self.policy, self.netuid, self.rules = policy, netuid, rules or DoorRules()
+        self._reads_port = reads_port
         self._addresses = Shares(self.rules.address, monotonic)
         self._hotkeys = Shares(self.rules.hotkey, monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
@@ -98,6 +102,7 @@ class Door:
             policy_sha256=self.policy.policy_sha256,
             source_bytes_max=self.policy.gate.source_bytes,
             pause=await read_pause(self.store),
+            reads_port=self._reads_port,
         )
 
     def admit_address(self, request: Request) -> None:

@@ -1,8 +1,9 @@
 """From a miner to enough validators: which doors there are, and what each says to a submission.
 
-Promise: a source goes to validators alone. A door that the chain names has to be that hotkey's; one that its URL names
-has to be of a hotkey that holds a permit. As many are asked as the policy has qualify an agent at once, in the agent's
-own order, so that those that are to qualify it have it first; the others fetch it from them by its commitment.
+Promise: a source goes to validators alone, and to those of this subnet. A door that the chain names has to be that
+hotkey's; one that its URL names has to be of a hotkey that holds a permit. As many are asked as the policy has qualify
+an agent at once, in the agent's own order, so that those that are to qualify it have it first; the others fetch it from
+them by its commitment.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 async def find_doors(client: DoorClient, metagraph: Metagraph, urls: Sequence[str] = ()) -> list[FoundDoor]:
     """The doors at these URLs, or where the chain says that validators are. One that fails has its reason."""
     permitted = frozenset(permitted_validators(metagraph))
-    if urls:
-        return list(await asyncio.gather(*(_look(client, url, permitted) for url in dict.fromkeys(urls))))
-    named = {each.endpoint: each.hotkey for each in metagraph.neurons if each.endpoint and each.hotkey in permitted}
-    return list(await asyncio.gather(*(_look(client, url, {hotkey}) for url, hotkey in named.items())))
+    wanted = dict.fromkeys(urls, permitted)
+    if not urls:
+        named = [each for each in metagraph.neurons if each.endpoint and each.hotkey in permitted]
+        wanted = {each.endpoint: frozenset({each.hotkey}) for each in named}
+    return list(await asyncio.gather(*(_look(client, url, whose, metagraph.netuid) for url, whose in wanted.items())))
 
 
 async def deliver(
@@ -70,7 +72,7 @@ async def deliver(
     return said
 
 
-async def _look(client: DoorClient, url: str, whose: frozenset[str] | set[str]) -> FoundDoor:
+async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> FoundDoor:
     try:
         place = await client.place(url)
         if not isinstance(place, DoorState):  # an exchange: the door is at the same address
@@ -80,6 +82,8 @@ async def _look(client: DoorClient, url: str, whose: frozenset[str] | set[str]) 
             place = await client.place(url)
         if not isinstance(place, DoorState) or place.validator not in whose:
             raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
+        if place.netuid != netuid:  # whose registrations and commitments are others
+            raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")
     except ArenaError as error:
         return FoundDoor(url=url, failure=error.failure)
     return FoundDoor(url=url, state=place)

@@ -47,6 +47,9 @@ COMMANDS = (
     CommandEntry(
         "withdraw", "neurons.cli.miner.submit", _MINER, "Take a submitted version back that waits for the gate."
     ),
+    CommandEntry(
+        "winner", "neurons.cli.miner.winner", _MINER, "Fetch the file of the agent at the top, once it is public."
+    ),
     CommandEntry("validator", "neurons.cli.validator.validator", _VALIDATOR, "Run a validator."),
     CommandEntry(
         "submissions",

@@ -89,7 +89,10 @@ WalletHotkeyOption = Annotated[
     str, typer.Option("--wallet.hotkey", help="The hotkey that signs; on the local network also //NAME.")
 ]
 WalletPathOption = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
-NetworkOption = Annotated[str, typer.Option("--subtensor.network", help="local, finney, or the chain's ws:// URL.")]
+NetworkOption = Annotated[
+    str,
+    typer.Option("--subtensor.network", help="local, finney, a chain's ws:// URL, or http:// of a served local chain."),
+]
 
 
 def open_signing_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:

@@ -19,7 +19,7 @@ from arena.bank.stock.sealed_stock import SealedStock
 from arena.bank.suite_signature import open_shipped, read_suite
 from arena.chain.keys import verify
 from arena.chain.local.chain import LocalSubtensor
-from arena.chain.opening import open_beacon, open_timelock
+from arena.chain.opening import is_local, open_beacon, open_timelock
 from arena.chain.port import Beacon, Signer, Subtensor, Timelock
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
@@ -32,7 +32,7 @@ from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
 from harness.catalogue.engines.native import open_catalogue
 from neurons.node.settings import Settings
-from neurons.node.wiring import LOCAL_NETWORK, catalogue_path, policy_of, prepare_catalogue, suite_folder
+from neurons.node.wiring import catalogue_path, policy_of, prepare_catalogue, suite_folder
 from problems.model import BUCKETS, Bucket, Problem
 from problems.pools.product_classes import ProductClasses
 from problems.product import Product
@@ -59,7 +59,7 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
     """
     name, count = policy.qualifying.suite, policy.qualifying.problems
     is_signed = bool(settings.bank_hotkey) and (suite_folder(settings) / f"{name}.manifest.json").exists()
-    if settings.network != LOCAL_NETWORK or is_signed:
+    if not is_local(settings.network) or is_signed:
         return _first_of_each(_signed_suite(settings, name, settings.bank_hotkey or own_hotkey), count)
     path = suite_folder(settings) / f"{name}-{count}.jsonl"
     if path.exists():
@@ -144,7 +144,7 @@ def open_bank(
     may be missing; an empty stock makes problems nobody has seen, and none of their answers is an answer of a public
     suite or of an earlier batch. Without a `signer` the bank can only be looked at.
     """
-    folder, is_real = settings.state_dir / "bank", settings.network != LOCAL_NETWORK
+    folder, is_real = settings.state_dir / "bank", not is_local(settings.network)
     if settings.bank_hotkey:
         return SealedStock(
             folder,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
+from arena.chain.local.served import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
 from arena.door.server import DoorServer
 from arena.exchange.operator_files.release import FilesRelease, Operator
@@ -97,6 +98,7 @@ class Node:
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     door: DoorServer | None = None  # where miners submit
     operator_files: OperatorFiles | None = None  # None: it takes nobody's
+    local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain
     sharing: Sharing | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:

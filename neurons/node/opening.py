@@ -19,7 +19,9 @@ import structlog
 
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import verify
-from arena.chain.opening import open_beacon, open_subtensor, open_timelock
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.served import ChainServer
+from arena.chain.opening import is_local, open_beacon, open_subtensor, open_timelock
 from arena.chain.port import Signer, Subtensor
 from arena.door.app import Door
 from arena.door.desk import SubmissionDesk
@@ -54,7 +56,6 @@ from neurons.node.operator_files import take_operator_files
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
-    LOCAL_NETWORK,
     code_commit,
     policy_of,
     prepare_catalogue,
@@ -116,6 +117,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
         door = await open_door(settings, signer, chain, open_again, inbox, stack)
+        local_chain = open_local_chain(settings, chain, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -145,6 +147,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             door=door,
             operator_files=operator_files,
+            local_chain=local_chain,
             sharing=sharing,
         )
 
@@ -196,7 +199,7 @@ async def open_door(
 ) -> DoorServer | None:
     """Where miners submit; not yet serving. None on a real network whose operator names no port. Raises ArenaError
     V2014."""
-    if not settings.door_port and settings.network != LOCAL_NETWORK:
+    if not settings.door_port and not is_local(settings.network):
         return None
     policy, store = policy_of(settings), await open_store()
     listener = stack.enter_context(listen(settings.door_host, settings.door_port))
@@ -205,7 +208,20 @@ async def open_door(
     status = StatusDesk(store, chain, inbox, policy)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
-    return DoorServer(Door(store, auth, registration, desk, status, policy, netuid=chain.netuid), listener)
+    ports = {"netuid": chain.netuid, "reads_port": settings.serve_port}
+    return DoorServer(Door(store, auth, registration, desk, status, policy, **ports), listener)
+
+
+def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:
+    """Where other machines reach the chain of the local network, where the settings name a port; not yet serving.
+
+    Raises ArenaError V2014, and V2030 where the chain is not this machine's own.
+    """
+    if not settings.local_chain_port:
+        return None
+    if not isinstance(chain, LocalSubtensor):
+        raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
+    return ChainServer(chain, stack.enter_context(listen(settings.door_host, settings.local_chain_port)))
 
 
 def episode_deadline_s(policy: Policy) -> float:

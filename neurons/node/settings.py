@@ -100,7 +100,11 @@ class Settings(BaseSettings):
         " ss58; none: nobody's; empty: the subnet owner's hotkey, read from the chain",
     )
     netuid: int = Field(default=15, ge=0, description="the subnet")
-    network: str = Field(default="local", description="local, finney, or the chain's ws:// or wss:// address")
+    network: str = Field(
+        default="local",
+        description="local, finney, the chain's ws:// or wss:// address, or the http:// address of another machine's"
+        " local chain",
+    )
     wallet_name: str = Field(default="default", description="coldkey's name")
     wallet_hotkey: str = Field(default="default", description="hotkey's name")
     wallet_path: Path = Field(
@@ -161,6 +165,12 @@ class Settings(BaseSettings):
     door_host: str = Field(default="127.0.0.1", description="address at which miners submit and ask for their status")
     door_port: int = Field(
         default=0, ge=0, le=65535, description="its port; 0: off, on the local network a free port of loopback"
+    )
+    local_chain_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="on the local network: the chain's port at door_host, for miners on other machines; 0: off",
     )
     share: bool = Field(
         default=False, description="race together with the network's other validators; needs public_endpoint"

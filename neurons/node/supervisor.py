@@ -164,6 +164,7 @@ class Supervisor:
             run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
             *([node.door.run(drain), self._door.run(drain)] if node.door and self._door else []),
+            *([node.local_chain.run(drain)] if node.local_chain else []),
             *([self._exchange.run(drain)] if self._exchange else []),
             *([self._sharing.run(drain)] if self._sharing else []),
             *([self._releases.run(drain)] if self._releases else []),

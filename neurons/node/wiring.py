@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from arena.chain.opening import is_local
 from arena.evaluate import EvaluatePorts
 from arena.policies import policy_by_name
 from arena.policy import Policy
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
-LOCAL_NETWORK = "local"
 DEFAULT_POLICY = "paper"
 
 
@@ -171,7 +171,7 @@ def titles_file(settings: Settings) -> str:
     index, else the operator's, which also serve batches that were sealed without titles. Raises ArenaError V2040 on a
     real network without them: its scores would not be other validators' scores.
     """
-    if settings.network == LOCAL_NETWORK:
+    if is_local(settings.network):
         places = (catalogue_path(settings), shared_titles_folder(settings))
         return next((str(folder / "titles.json") for folder in places if (folder / "titles.json").exists()), "")
     release = suite_folder(settings) / f"{policy_of(settings).qualifying.suite}.titles.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -12,7 +13,10 @@ from typing import Any, Protocol
 import pytest
 
 from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.remote import RemoteSubtensor
+from arena.chain.local.served import ChainServer
 from arena.chain.port import Signer, Subtensor
+from harness.catalogue.server.application import listen
 
 METADATA = Path(__file__).parents[2].parent / "shared" / "data" / "chain" / "subtensor_v15_spec343.hex"
 NETUID = 15
@@ -62,14 +66,15 @@ class LocalStand:
         self._path = path
         self.clock = Clock()
         self._born_ms = self.clock.now_ms
-        self.chain = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
+        self.home = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
+        self.chain: Subtensor = self.home
 
     async def enrol(self, signer: Signer) -> None:
         assert (await self.chain.register(signer)).status == "ok"
         await self.advance()
 
     async def make_validator(self, signer: Signer, stake_rao: int) -> None:
-        await self.chain.set_stake(signer.hotkey, stake_rao)
+        await self.home.set_stake(signer.hotkey, stake_rao)
         await self.advance()
 
     async def advance(self, blocks: int = 1) -> None:
@@ -79,7 +84,7 @@ class LocalStand:
         return self._born_ms + (block - 1) * BLOCK_MS
 
     async def reorg(self, depth: int) -> None:
-        await self.chain.reorg(depth)
+        await self.home.reorg(depth)
 
     async def name_owner(self, signer: Signer) -> None:
         owned = self._path.with_name("owned.sqlite")  # a local chain has its owner from the first block on
@@ -113,6 +118,21 @@ class NodeStand:
     async def name_owner(self, signer: Signer) -> None:
         self.node.advance()
         self.node.write("SubtensorModule", "SubnetOwnerHotkey", [NETUID], signer.hotkey)
+
+
+@asynccontextmanager
+async def served_stand(path: Path) -> AsyncIterator[LocalStand]:
+    """The local twin, as another machine reaches it."""
+    stand, stop = LocalStand(path), asyncio.Event()
+    with listen("127.0.0.1", 0) as listener:
+        server = ChainServer(stand.home, listener)
+        serving = asyncio.create_task(server.run(stop))
+        stand.chain = RemoteSubtensor(server.address, netuid=NETUID)
+        try:
+            yield stand
+        finally:
+            stop.set()
+            await serving
 
 
 def make_node() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
@@ -19,6 +20,7 @@ from tests.arena.tail_stand import Author, serving
 
 ALL_POOLS = [("pool", pool) for pool in POOLS]
 STREAMS = ("/v1/tail", "/v1/records")
+OF_THE_LOG = (*STREAMS, "/v1/head", "/v1/checkpoints", "/v1/validators")  # hashes cover what is sealed, by design
 
 
 class Crawler:
@@ -193,3 +195,39 @@ def test_every_refusal_has_the_one_shape(crawled):
             found = set(json.loads(answer.content))
             assert found - {"head"} == shape or (target.startswith("/v1/public/") and found == of_sn15), target
         assert "access-control-allow-origin" not in answer.headers
+
+
+def test_what_is_sealed_changes_no_answer(postgres, author):
+    """Two logs that differ in every sealed word, and in its length, are answered alike: body, length and ETag."""
+    writer, _ = author
+    other = Author(postgres.dsn_for((signer := generate_signer()).hotkey), signer)
+    size = fill(other, more=" and more of it" * 9)
+    seen = []
+    for one in (writer, other):
+        with (
+            serving(one.dsn, now_ms=lambda: OPENS_MS - 1, requests_per_s=1e6, is_sn15_served=True) as server,
+            httpx.Client(base_url=server.address, timeout=30) as http,
+        ):
+            crawler = Crawler(http, one.signer.hotkey, size)
+            paths = http.get("/openapi.json").json()["paths"].items()
+            targets = [target for path in paths if path[0] not in OF_THE_LOG for target in crawler.targets(path)]
+            plain = [target for target in targets if "cursor" not in target and "limit" not in target]
+            seen.append({blind(target, one): look(http, target, one) for target in plain})
+    first, second = seen
+    assert len(first) > 100
+    assert {target: (first[target], second[target]) for target in first if first[target] != second[target]} == {}
+
+
+def look(http: httpx.Client, target: str, author: Author) -> tuple[int, str, str, str]:
+    """Everything of an answer, without the validator's name and what tells traces apart before they open."""
+    answer = http.get(target)
+    if target.startswith("/v1/trajectories/") and answer.status_code == 200:
+        return 200, "", "", ""  # public by now, with the hashes of its place in the log
+    told = blind(answer.text, author)
+    etag = answer.headers.get("etag", "") if told == answer.text else ""
+    return answer.status_code, told, etag, answer.headers.get("content-length", "")
+
+
+def blind(text: str, author: Author) -> str:
+    """A body's hash is there so that a trace can be checked when it opens; what it covers no one can guess."""
+    return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(author.signer.hotkey, "VALIDATOR"))

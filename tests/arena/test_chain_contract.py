@@ -1,4 +1,4 @@
-"""What every chain behind the port does, the local twin and the real adapter alike."""
+"""What every chain behind the port does: the local twin, at home and from another machine, and the real adapter."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from foundation.errors import ArenaError
-from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
+from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand, served_stand
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
 STAKE_RAO = 5_000_000_000_000
 VECTOR = ((0, 1), (65_535, 21_845))
 
 
-@pytest.fixture(params=["local", "real"])
+@pytest.fixture(params=["local", "served", "real"])
 async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ChainStand]:
     if request.param == "local":
         yield LocalStand(tmp_path / "chain.sqlite")
+    elif request.param == "served":
+        async with served_stand(tmp_path / "chain.sqlite") as served:
+            yield served
     else:
         async with node_stand(make_node()) as made:
             yield made

@@ -141,6 +141,11 @@ async def test_who_may_not_submit_is_told_why(served: Stand) -> None:
     other = HttpAuth(generate_signer(), lambda: 1)  # a clock of 1970
     old = httpx.Request("GET", f"{served.address}/v1/submissions", headers=other.sign("GET", "/v1/submissions", "5x"))
     assert await refusal(old) == (403, "A1008")
+    for seconds in (-60, 60):  # a request of a minute ago, and of a minute ahead
+        clock = HttpAuth(miner.signer, lambda seconds=seconds: time.time_ns() + seconds * 10**9)
+        headers = clock.sign("GET", "/v1/submissions", served.validator)
+        untimely = httpx.Request("GET", f"{served.address}/v1/submissions", headers=headers)
+        assert await refusal(untimely) == (401, "V2110")
     assert await refusal(miner.request(made, signature="00" * 64)) == (422, "A1007")
     uncommitted = miner.request(made, file=AGENT.encode() + b"# more\n")
     assert await refusal(uncommitted) == (422, "A1007")

@@ -1,8 +1,8 @@
 """Validators as real processes on one host: a state folder, an embedded Postgres and a port each, one chain for all.
 
 The chain is one file: each state folder's `chain` is a link to the same directory. Policy and sealed batches are an
-operator's, published into one node's state, and agents go to the inbox of one node: the others get
-them by themselves.
+operator's, published into one node's state, and agents are handed in at the door of one node: the others get them by
+themselves.
 """
 
 from __future__ import annotations
@@ -26,17 +26,21 @@ from typer.testing import CliRunner
 from arena.bank.batches.sealed_file import write_sealed
 from arena.bank.batches.sealing import deal, lock_all
 from arena.bank.partition_file import unpartitioned
+from arena.chain.auth import HttpAuth
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
+from arena.chain.port import Signer
 from arena.chain.timelock import LocalTimelock
+from arena.door.client import DoorClient
+from arena.door.delivery import FoundDoor, deliver, find_doors
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.state.schedule import shared_closes_ms
 from arena.submissions.flow import commit
-from arena.submissions.inbox import Inbox
+from arena.submissions.model import SignedSubmission
 from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.validator.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
@@ -47,6 +51,7 @@ from tests.postgres_stand import lay_server
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = keypair_signer("//Operator")
 TAO_RAO = 1_000_000_000
+DOOR_S = 60.0  # until a node that starts has published its address
 PERIOD_MS = 40_000  # about: from one close to the next
 
 
@@ -100,6 +105,17 @@ class Network:
         self.chain = LocalSubtensor(local_chain_path(base), now_ms=unix_ms, rules=rules, owner=owner)
         self._seal()
 
+    def commit(self, agent: DemoAgent) -> SignedSubmission:
+        """A registered miner's agent, committed on chain and handed in to nobody."""
+
+        async def commit_it() -> SignedSubmission:
+            miner = keypair_signer(agent.uri)
+            await self.chain.register(miner)
+            done, _ = await commit(miner, agent.name, agent.source, subtensor=self.chain, now_ms=unix_ms())
+            return done
+
+        return asyncio.run(commit_it())
+
     def _seal(self, races: int = 4) -> None:
         closes = shared_closes_ms(unix_ms(), self.policy.race)
         problems = synthesize(
@@ -144,18 +160,19 @@ class SharedNode:
         done = CliRunner().invoke(operator_app, [*asked, "--wallet.hotkey", "//Operator"])
         assert done.exit_code == 0, done.output
 
-    def submit(self, agent: DemoAgent) -> str:
-        """A registered miner's agent, put into this node's inbox alone; its version id."""
-        miner, chain = keypair_signer(agent.uri), self.network.chain
-        inbox = Inbox(self.folder / "inbox")
+    def hand_in(self, agent: DemoAgent, submission: SignedSubmission) -> None:
+        """Hand an agent in at this node's door alone, found as a miner finds it: by the address on chain."""
+        asyncio.run(asyncio.wait_for(self._hand_in(keypair_signer(agent.uri), submission), DOOR_S))
 
-        async def hand_in() -> str:
-            await chain.register(miner)
-            done, _ = await commit(miner, agent.name, agent.source, subtensor=chain, now_ms=unix_ms())
-            inbox.put(done)
-            return done.agent_version_id
-
-        return asyncio.run(hand_in())
+    async def _hand_in(self, miner: Signer, submission: SignedSubmission) -> None:
+        async with DoorClient(HttpAuth(miner, time.time_ns)) as client:
+            doors: list[FoundDoor] = []
+            while not doors:
+                named = await find_doors(client, await self.network.chain.metagraph())
+                doors = [door for door in named if door.validator == self.signer.hotkey]
+                await asyncio.sleep(0 if doors else 0.2)
+            (said,) = await deliver(client, submission, doors, wanted=1)
+            assert said.taken is not None, said
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:

@@ -134,6 +134,10 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
     asyncio.run(door.chain.set_stake(door.validator, 0))  # no permit any more
     code, _, err = _arena(capsys, "submit", agent, "--register", "--url", door.address, *flags)
     assert (code, "U3053" in err, "U3042" in err) == (3, True, True)
+    asyncio.run(door.chain.set_stake(door.validator, 5_000_000_000_000))
+    door.door.netuid = 16  # of another subnet, by its own word
+    code, _, err = _arena(capsys, "submit", agent, "--register", "--url", door.address, *flags)
+    assert (code, "U3042" in err, "netuid 16" in err) == (3, True, True)
     code, _, err = _arena(capsys, "status", "--url", "http://127.0.0.1:9", *flags)
     assert (code, "U3040" in err) == (3, True)
 

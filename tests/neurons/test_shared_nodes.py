@@ -69,9 +69,12 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_an
     shadow = SharedNode(network, "//Shadow", 40_000, is_shadow=True)
     nodes = (first, second, shadow)
     first.publish()
-    agents = {first.submit(agent) for agent in AGENTS}
+    committed = [(agent, network.commit(agent)) for agent in AGENTS]
+    agents = {submission.agent_version_id for _, submission in committed}
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(node.running()) for node in nodes]
+        for agent, submission in committed:
+            first.hand_in(agent, submission)
         wait_for("settled by all", lambda: bool(settled_of(agents, nodes)), first, processes[0], SETTLED_S)
         race = min(settled_of(agents, nodes))
         for node, running in zip(nodes[:2], processes, strict=False):

@@ -276,7 +276,7 @@ class LocalSubtensor:
         apply: Callable[[sqlite3.Connection, str, int], ChainResult],
     ) -> ChainResult:
         hotkey = canonical_hotkey(signer.hotkey) or signer.hotkey
-        payload = EXTRINSIC_DOMAIN + canonical_bytes({"call": call, "netuid": self.netuid, "arguments": arguments})
+        payload = extrinsic_payload(call, self.netuid, arguments)
         is_signed = verify(hotkey, payload, signer.sign(payload))
 
         def run() -> ChainResult:
@@ -287,3 +287,8 @@ class LocalSubtensor:
                 return apply(db, hotkey, block)
 
         return await asyncio.to_thread(run)
+
+
+def extrinsic_payload(call: str, netuid: int, arguments: Mapping[str, object]) -> bytes:
+    """The bytes that a hotkey signs for an extrinsic of the local chain."""
+    return EXTRINSIC_DOMAIN + canonical_bytes({"call": call, "netuid": netuid, "arguments": arguments})

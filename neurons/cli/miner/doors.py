@@ -25,7 +25,7 @@ WalletHotkey = Annotated[
 ]
 Netuid = Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")]
 StateDir = Annotated[
-    str, typer.Option("--state-dir", help="On the local network: the validator's folder, where the chain lies.")
+    str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
 ]
 Policy = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file.")]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]

@@ -71,10 +71,10 @@ def seal(
     from arena.bank.batches.sealing import deal, lock_all
     from arena.bank.stock.sealed_stock import SealedStock
     from arena.chain.keys import verify
-    from arena.chain.opening import open_beacon, open_timelock
+    from arena.chain.opening import is_local, open_beacon, open_timelock
     from arena.race.state.schedule import coming_closes_ms
     from neurons.node.settings import resolve
-    from neurons.node.wiring import LOCAL_NETWORK, policy_of, unix_ms
+    from neurons.node.wiring import policy_of, unix_ms
     from problems.scoring.title_matching import cut_titles
 
     settings = resolve({"policy": policy, "network": network}).settings
@@ -84,7 +84,7 @@ def seal(
             f"races of policy {rules.name} close some time after they open: no round can be known ahead",
             param_hint="--policy",
         )
-    is_real = settings.network != LOCAL_NETWORK  # whose validators will ask both of every batch
+    is_real = not is_local(settings.network)  # whose validators will ask both of every batch
     if is_real and partition is None:
         raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
     if is_real and titles is None:
