@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
+from arena.api.reads.board import Board
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import verify
 from arena.chain.opening import open_beacon, open_subtensor, open_timelock
@@ -118,11 +119,13 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = await open_tail(settings, open_again, stack, {policy.qualifying.suite: suite})
+        suites = {policy.qualifying.suite: suite}
+        tail = await open_tail(settings, open_again, stack, suites)
         if tail is not None:
             metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
-        door = await open_door(settings, signer, chain, open_again, inbox, stack)
+        board = tail.board if tail is not None else None
+        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, board)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -183,9 +186,11 @@ async def open_door(
     open_store: Callable[[], Awaitable[PostgresStore]],
     inbox: Inbox,
     stack: contextlib.AsyncExitStack,
+    suites: dict[str, tuple[Problem, ...]],
+    board: Board | None,
 ) -> DoorServer | None:
-    """Where miners submit; not yet serving. None on a real network whose operator names no port. Raises ArenaError
-    V2014."""
+    """Where miners submit; not yet serving. None on a real network whose operator names no port. `board`: the tail's,
+    where there is a tail. Raises ArenaError V2014."""
     if not settings.door_port and settings.network != LOCAL_NETWORK:
         return None
     policy, store = policy_of(settings), await open_store()
@@ -195,7 +200,8 @@ async def open_door(
     status = StatusDesk(store, chain, inbox, policy)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
-    return DoorServer(Door(store, auth, registration, desk, status, policy, netuid=chain.netuid), listener)
+    door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid)
+    return DoorServer(door, listener, board or Board(store, now_ms=unix_ms, suites=suites))
 
 
 def episode_deadline_s(policy: Policy) -> float:
