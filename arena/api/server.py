@@ -55,7 +55,7 @@ class TailServer:
         public problems by suite. `now_ms`: unix time, by which embargoes end. `is_sn15_served`: also under the
         routes and names of the published SN15 API."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s, now_ms=now_ms)
-        self._board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
+        self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
         self._requests_per_s, self._is_sn15_served = requests_per_s, is_sn15_served
         self.places = Places(clients)
         self._listener = listener
@@ -69,7 +69,7 @@ class TailServer:
         """Serve until `stop` is set."""
         room = self.places.limit + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
-        app = make_tail_app(self.tail, self.places, self._board, is_sn15_served=self._is_sn15_served)
+        app = make_tail_app(self.tail, self.places, self.board, is_sn15_served=self._is_sn15_served)
         limited = RequestLimits(app, requests_per_s=self._requests_per_s, burst=int(2 * self._requests_per_s))
         await serve_app(limited, self._listener, connections, stop, self.tail.closing)
 

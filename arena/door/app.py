@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from fastapi import FastAPI, Path, Query, Request
@@ -20,7 +20,7 @@ from starlette.responses import Response
 from arena.api.refusals import ErrorAnswer, add_refusals
 from arena.chain.port import RequestAuth
 from arena.door.desk import SubmissionDesk, TakenSubmission
-from arena.door.form import PARTS, read_body, read_form
+from arena.door.form import PARTS, discard_body, read_body, read_form
 from arena.door.pause import PauseState, read_pause
 from arena.door.refusals import refusal
 from arena.door.registration import Registration
@@ -48,6 +48,7 @@ class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the door one client may take. Bodies at once times the policy's size bounds its memory."""
 
     body_s: float = 20.0
+    discard_s: float = 2.0  # for the body of a caller who is refused, so that the reason reaches it
     bodies: int = 32
     bodies_per_network: int = 4
     address: ShareRules = ShareRules(requests_per_s=20.0, requests_burst=200)
@@ -67,6 +68,18 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     source_bytes_max: int
     pause: PauseState
     reads_port: int = 0
+
+
+class RequestCheck(Protocol):
+    """Whose a signed request is, by one way of signing."""
+
+    def claimed(self, headers: Mapping[str, str]) -> str | None:
+        """Who it says it is from, unchecked."""
+        ...
+
+    def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
+        """The hotkey that signed it, and a number that no other request of it has. Raises ArenaError V2110."""
+        ...
 
 
 class Door:
@@ -109,27 +122,35 @@ class Door:
         """Take one request of the address's share. Raises ArenaError V2112."""
         self._addresses.spend_request(_network(request))
 
-    async def caller(self, request: Request, netuid: int | None) -> tuple[str, bytes]:
+    async def caller(
+        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
+    ) -> tuple[str, bytes]:
         """The hotkey that signed a request, and the body. `netuid`: for which subnet, where the request says so.
+        `check`: by which way of signing; None: `btauth/1`.
 
         Raises ArenaError A1008, V2110, V2112, V2201 to V2205.
         """
         self.admit_address(request)
         if netuid not in (None, self.netuid):
             raise ArenaError("V2205", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
+        check = check or self.auth
         headers = {name.lower(): value for name, value in request.headers.items()}
-        claimed = self.auth.claimed(headers)
-        if claimed is None:
-            raise ArenaError("V2110", "no hotkey is named")
-        await self.registration.require(claimed)
+        most = self.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
+        try:
+            claimed = check.claimed(headers)
+            if claimed is None:
+                raise ArenaError("V2110", "no hotkey is named")
+            await self.registration.require(claimed)
+        except ArenaError:
+            await discard_body(request, most, self.rules.discard_s)
+            raise
         with self._place(_network(request)):
-            most = self.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
             body = await read_body(request, most, self.rules.body_s)
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        hotkey, nonce_ns = self.auth.signed(headers, request.method, target, body)
+        hotkey, nonce = check.signed(headers, request.method, target, body)
         keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
-        if not await self.store.spend_nonce(hotkey, nonce_ns, keep_ms=keep_ms, most=most):
+        if not await self.store.spend_nonce(hotkey, nonce, keep_ms=keep_ms, most=most):
             raise ArenaError("V2110", "this request was made before, or too many were made at once")
         self._hotkeys.spend_request(hotkey)
         return hotkey, body
@@ -174,26 +195,26 @@ def make_door_app(door: Door) -> FastAPI:
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body = await door.caller(request, netuid)
+        hotkey, body = await door.caller(request, netuid=netuid)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body))
         return _json(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions", response_class=Response, responses=several)
     async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        hotkey, _ = await door.caller(request, netuid)
+        hotkey, _ = await door.caller(request, netuid=netuid)
         return _json(await door.status.of(hotkey))
 
     @app.get("/v1/submissions/{version}", response_class=Response, responses=one)
     async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Where one of the caller's versions stands."""
-        hotkey, _ = await door.caller(request, netuid)
+        hotkey, _ = await door.caller(request, netuid=netuid)
         return await _status_of(door, hotkey, version)
 
     @app.delete("/v1/submissions/{version}", response_class=Response, responses=one)
     async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Take a version back that waits for the gate."""
-        hotkey, _ = await door.caller(request, netuid)
+        hotkey, _ = await door.caller(request, netuid=netuid)
         await door.desk.withdraw(hotkey, version)
         return await _status_of(door, hotkey, version)
 

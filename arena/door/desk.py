@@ -14,7 +14,7 @@ from arena.chain.port import Subtensor, Verifier
 from arena.door.form import SubmissionForm
 from arena.door.parsing import Parser
 from arena.door.pause import require_open
-from arena.door.refusals import AgentFileError
+from arena.door.refusals import AgentFileError, CooldownError
 from arena.door.registration import Registration
 from arena.gate.rules import RULES
 from arena.policy import Policy
@@ -23,6 +23,7 @@ from arena.submissions.admission import admit
 from arena.submissions.model import SignedSubmission, is_agent_name
 from arena.submissions.stored import past_submissions
 from foundation.canonical import text_hash
+from foundation.codes.names import COOLDOWN
 from foundation.errors import ArenaError
 
 
@@ -84,7 +85,11 @@ class SubmissionDesk:
             metagraph=await self._registration.metagraph(),
             rules=self._policy.cooldown,
             verify=self._verify,
+            is_commitment_enough=self._policy.admission.is_commitment_enough,
         )
+        if admission.refusal is not None and admission.refusal.code == COOLDOWN:
+            left = admission.next_allowed_block - await self._chain.finalized_block()
+            raise CooldownError(admission.refusal.detail, max(0, left))
         if admission.refusal is not None:
             raise ArenaError(admission.refusal.code, admission.refusal.detail)
         arrival = await self._store.receive(

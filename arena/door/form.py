@@ -8,6 +8,7 @@ dependencies; of RFC 7578 it reads what clients send and refuses the rest (no pr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from email.message import Message
 
 import msgspec
@@ -15,7 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from foundation.errors import ArenaError
 
-PARTS = ("agent_name", "file", "submitted_ms", "signature")
+UNSIGNED_PARTS = ("agent_name", "file")
+PARTS = (*UNSIGNED_PARTS, "submitted_ms", "signature")
 _PART_HEAD_BYTES, _BOUNDARY_CHARS, _TEXT_BYTES, _DIGITS = 2_048, 70, 1_024, 15
 _PLAIN = frozenset({"", "7bit", "8bit", "binary"})
 
@@ -50,25 +52,21 @@ async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes
     return bytes(body)
 
 
+async def discard_body(request: Request, most_bytes: int, within_s: float) -> None:
+    """Let a body go by, as far as it comes: closed while it is being sent, a connection loses the answer."""
+    if request.headers.get("content-length", "0") == "0":
+        return
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(within_s):
+            async for piece in request.stream():
+                most_bytes -= len(piece)
+                if most_bytes < 0:
+                    return
+
+
 def read_form(content_type: str, body: bytes) -> SubmissionForm:
-    """The parts of a body. Raises ArenaError V2204 for anything that is not exactly these four parts."""
-    header = _header("content-type", content_type)
-    boundary = header.get_param("boundary", "")
-    if header.get_content_type() != "multipart/form-data" or not isinstance(boundary, str):
-        raise ArenaError("V2204", "the content type is not multipart/form-data")
-    if not 0 < len(boundary) <= _BOUNDARY_CHARS or not boundary.isascii():
-        raise ArenaError("V2204", "the boundary is missing or too long")
-    before, *sections = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(), len(PARTS) + 2)
-    if before or not sections or sections[-1].rstrip(b"\r\n") != b"--":
-        raise ArenaError("V2204", f"not between boundaries, or not {len(PARTS)} parts")
-    parts: dict[str, bytes] = {}
-    for section in sections[:-1]:
-        name, content = _part(section)
-        if name not in PARTS or name in parts:
-            raise ArenaError("V2204", f"part {name[:64]!a} is unknown or there twice")
-        parts[name] = content
-    if missing := [name for name in PARTS if name not in parts]:
-        raise ArenaError("V2204", f"part {missing[0]} is missing")
+    """The parts of a body. Raises ArenaError V2204 for anything that is not exactly the four PARTS."""
+    parts = _read_parts(content_type, body, PARTS)
     submitted = _text(parts["submitted_ms"])
     if not (submitted.isascii() and submitted.isdecimal() and len(submitted) <= _DIGITS):
         raise ArenaError("V2204", "submitted_ms is not unix milliseconds")
@@ -78,6 +76,35 @@ def read_form(content_type: str, body: bytes) -> SubmissionForm:
         submitted_ms=int(submitted),
         signature=_text(parts["signature"]),
     )
+
+
+def read_unsigned_form(content_type: str, body: bytes, now_ms: int) -> SubmissionForm:
+    """As `read_form`, of a body with the UNSIGNED_PARTS alone, submitted now."""
+    parts = _read_parts(content_type, body, UNSIGNED_PARTS)
+    return SubmissionForm(
+        agent_name=_text(parts["agent_name"]), source=parts["file"], submitted_ms=now_ms, signature=""
+    )
+
+
+def _read_parts(content_type: str, body: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
+    header = _header("content-type", content_type)
+    boundary = header.get_param("boundary", "")
+    if header.get_content_type() != "multipart/form-data" or not isinstance(boundary, str):
+        raise ArenaError("V2204", "the content type is not multipart/form-data")
+    if not 0 < len(boundary) <= _BOUNDARY_CHARS or not boundary.isascii():
+        raise ArenaError("V2204", "the boundary is missing or too long")
+    before, *sections = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(), len(names) + 2)
+    if before or not sections or sections[-1].rstrip(b"\r\n") != b"--":
+        raise ArenaError("V2204", f"not between boundaries, or not {len(names)} parts")
+    parts: dict[str, bytes] = {}
+    for section in sections[:-1]:
+        name, content = _part(section)
+        if name not in names or name in parts:
+            raise ArenaError("V2204", f"part {name[:64]!a} is unknown or there twice")
+        parts[name] = content
+    if missing := [name for name in names if name not in parts]:
+        raise ArenaError("V2204", f"part {missing[0]} is missing")
+    return parts
 
 
 def _part(section: bytes) -> tuple[str, bytes]:

@@ -45,9 +45,22 @@ class AgentFileError(ArenaError):
         self.line = line
 
 
+class CooldownError(ArenaError):
+    """A1006: too early; `blocks_left` until a new commitment counts."""
+
+    def __init__(self, detail: str, blocks_left: int) -> None:
+        super().__init__("A1006", detail)
+        self.blocks_left = blocks_left
+
+
+def status_of(error: ArenaError) -> int:
+    """The status that goes with a failure's code."""
+    return _STATUS.get(error.failure.code, _UNAVAILABLE)
+
+
 def refusal(error: ArenaError, status: int = 0) -> Response:
     """The answer to a failed request; `status` 0: the one that goes with its code."""
-    status = status or _STATUS.get(error.failure.code, _UNAVAILABLE)
+    status = status or status_of(error)
     headers = {"cache-control": "no-store", "connection": "close"}  # a body that was not read ends with its connection
     if status in (429, _UNAVAILABLE):
         headers["retry-after"] = str(RETRY_S)

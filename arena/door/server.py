@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from arena.api.reads.board import Board
 from arena.api.server import address_of, serve_app
 from arena.door.app import Door, make_door_app
 from arena.door.refusals import explain
+from arena.door.sn15.routes import PATHS, make_sn15_app
 from harness.catalogue.server.guard import Connections
 
 CONNECTIONS, CONNECTIONS_PER_ADDRESS = 256, 32
@@ -16,9 +20,12 @@ CONNECTIONS, CONNECTIONS_PER_ADDRESS = 256, 32
 class DoorServer:
     """Serves one door on one listening socket."""
 
-    def __init__(self, door: Door, listener: socket.socket, *, per_address: int = CONNECTIONS_PER_ADDRESS) -> None:
-        """At most `per_address` connections of one address at once."""
-        self.door, self._listener, self._per_address = door, listener, per_address
+    def __init__(
+        self, door: Door, listener: socket.socket, board: Board, *, per_address: int = CONNECTIONS_PER_ADDRESS
+    ) -> None:
+        """`board` answers the public reads of the published SN15 API, where the policy has the door speak it, and is
+        not read otherwise. At most `per_address` connections of one address at once."""
+        self.door, self._listener, self._board, self._per_address = door, listener, board, per_address
 
     @property
     def address(self) -> str:
@@ -33,7 +40,21 @@ class DoorServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(CONNECTIONS, self._per_address), per_address=self._per_address)
+        app: ASGIApp = make_door_app(self.door)
+        if self.door.policy.admission.is_commitment_enough:
+            app = _ByPath(app, make_sn15_app(self.door, self._board))
         try:
-            await serve_app(make_door_app(self.door), self._listener, connections, stop, asyncio.Event(), explain)
+            await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain)
         finally:
             await self.door.desk.parser.close()
+
+
+class _ByPath:
+    """Two applications on one address, each with its own shape of refusals."""
+
+    def __init__(self, door: ASGIApp, sn15: ASGIApp) -> None:
+        self._door, self._sn15 = door, sn15
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._sn15 if scope.get("path", "").startswith(PATHS) else self._door
+        await app(scope, receive, send)

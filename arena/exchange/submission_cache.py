@@ -92,10 +92,13 @@ class SourceRelay:
         deliver: Callable[[SignedSubmission], object],
         *,
         now_ms: Callable[[], int],
+        is_commitment_enough: bool = False,
     ) -> None:
-        """`deliver` gets each submission once it is to be cached: `Inbox.put` does."""
+        """`deliver` gets each submission once it is to be cached: `Inbox.put` does. `is_commitment_enough`: the
+        policy's, whether a submission may have no signature."""
         self._peers, self._cache, self._verify, self._deliver = peers, cache, verify_signature, deliver
         self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
+        self._is_commitment_enough = is_commitment_enough
         self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
 
     async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
@@ -129,14 +132,22 @@ class SourceRelay:
                 try:
                     found = await self._peers.submission(peer, commitment.sha256)
                     if found is not None:
-                        require_committed(found, commitment, self._verify)
+                        require_committed(
+                            found, commitment, self._verify, is_commitment_enough=self._is_commitment_enough
+                        )
                         return found, complaints
                 except ArenaError as error:
                     complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
         return None, complaints
 
 
-def require_committed(submission: SignedSubmission, commitment: Commitment, verify_signature: Verifier) -> None:
+def require_committed(
+    submission: SignedSubmission,
+    commitment: Commitment,
+    verify_signature: Verifier,
+    *,
+    is_commitment_enough: bool = False,
+) -> None:
     """Raises ArenaError U3042 unless the submission is the one that this commitment of this hotkey stands for."""
     about = f"commitment {commitment.sha256[:16]} of {commitment.hotkey}"
     if len(submission.source) > ENTRY_BYTES_MAX or not is_agent_name(submission.name):
@@ -145,7 +156,7 @@ def require_committed(submission: SignedSubmission, commitment: Commitment, veri
         raise ArenaError(PEER_LIED, f"{about}: the submission is of {submission.hotkey[:64]}")
     if _commitment_of(submission) != commitment.sha256:
         raise ArenaError(PEER_LIED, f"{about}: the source is another")
-    if not is_authentic(submission, verify_signature):
+    if not is_authentic(submission, verify_signature, is_commitment_enough=is_commitment_enough):
         raise ArenaError(PEER_LIED, f"{about}: the submission is not signed by it")
 
 

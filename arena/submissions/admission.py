@@ -60,15 +60,18 @@ def admit(
     metagraph: Metagraph,
     rules: CooldownRules,
     verify: Verifier,
+    is_commitment_enough: bool = False,
 ) -> Admission:
     """Decide on one submission.
 
     `commitment` is the hotkey's latest finalized one, `metagraph` the subnet at the deciding block, `past` the
-    hotkey's other submissions (not this one: asking again for a stored version is the caller's no-op). Refusals:
+    hotkey's other submissions (not this one: asking again for a stored version is the caller's no-op).
+    `is_commitment_enough` is the policy's: a submission may have no signature. Refusals:
     A1010 name, A1007 signature or commitment, A1008 not registered, A1006 cooldown with the first allowed block.
     """
     earliest = next_allowed_block(past, rules)
-    refusal = _refusal(submission, commitment, earliest, metagraph, verify)
+    is_own = is_authentic(submission, verify, is_commitment_enough=is_commitment_enough)
+    refusal = _refusal(submission, commitment, earliest, metagraph, is_own=is_own)
     block = commitment.block if commitment is not None else metagraph.block
     if refusal is None:
         earliest = block + rules.accepted_blocks
@@ -116,11 +119,12 @@ def _refusal(
     commitment: Commitment | None,
     earliest: int,
     metagraph: Metagraph,
-    verify: Verifier,
+    *,
+    is_own: bool,
 ) -> Failure | None:
     if not is_agent_name(submission.name):
         return Failure(code="A1010", detail=submission.name[:80])
-    if not is_authentic(submission, verify):
+    if not is_own:
         return Failure(code="A1007", detail="the signature is not the hotkey's over this source")
     if metagraph.uid_of(submission.hotkey) is None:
         return Failure(code="A1008", detail=f"at block {metagraph.block}")

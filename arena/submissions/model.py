@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class SignedSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent file offered by a hotkey. `signature` is hex over `signed_message`."""
+    """One agent file offered by a hotkey. `signature` is hex over `signed_message`; "": none, the commitment speaks."""
 
     name: str
     source: str
@@ -83,14 +83,20 @@ def signed_message(submission: SignedSubmission) -> bytes:
     return SUBMISSION_DOMAIN + canonical_bytes(fields)
 
 
-def is_authentic(submission: SignedSubmission, verify: Verifier) -> bool:
-    """True when the hash is the source's and the signature the hotkey's. Total: malformed input is a False."""
+def is_authentic(submission: SignedSubmission, verify: Verifier, *, is_commitment_enough: bool = False) -> bool:
+    """True when the hash is the source's and the signature the hotkey's. Total: malformed input is a False.
+
+    `is_commitment_enough`: the policy takes a submission that has no signature at all, too. Whoever passes it compares
+    the commitment on chain, which the hotkey made over itself and this source; name and time are nobody's word then.
+    """
     try:
         signature = bytes.fromhex(submission.signature)
         is_own_hash = text_hash(submission.source) == submission.agent_sha256
         message = signed_message(submission)
     except (ValueError, TypeError):
         return False
+    if is_commitment_enough and not submission.signature:
+        return is_own_hash
     return is_own_hash and verify(submission.hotkey, message, signature)
 
 

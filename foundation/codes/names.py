@@ -6,6 +6,7 @@ A code that is only raised needs no name.
 from __future__ import annotations
 
 # agent
+COOLDOWN = "A1006"
 BAD_REQUEST = "A1040"
 UNLISTED_MODEL = "A1041"
 FORCED_TURN = "A1042"

@@ -40,6 +40,7 @@ COMMANDS = (
     CommandEntry("check", "neurons.cli.miner.agents", _MINER, "Gate an agent file with the validator's own code."),
     CommandEntry("run", "neurons.cli.miner.agents", _MINER, "Run an agent file on problems, as a validator would."),
     CommandEntry("submit", "neurons.cli.miner.submit", _MINER, "Sign an agent file and submit it."),
+    CommandEntry("commit", "neurons.cli.miner.submit", _MINER, "Commit to an agent file on chain; hand nothing in."),
     CommandEntry("status", "neurons.cli.miner.status", _MINER, "Show where submissions stand."),
     CommandEntry(
         "versions", "neurons.cli.miner.status", _MINER, "List a hotkey's submitted versions, the newest first."

@@ -124,7 +124,8 @@ class Intake:
         submission = entry.submission
         stored = await self._node.store.submissions()
         known = next((s for s in stored if s.subject.agent_version_id == submission.agent_version_id), None)
-        if known is not None and not is_authentic(submission, verify):
+        is_commitment_enough = self._node.policy.admission.is_commitment_enough
+        if known is not None and not is_authentic(submission, verify, is_commitment_enough=is_commitment_enough):
             self._node.log.warning("forged submission", path=ascii(str(entry.path)), agent=known.name)
             self._node.inbox.discard(entry)
             return
@@ -145,6 +146,7 @@ class Intake:
             metagraph=await chain.metagraph(finalized),
             rules=self._node.policy.cooldown,
             verify=verify,
+            is_commitment_enough=is_commitment_enough,
         )
         if not admission.is_accepted:
             self._node.inbox.answer(entry, _receipt(submission, admission, "refused", None))

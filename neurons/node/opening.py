@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
+from arena.api.reads.board import Board
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import verify
 from arena.chain.local.chain import LocalSubtensor
@@ -112,11 +113,13 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = await open_tail(settings, open_again, stack, {policy.qualifying.suite: suite})
+        suites = {policy.qualifying.suite: suite}
+        tail = await open_tail(settings, open_again, stack, suites)
         if tail is not None:
             metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
-        door = await open_door(settings, signer, chain, open_again, inbox, stack)
+        board = tail.board if tail is not None else None
+        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, board)
         local_chain = open_local_chain(settings, chain, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
@@ -196,9 +199,11 @@ async def open_door(
     open_store: Callable[[], Awaitable[PostgresStore]],
     inbox: Inbox,
     stack: contextlib.AsyncExitStack,
+    suites: dict[str, tuple[Problem, ...]],
+    board: Board | None,
 ) -> DoorServer | None:
-    """Where miners submit; not yet serving. None on a real network whose operator names no port. Raises ArenaError
-    V2014."""
+    """Where miners submit; not yet serving. None on a real network whose operator names no port. `board`: the tail's,
+    where there is a tail. Raises ArenaError V2014."""
     if not settings.door_port and not is_local(settings.network):
         return None
     policy, store = policy_of(settings), await open_store()
@@ -209,7 +214,8 @@ async def open_door(
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     ports = {"netuid": chain.netuid, "reads_port": settings.serve_port}
-    return DoorServer(Door(store, auth, registration, desk, status, policy, **ports), listener)
+    door = Door(store, auth, registration, desk, status, policy, **ports)
+    return DoorServer(door, listener, board or Board(store, now_ms=unix_ms, suites=suites))
 
 
 def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:

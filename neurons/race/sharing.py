@@ -87,7 +87,14 @@ class SharingLoop:
         self._publish_not_before_ms = self._progress_not_before_ms = 0
         self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
-        self._relay = SourceRelay(ports.peers, ports.submission_cache, verify, node.inbox.put, now_ms=node.now_ms)
+        self._relay = SourceRelay(
+            ports.peers,
+            ports.submission_cache,
+            verify,
+            node.inbox.put,
+            now_ms=node.now_ms,
+            is_commitment_enough=node.policy.admission.is_commitment_enough,
+        )
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from arena.api.reads.board import Board
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.chain.local.chain import LocalSubtensor
@@ -56,6 +57,8 @@ class Stand:
         self.validator = keypair_signer(uri).hotkey
         self.chain = open_chain(chain_path or folder / "chain.sqlite")
         self.policy = policy_by_name("demo")
+        self.now_ms = unix_ms  # by which embargoes end
+        self.refresh_s = 0.0  # how old what the public reads tell may be
         self.address = ""
         self.door: Door
 
@@ -71,7 +74,8 @@ class Stand:
         self.door, store = await self.open_door(rules, **stale)
         try:
             with listen("127.0.0.1", 0) as listener:
-                server = DoorServer(self.door, listener, per_address=2_000)
+                board = Board(store, now_ms=self.now_ms, refresh_s=self.refresh_s)
+                server = DoorServer(self.door, listener, board, per_address=2_000)
                 self.address = server.address
                 is_up()
                 await server.run(stop)

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import pytest
 
-from arena.api.sn15.names import race_uuid, version_uuid
+from arena.api.sn15.names import agent_uuid, race_uuid, run_uuid, version_uuid
 from arena.chain.keys import generate_signer
 from problems.model import POOLS
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, SECRETS, fill
@@ -26,13 +26,16 @@ OF_THE_LOG = (*STREAMS, "/v1/head", "/v1/checkpoints", "/v1/validators")  # hash
 class Crawler:
     """Asks everything that the document, a cursor or a link names, in every way, and keeps every answer."""
 
-    def __init__(self, http: httpx.Client, validator: str, size: int) -> None:
-        self.http, self.size = http, size
+    def __init__(self, http: httpx.Client, validator: str, size: int, document: str = "/openapi.json") -> None:
+        self.http, self.size, self.document = http, size, document
         stranger = generate_signer()
         self.known = {
             "race_id": [*RACES, *map(race_uuid, RACES), "race-none", "..%2f"],
             "race": [*RACES, "race-none"],
             "agent_version_id": [*AGENTS, *map(version_uuid, AGENTS), "nobody"],
+            "agent_id": [agent_uuid("5miner", "winner"), agent_uuid("5miner", "loser")],
+            "eval_run_id": [run_uuid(validator, race, agent) for race in ("", *RACES) for agent in AGENTS],
+            "provider": ["validator", "openrouter"],
             "agent": [*AGENTS],
             "validator": [validator, "nobody"],
             "seq": [*map(str, range(1, size + 2)), "0", "x"],
@@ -56,8 +59,8 @@ class Crawler:
             target = f"/v1/public/artifacts/download-url {kind} {version}"
             body = {"artifact_type": kind, "agent_version_id": version}
             self.answers.append((target, self.http.post(target.partition(" ")[0], json=body)))
-        document = self.http.get("/openapi.json")
-        self.answers.append(("/openapi.json", document))
+        document = self.http.get(self.document)
+        self.answers.append((self.document, document))
         waiting = list(
             dict.fromkeys(itertools.chain.from_iterable(map(self.targets, document.json()["paths"].items())))
         )
@@ -96,7 +99,7 @@ class Crawler:
         self.refused |= {route} if answer.status_code != 200 else set()
         head = self.http.head(target)
         self.answers.append((f"HEAD {target}", head))
-        assert head.content == b"" and head.status_code == answer.status_code
+        assert head.content == b"" and head.status_code in (answer.status_code, 405)
         etag = answer.headers.get("etag", '"none"')
         ways = ({"range": "bytes=0-99"}, {"range": "bytes=-40"}, {"range": "bytes=9000000-"}, {"if-none-match": etag})
         for headers in (self.stranger, *ways):

@@ -1,21 +1,27 @@
 """The reads under the names of the published SN15 API: fields and words that its generated client decodes.
 
-The tables are from the client's models (`oro-sdk` 7.0.0): what it needs in every answer, and what it takes beside that.
-Where that client is installed it is driven, too.
+The tables are from the client's models (`oro-sdk`, 7.0.0 and 7.0.2 alike): what it needs in every answer, and what it
+takes beside that. Where that client is installed it is driven, too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from arena.api.sn15.names import race_uuid, suite_number, version_uuid
 from arena.chain.keys import generate_signer
-from tests.arena.sealed_stand import LOSER, OPENS_MS, RUNNING, SEALED, WINNER, fill
+from tests.arena.door_stand import AGENT, Stand
+from tests.arena.door_stand import serving as serving_door
+from tests.arena.sealed_stand import LOSER, OPENS_MS, RACES, RUNNING, SEALED, WINNER, fill
+from tests.arena.sn15_stand import LegacyMiner, open_to_commitments
 from tests.arena.tail_stand import Author, serving
 
 # model -> (needed, optional); nested models by field
@@ -56,7 +62,22 @@ MODELS = {
         "suite_id latest_final_score",
     ),
     "ArtifactDownloadResponse": ("download_url expires_at", ""),
+    "EvaluationRunPublic": (
+        "eval_run_id agent_version_id suite_id validator_hotkey status claimed_at lease_expires_at is_included",
+        "last_heartbeat_at completed_at validator_score phase race_id race_number",
+    ),
+    "EvaluationRunDetail": (
+        "eval_run_id agent_version_id agent_name validator_hotkey status version_number claimed_at",
+        "score completed_at is_included execution_kind",
+    ),
+    "RunningEvaluation": (
+        "eval_run_id agent_version_id agent_name version_number miner_hotkey validator_hotkey status started_at",
+        "progress_percent phase race_id",
+    ),
+    "PendingEvaluationsResponse": ("summary items", ""),
+    "ValidatorPublic": ("hotkey status registered_at", "last_seen_at current_agent"),
 }
+BESIDE = "oro-sdk (7.0.0 or 7.0.2) is no dependency: install it beside to drive it"
 WINNER_ID, LOSER_ID = version_uuid(WINNER * 32), version_uuid(LOSER * 32)
 
 
@@ -108,6 +129,14 @@ def test_every_answer_has_the_fields_of_its_model(served):
         check("TopHistoryEntry", entry)
     for suite in http.get("/v1/public/suites").json():
         check("SuitePublic", suite)
+    for run in http.get(f"/v1/public/agent-versions/{WINNER_ID}/runs").json():
+        check("EvaluationRunPublic", run)
+        check("EvaluationRunDetail", http.get(f"/v1/public/evaluation-runs/{run['eval_run_id']}").json())
+    for run in http.get("/v1/public/evaluations/running").json():
+        check("RunningEvaluation", run)
+    for validator in http.get("/v1/public/validators").json():
+        check("ValidatorPublic", validator)
+    check("PendingEvaluationsResponse", http.get("/v1/public/evaluations/pending").json())
 
 
 def test_a_race_under_way_has_counts_and_no_winner(served):
@@ -117,6 +146,24 @@ def test_a_race_under_way_has_counts_and_no_winner(served):
     assert shown["winner_agent_version_id"] is shown["winner_score"] is None
     settled = http.get(f"/v1/public/races/{race_uuid(SEALED)}").json()["race"]
     assert (settled["status"], settled["winner_agent_version_id"]) == ("RACE_COMPLETE", WINNER_ID)
+
+
+def test_a_run_has_its_score_once_its_race_is_settled(served):
+    _, http = served
+    runs = {run["race_id"]: run for run in http.get(f"/v1/public/agent-versions/{LOSER_ID}/runs").json()}
+    assert set(runs) == set(map(race_uuid, RACES))
+    running, settled = runs[race_uuid(RUNNING)], runs[race_uuid(SEALED)]
+    assert (running["status"], running["validator_score"], running["is_included"]) == ("RUNNING", None, False)
+    assert (settled["status"], settled["validator_score"]) == ("SUCCESS", 0.8)
+    assert http.get(f"/v1/public/evaluation-runs/{running['eval_run_id']}").json()["score"] is None
+    missing = http.get(f"/v1/public/evaluation-runs/{LOSER_ID}")
+    assert (missing.status_code, missing.json()["error_code"]) == (404, "EVAL_RUN_NOT_FOUND")
+
+
+def test_ids_are_uuids_of_version_8_and_a_version_s_begins_like_its_id():
+    ids = [version_uuid("0123456789abcdef" * 4), race_uuid("race-1"), version_uuid("no sha256")]
+    assert [(uuid.UUID(each).version, uuid.UUID(each).variant) for each in ids] == [(8, uuid.RFC_4122)] * 3
+    assert ids[0] == "01234567-89ab-8def-8123-456789abcdef" and len(set(ids)) == 3
 
 
 def test_code_is_released_when_the_embargo_is_over_and_a_loser_s_never(served):
@@ -151,8 +198,19 @@ def test_a_suite_is_known_by_the_number_in_its_name():
 
 
 def test_the_generated_client_reads_a_node(served):
-    client = pytest.importorskip("oro_sdk", reason="oro-sdk 7.0.0 is no dependency: install it beside to drive it")
-    from oro_sdk.api.public import get_leaderboard, get_race_detail, get_race_history, get_top_agent, list_suites
+    client = pytest.importorskip("oro_sdk", reason=BESIDE)
+    from oro_sdk.api.public import (
+        get_agent_version_runs,
+        get_evaluation_run,
+        get_leaderboard,
+        get_pending_evaluations,
+        get_race_detail,
+        get_race_history,
+        get_running_evaluations,
+        get_top_agent,
+        get_validators,
+        list_suites,
+    )
 
     _, http = served
     node = client.Client(base_url=str(http.base_url), raise_on_unexpected_status=True)
@@ -161,3 +219,55 @@ def test_the_generated_client_reads_a_node(served):
     assert [race.status for race in races] == ["RACE_COMPLETE"] * 2
     assert str(get_race_detail.sync(races[0].race_id, client=node).race.race_id) == str(races[0].race_id)
     assert get_leaderboard.sync(client=node).total == 0 and len(list_suites.sync(client=node)) == 1
+    runs = get_agent_version_runs.sync(uuid.UUID(WINNER_ID), client=node)
+    assert [get_evaluation_run.sync(run.eval_run_id, client=node).status for run in runs] == [
+        run.status for run in runs
+    ]
+    assert len(get_running_evaluations.sync(client=node)) == 2 and get_pending_evaluations.sync(client=node).items == []
+    assert [one.status for one in get_validators.sync(client=node)] == ["evaluating"]
+
+
+def test_the_generated_client_submits_and_watches(postgres, tmp_path):
+    """The commitment comes first; all else is that API's own client with another base URL."""
+    sdk = pytest.importorskip("oro_sdk", reason=BESIDE)
+    from oro_sdk import models, types
+    from oro_sdk.api import miner as own
+    from oro_sdk.api import public
+
+    for name in ("clear_race_selection", "list_inference_auth", "list_miner_agents", "submit_agent"):
+        importlib.import_module(f"oro_sdk.api.miner.{name}")
+    for name in ("get_owned_agent_version_status", "list_agent_versions"):
+        importlib.import_module(f"oro_sdk.api.miner.{name}")
+    for name in ("get_agent_version_runs", "get_agent_version_status", "get_validators"):
+        importlib.import_module(f"oro_sdk.api.public.{name}")
+    stand = open_to_commitments(Stand(tmp_path, "", f"//Sdk{generate_signer().hotkey[-8:]}"))
+    stand.dsn = postgres.dsn_for(stand.validator)
+    with serving_door(stand):
+        miner = asyncio.run(LegacyMiner(stand).register())
+        hotkey = SimpleNamespace(ss58_address=miner.signer.hotkey, sign=miner.signer.sign)
+        client = sdk.BittensorAuthClient(base_url=stand.address, wallet=SimpleNamespace(hotkey=hotkey))
+
+        def submit():
+            file = types.File(payload=AGENT.encode(), file_name="agent.py", mime_type="text/x-python")
+            body = models.BodySubmitAgent(agent_name="agent", file=file)
+            return own.submit_agent.sync_detailed(client=client, body=body)
+
+        providers = own.list_inference_auth.sync(client=client)
+        assert [(one.provider, one.connected) for one in providers.providers] == [("validator", True)]
+        refused = submit()
+        assert refused.status_code == 409 and b"arena commit" in refused.content
+        asyncio.run(miner.commit())
+        taken = submit().parsed
+        assert taken.admission_status == models.AdmissionStatus.ACCEPTED
+        version = taken.agent_version_id
+        assert version.version == 8
+        for call in (public.get_agent_version_status.sync, own.get_owned_agent_version_status.sync):
+            status = call(version, client=client)
+            assert (status.state, status.version_number) == (models.AgentVersionState.RECEIVED, 1)
+        agents = own.list_miner_agents.sync(client=client).agents
+        assert [one.latest_version.agent_version_id for one in agents] == [version]
+        (entry,) = own.list_agent_versions.sync(taken.agent_id, client=client)
+        assert entry.agent_version_id == version
+        assert public.get_agent_version_runs.sync_detailed(version, client=client).status_code == 404  # none began
+        assert public.get_validators.sync(client=client) == []
+        assert own.clear_race_selection.sync(client=client).error_code == "NO_SELECTION"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -68,26 +68,32 @@ def add_agents(router: APIRouter, board: Board) -> None:
     async def read_source(request: Request, agent_version_id: AgentId) -> Response:
         """The file of a promoted agent, once the embargo is over. The files of all others stay closed."""
         await board.refresh()
-        row = _require(agent_rows(board), agent_version_id)
-        promoted = board.promotions().get(agent_version_id, ())
-        moment, is_winner = winner_moment(promoted)
-        access = may_see("public", "source", moment, is_winner=is_winner)
-        if not access.is_seen:
-            until = min((opening_text(race.release) for race in promoted if race.release is not None), default="")
-            raise ArenaError("V2089", f"{access.reason}{f', until {until}' if until else ''}")
-        source = await board.store.source(agent_version_id)
-        if source is None:
-            raise ArenaError("V2082", f"this validator does not hold the file of {agent_version_id}")
-        return deliver(request, source.encode(), "text/x-python", name=f"{row.agent_sha256[:16]}.py")
+        return await deliver_source(request, board, agent_version_id)
+
+
+async def deliver_source(request: Request, board: Board, agent_version_id: str) -> Response:
+    """The file of a promoted agent. Raises ArenaError V2089 while it is closed, V2082 where there is none."""
+    row = _require(agent_rows(board), agent_version_id)
+    promoted = board.promotions().get(agent_version_id, ())
+    moment, is_winner = winner_moment(promoted)
+    access = may_see("public", "source", moment, is_winner=is_winner)
+    if not access.is_seen:
+        until = min((opening_text(race.release) for race in promoted if race.release is not None), default="")
+        raise ArenaError("V2089", f"{access.reason}{f', until {until}' if until else ''}")
+    source = await board.store.source(agent_version_id)
+    if source is None:
+        raise ArenaError("V2082", f"this validator does not hold the file of {agent_version_id}")
+    return deliver(request, source.encode(), "text/x-python", name=f"{row.agent_sha256[:16]}.py")
 
 
 def agent_rows(board: Board) -> dict[str, ListedAgent]:
     """What everybody may know of every agent version."""
     subjects: dict[str, Subject] = dict(board.subjects)
     subjects |= {agent: stored.subject for agent, stored in board.submissions.items()}
-    standings, promotions, in_races = standings_of(board), board.promotions(), defaultdict[str, int](int)
-    for (race_id, agent), count in board.agent_episodes.items():
-        in_races[agent] += count if race_id else 0
+    standings, promotions = standings_of(board), board.promotions()
+    in_races, on_suite = Counter[str](), Counter[str]()
+    for (_, race_id, agent), run in board.runs.items():
+        (in_races if race_id else on_suite)[agent] += run.episodes
     rows = {}
     for agent, subject in subjects.items():
         stored, promoted = board.submissions.get(agent), promotions.get(agent, ())
@@ -102,7 +108,7 @@ def agent_rows(board: Board) -> dict[str, ListedAgent]:
             state=stored.state if stored else "unknown",
             agent_sha256=subject.agent_sha256,
             commitment_block=subject.commitment_block,
-            suite_episodes=board.agent_episodes["", agent],
+            suite_episodes=on_suite[agent],
             race_episodes=in_races[agent],
             best_rank=min((one.rank for _, one in standings.get(agent, ())), default=None),
             promoted_in=tuple(race.race_id for race in promoted),

@@ -67,11 +67,21 @@ class DayCounts(NamedTuple):
 
 
 class _ServedLog:
-    def __init__(self) -> None:
+    def __init__(self, validator: str) -> None:
+        self.validator = validator
         self.last_seq = 0
         self.head = ""
         self.episodes = 0
+        self.first_recorded_ms: int | None = None
         self.last_recorded_ms: int | None = None
+
+
+class RunCounts:
+    """What one validator evaluated of one agent in one race, or on the suite; times are of its records, in unix
+    milliseconds."""
+
+    def __init__(self, first_ms: int) -> None:
+        self.episodes, self.first_ms, self.last_ms = 0, first_ms, first_ms
 
 
 class Board:
@@ -90,12 +100,12 @@ class Board:
         self.store, self.suites, self.now_ms = store, suites, now_ms
         self._refresh_s, self._monotonic = refresh_s, monotonic
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
-        self.logs: dict[str, _ServedLog] = defaultdict(_ServedLog)
+        self.logs: dict[str, _ServedLog] = {}
         self.subjects: dict[str, Subject] = {}  # by agent version
         self.first_seen_ms: dict[str, int] = {}  # by agent version: its first record, or when it was first read here
         self.submissions: dict[str, StoredSubmission] = {}
         self.suite_episodes: Counter[str] = Counter()  # by suite
-        self.agent_episodes: Counter[tuple[str, str]] = Counter()  # by race ("": the suite) and agent
+        self.runs: dict[tuple[str, str, str], RunCounts] = {}  # by validator, race ("": the suite) and agent
         self.race_episodes: Counter[str] = Counter()
         self._days: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
         self._day_agents: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -109,7 +119,7 @@ class Board:
             if self._monotonic() - self._refreshed_at < self._refresh_s:
                 return
             for validator in await self.store.validators():
-                log = self.logs[validator]
+                log = self.logs.setdefault(validator, _ServedLog(validator))
                 async for record in self.store.records(validator, after_seq=log.last_seq):
                     log.last_seq = record.seq
                     content = signed_content(record.content, record.content_sha256)
@@ -170,6 +180,7 @@ class Board:
     def _take(self, log: _ServedLog, content: RecordContent) -> None:
         payload = content.payload
         log.last_recorded_ms = content.recorded_ms
+        log.first_recorded_ms = log.first_recorded_ms or content.recorded_ms
         if isinstance(payload, SettlementRecord):
             self._settlements.setdefault(payload.race_id, payload)
         elif isinstance(payload, ReleaseRecord):
@@ -182,7 +193,8 @@ class Board:
             self.subjects.setdefault(agent, payload.subject)
             self.first_seen_ms.setdefault(agent, content.recorded_ms)
             log.episodes += 1
-            self.agent_episodes[race_id, agent] += 1
+            run = self.runs.setdefault((log.validator, race_id, agent), RunCounts(content.recorded_ms))
+            run.episodes, run.last_ms = run.episodes + 1, content.recorded_ms
             if race_id:
                 self.race_episodes[race_id] += 1
             else:

@@ -1,36 +1,46 @@
-"""Our ids as that API spells them, and back: UUIDs for races, agents and problems, numbers for suites.
+"""Our ids as that API spells them: UUIDs for races, agents, problems and runs, numbers for suites.
 
-Promise: pure, and the same on every node. A UUID says nothing that the id it is made from does not say.
+The UUIDs are of version 8 (RFC 9562, section 5.8): 122 bits of a sha256 beside the six that say so. An agent version's
+id is a sha256 itself, so its UUID begins with the same digits: `arena withdraw` takes the eight before the first dash.
+
+Promise: pure, and the same on every node. One id has one UUID; two ids with the same one would take 2^61 tries.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from datetime import UTC, datetime
 
-_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "agent-arena/sn15")
 _DIGITS = re.compile(r"\d{1,6}$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def version_uuid(agent_version_id: str) -> str:
     """The UUID of an agent version."""
-    return str(uuid.uuid5(_NAMESPACE, f"version {agent_version_id}"))
+    is_sha256 = _SHA256.fullmatch(agent_version_id)
+    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else _of("version", agent_version_id)
 
 
 def agent_uuid(miner_hotkey: str, name: str) -> str:
     """The UUID of all versions that a hotkey submits under one name."""
-    return str(uuid.uuid5(_NAMESPACE, f"agent {miner_hotkey} {name}"))
+    return _of("agent", miner_hotkey, name)
 
 
 def race_uuid(race_id: str) -> str:
     """The UUID of a race."""
-    return str(uuid.uuid5(_NAMESPACE, f"race {race_id}"))
+    return _of("race", race_id)
 
 
 def problem_uuid(problem_id: str) -> str:
     """The UUID of a problem."""
-    return str(uuid.uuid5(_NAMESPACE, f"problem {problem_id}"))
+    return _of("problem", problem_id)
+
+
+def run_uuid(validator: str, race_id: str, agent_version_id: str) -> str:
+    """The UUID of what one validator runs of an agent version: in a race, or ("") on the suite."""
+    return _of("run", validator, race_id, agent_version_id)
 
 
 def suite_number(suite: str) -> int:
@@ -47,3 +57,14 @@ def utc_text(unix_ms: int) -> str:
 def fraction(score_e4: int | None) -> float | None:
     """A score in ten-thousandths as a fraction."""
     return None if score_e4 is None else score_e4 / 10_000
+
+
+def _of(kind: str, *parts: str) -> str:
+    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
+
+
+def _uuid8(digest: bytes) -> str:
+    """48 bits, the version, 12 bits, the variant, 62 bits. The standard library makes these from Python 3.14 on."""
+    bits = int.from_bytes(digest[:16])
+    bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62
+    return str(uuid.UUID(int=bits))

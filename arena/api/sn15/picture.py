@@ -31,18 +31,22 @@ from arena.api.sn15.names import agent_uuid, fraction, race_uuid, suite_number, 
 from arena.policy import Policy
 from arena.race.settlement.promotion import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
+from arena.store.port import Arrival
 from arena.visibility.rule import may_see
 from foundation.canonical import UNREADABLE_JSON
 
 _STATES: dict[str, AgentVersionState] = {
     "queued": "RECEIVED",
     "review": "QUEUED",
-    "accepted": "RUNNING",
+    "accepted": "QUEUED",  # RUNNING from its first episode on
     "qualified": "ELIGIBLE",
     "unqualified": "ELIGIBLE",  # through the suite, below the bar
     "rejected": "DISCARDED",
     "unknown": "RECEIVED",
 }
+
+
+CLOSED: frozenset[AgentVersionState] = frozenset({"ELIGIBLE", "DISCARDED", "CANCELLED"})  # no more runs are wanted
 
 
 class Picture:
@@ -84,23 +88,68 @@ class Picture:
         """A suite by its number."""
         return SuitePublic(suite_id=number, suite_version=1, is_active=number == self.active_suite)
 
+    def number(self, agent_version_id: str) -> int:
+        """Which version of its name it is, from 1; 0 for one that is not known here."""
+        return self._numbers.get(agent_version_id, 0)
+
+    def next_number(self, miner_hotkey: str, name: str) -> int:
+        """Which version of this name the hotkey's next one is."""
+        return 1 + sum((row.miner_hotkey, row.name) == (miner_hotkey, name) for row in self.rows.values())
+
+    def submitted_at(self, agent_version_id: str, received_ms: int = 0) -> str:
+        """When a version was first seen here; `received_ms`: of one that no record tells of, unix milliseconds."""
+        return utc_text(self._board.first_seen_ms.get(agent_version_id, received_ms))
+
+    def qualifying_score(self, agent_version_id: str) -> float | None:
+        """On the suite, once a field that holds it is fixed on chain."""
+        candidate = self._candidates.get(agent_version_id)
+        return fraction(candidate.qualifying_score_e4) if candidate else None
+
+    def state(self, row: ListedAgent) -> AgentVersionState:
+        """In that API's words."""
+        return "RUNNING" if row.state == "accepted" and row.suite_episodes else _STATES[row.state]
+
     def status(self, row: ListedAgent) -> AgentVersionStatus:
         """Where a version stands."""
-        found, candidate = self._standings.get(row.agent_version_id), self._candidates.get(row.agent_version_id)
+        state = self.state(row)
+        found = self._standings.get(row.agent_version_id)
         opens = row.source.opens_ms
         return AgentVersionStatus(
             agent_version_id=version_uuid(row.agent_version_id),
             agent_name=row.name,
             miner_hotkey=row.miner_hotkey,
             version_number=self._numbers[row.agent_version_id],
-            submitted_at=self._submitted(row),
-            state=_STATES[row.state],
+            submitted_at=self.submitted_at(row.agent_version_id),
+            state=state,
             suite_id=self.active_suite,
-            final_score=fraction(candidate.qualifying_score_e4) if candidate else None,
+            final_score=self.qualifying_score(row.agent_version_id),
             race_score=fraction(found[-1][1].race_score_e4) if found else None,
             release_state="RELEASED" if row.source.is_public else "HIDDEN",
             code_available_at=utc_text(opens) if opens else None,
-            is_active_qualifier=candidate is not None,
+            is_active_qualifier=row.agent_version_id in self._candidates,
+            success_count=int(state == "ELIGIBLE"),
+            active_count=int(state == "RUNNING"),
+            is_closed=state in CLOSED,
+        )
+
+    def received(self, arrival: Arrival) -> AgentVersionStatus:
+        """Where a submission stands that the gate has not looked at."""
+        return AgentVersionStatus(
+            agent_version_id=version_uuid(arrival.agent_version_id),
+            agent_name=arrival.name,
+            miner_hotkey=arrival.miner_hotkey,
+            version_number=self.next_number(arrival.miner_hotkey, arrival.name),
+            submitted_at=self.submitted_at(arrival.agent_version_id, arrival.received_ms),
+            state="RECEIVED",
+            suite_id=self.active_suite,
+            final_score=None,
+            race_score=None,
+            release_state="HIDDEN",
+            code_available_at=None,
+            is_active_qualifier=False,
+            success_count=0,
+            active_count=0,
+            is_closed=False,
         )
 
     def public_version(self, row: ListedAgent) -> AgentVersionPublic:
@@ -167,6 +216,11 @@ class Picture:
                 )
             )
         return tuple(shown)
+
+    def race_score(self, race: RaceView, agent_version_id: str) -> float | None:
+        """An agent's score in a race, once it is settled."""
+        standing = _standing(_told(race), agent_version_id)
+        return fraction(standing.race_score_e4) if standing else None
 
     def leaderboard(self, limit: int, offset: int, query: str) -> Leaderboard:
         """Every version that has a qualifying score."""
@@ -246,9 +300,6 @@ class Picture:
                 )
             )
         return TopHistory(suite_id=self.active_suite, entries=tuple(entries))
-
-    def _submitted(self, row: ListedAgent) -> str:
-        return utc_text(self._board.first_seen_ms.get(row.agent_version_id, 0))
 
     def _promoted_ms(self, standing: Standing | None) -> int:
         races = self._board.promotions().get(standing.agent_version_id, ()) if standing else ()

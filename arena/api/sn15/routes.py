@@ -1,20 +1,23 @@
 """The read routes of the published SN15 API, for clients that exist already: change their base URL.
 
-Promise: paths, field names, words and status codes are that API's (generated client `oro-sdk` 7.0.0); what is shown is
-what `arena.api.reads` shows. Not here: submission and everything signed, credentials of providers, evaluation runs.
+Promise: paths, field names, words and status codes are that API's (generated client `oro-sdk`, 7.0.0 and 7.0.2 alike);
+what is shown is what `arena.api.reads` shows. Submission and everything signed: `arena.door.sn15`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import Response
 
+from arena.api.reads.agents import deliver_source
+from arena.api.reads.answers import ListedAgent
 from arena.api.reads.board import Board
 from arena.api.reads.delivery import deliver_json
-from arena.api.reads.document import described
+from arena.api.reads.document import described, described_text
 from arena.api.refusals import json_response
 from arena.api.sn15.answers import (
     AgentVersionPublic,
@@ -26,13 +29,20 @@ from arena.api.sn15.answers import (
     RaceHistory,
     RaceWithField,
     Refused,
+    RunDetail,
+    RunPublic,
+    RunUnderWay,
     SuitePublic,
     SuiteWithProblems,
     TopAgent,
     TopHistory,
+    ValidatorPublic,
+    WaitingVersions,
 )
-from arena.api.sn15.names import problem_uuid, utc_text
+from arena.api.sn15.names import problem_uuid, utc_text, version_uuid
 from arena.api.sn15.picture import Picture
+from arena.api.sn15.runs import Runs
+from arena.store.port import Arrival
 from foundation.canonical import UNREADABLE_JSON
 
 URL_MS = 3_600_000  # a link says it lasts so long; the file stays public
@@ -43,12 +53,22 @@ Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
 
 
-def add_sn15_reads(app: FastAPI, board: Board) -> None:
-    """Add the routes."""
-    router = APIRouter(prefix="/v1/public")
-    _add_versions(router, board)
+Waiting = Callable[[], Awaitable[Sequence[Arrival]]]
+
+
+async def _nobody() -> Sequence[Arrival]:
+    return ()
+
+
+def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (), *, waiting: Waiting = _nobody) -> None:
+    """Add the routes. `dependencies`: what each request has to pass first, as FastAPI takes it. `waiting`: the
+    submissions that the gate has not looked at, where they are known."""
+    router = APIRouter(prefix="/v1/public", dependencies=list(dependencies))
+    _add_versions(router, board, waiting)
+    _add_source(router, board)
     _add_races(router, board)
     _add_standings(router, board)
+    _add_runs(router, board)
     app.include_router(router)
 
 
@@ -57,13 +77,19 @@ async def _look(board: Board) -> Picture:
     return Picture(board)
 
 
-def _add_versions(router: APIRouter, board: Board) -> None:
+def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
     @router.get("/agent-versions/{agent_version_id}/status", **described(AgentVersionStatus, None))
     async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
         """Where an agent version stands."""
         picture = await _look(board)
         row = picture.version(agent_version_id)
-        return deliver_json(request, picture.status(row)) if row else _refused(404, "AGENT_VERSION_NOT_FOUND")
+        if row is not None:
+            return deliver_json(request, picture.status(row))
+        arrivals = (each for each in await waiting() if version_uuid(each.agent_version_id) == agent_version_id)
+        arrival = next(arrivals, None)
+        if arrival is None:
+            return _refused(404, "AGENT_VERSION_NOT_FOUND")
+        return deliver_json(request, picture.received(arrival))
 
     @router.get("/agent-versions/{agent_version_id}", **described(AgentVersionPublic, None))
     async def get_agent_version(request: Request, agent_version_id: str) -> Response:
@@ -73,6 +99,16 @@ def _add_versions(router: APIRouter, board: Board) -> None:
         if row is None or not row.source.is_public:
             return _refused(404, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
         return deliver_json(request, picture.public_version(row))
+
+
+def _add_source(router: APIRouter, board: Board) -> None:
+    file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
+
+    @router.get("/agent-versions/{agent_version_id}/code", **file)
+    async def get_agent_code(request: Request, agent_version_id: str) -> Response:
+        """The file of a released agent version: where `artifacts/download-url` points to."""
+        row = (await _look(board)).version(agent_version_id)
+        return _closed(row) or await deliver_source(request, board, row.agent_version_id if row else "")
 
     @router.post("/artifacts/download-url", **described(ArtifactUrl, None))
     async def get_artifact_download_url(request: Request) -> Response:
@@ -89,14 +125,12 @@ def _add_versions(router: APIRouter, board: Board) -> None:
         if asked.artifact_type not in _KINDS:
             return _refused(400, "INVALID_ARTIFACT_TYPE")
         row = (await _look(board)).version(asked.agent_version_id)
-        if row is None:
-            return _refused(404, "AGENT_VERSION_NOT_FOUND")
-        if asked.artifact_type != "AGENT_CODE":
+        if row is not None and asked.artifact_type != "AGENT_CODE":
             return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
-        if not row.source.is_public:
-            is_waiting = row.source.opens == "published"
-            return _refused(*((403, "RACE_IN_FLIGHT") if is_waiting else (404, "ARTIFACT_NOT_RELEASED")))
-        url = f"{str(request.base_url).rstrip('/')}{row.source.href}"
+        if refusal := _closed(row):
+            return refusal
+        version = version_uuid(row.agent_version_id if row else "")
+        url = f"{str(request.base_url).rstrip('/')}/v1/public/agent-versions/{version}/code"
         return json_response(ArtifactUrl(download_url=url, expires_at=utc_text(board.now_ms() + URL_MS)))
 
 
@@ -183,6 +217,51 @@ def _add_standings(router: APIRouter, board: Board) -> None:
             for one in (problem.view() for problem in problems)
         )
         return deliver_json(request, SuiteWithProblems(suite=picture.suite(number), problems=shown))
+
+
+def _add_runs(router: APIRouter, board: Board) -> None:
+    @router.get("/agent-versions/{agent_version_id}/runs", **described(tuple[RunPublic, ...], None))
+    async def get_agent_version_runs(request: Request, agent_version_id: str) -> Response:
+        """What validators ran of an agent version: the suite, and each race."""
+        picture = await _look(board)
+        row = picture.version(agent_version_id)
+        if row is None:
+            return _refused(404, "AGENT_VERSION_NOT_FOUND")
+        return deliver_json(request, Runs(board, picture).of(row.agent_version_id))
+
+    @router.get("/evaluation-runs/{eval_run_id}", **described(RunDetail, None))
+    async def get_evaluation_run(request: Request, eval_run_id: str) -> Response:
+        """One run."""
+        found = Runs(board, await _look(board)).detail(eval_run_id)
+        return deliver_json(request, found) if found else _refused(404, "EVAL_RUN_NOT_FOUND")
+
+    @router.get("/evaluations/running", **described(tuple[RunUnderWay, ...], None))
+    async def get_running_evaluations(request: Request) -> Response:
+        """The runs that are under way."""
+        return deliver_json(request, Runs(board, await _look(board)).under_way())
+
+    @router.get("/evaluations/pending", **described(WaitingVersions, None))
+    async def get_pending_evaluations(
+        request: Request, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0
+    ) -> Response:
+        """Accepted versions of which no run has begun, first in, first out."""
+        return deliver_json(request, Runs(board, await _look(board)).waiting(limit, offset))
+
+    @router.get("/validators", **described(tuple[ValidatorPublic, ...], None))
+    async def get_validators(request: Request) -> Response:
+        """The validators whose logs are served here."""
+        return deliver_json(request, Runs(board, await _look(board)).validators())
+
+
+def _closed(row: ListedAgent | None) -> Response | None:
+    """Why the file of a version is not to be had; None where it is."""
+    if row is None:
+        return _refused(404, "AGENT_VERSION_NOT_FOUND")
+    if row.source.is_public:
+        return None
+    return (
+        _refused(403, "RACE_IN_FLIGHT") if row.source.opens == "published" else _refused(404, "ARTIFACT_NOT_RELEASED")
+    )
 
 
 def _refused(status: int, code: str, detail: str = "") -> Response:

@@ -1,4 +1,5 @@
-"""`arena submit` and `arena withdraw`: a miner's agent to the validators, and back. The rules are in `arena/door`."""
+"""`arena submit`, `arena commit` and `arena withdraw`: a miner's agent to the validators, and back. The rules are in
+`arena/door`."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from neurons.cli.miner.doors import (
     Config,
+    MinerDesk,
     Netuid,
     Policy,
     StateDir,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 FINAL_PAUSE_S = 0.5
+Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
 
 
 @app.command()
@@ -39,9 +42,7 @@ def submit(
     agent: Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")],
     name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
     url: Urls = None,
-    register: Annotated[
-        bool, typer.Option("--register", help="Register the hotkey first (local network only).")
-    ] = False,
+    register: Register = False,
     wallet_name: WalletName = "",
     wallet_hotkey: WalletHotkey = "",
     wallet_path: WalletPathOption = "",
@@ -70,23 +71,58 @@ def submit(
         state_dir=state_dir,
         policy=policy,
     )
-
-    from arena.gate.isolation import inspect_isolated
-    from arena.gate.knowledge import make_knowledge
-    from arena.submissions.model import read_source
-    from neurons.node.wiring import policy_of
-
-    rules = policy_of(settings).gate
-    source = read_source(agent, rules.source_bytes)
-    # without a catalogue: every rule but the tables, in a process of its own
-    report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
-    if report.failure is not None:
-        for found in report.rejections:
-            typer.echo(f"{agent}:{found.line}: {found}", err=True)
-        raise ArenaError(report.failure.code, report.failure.detail)
+    source, review = _checked_source(settings, agent)
     answer = asyncio.run(_submit(settings, name or agent.stem, source, url or [], is_registering=register))
-    answer["review"] = [str(found) for found in report.findings]
+    answer["review"] = review
     show(answer, _submit_lines(answer), as_json=as_json)
+
+
+@app.command()
+def commit(
+    agent: Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")],
+    again: Annotated[
+        bool, typer.Option("--again", help="Commit anew where this commitment stands: after a cooldown.")
+    ] = False,
+    register: Register = False,
+    wallet_name: WalletName = "",
+    wallet_hotkey: WalletHotkey = "",
+    wallet_path: WalletPathOption = "",
+    netuid: Netuid = "",
+    network: NetworkOption = "",
+    state_dir: StateDir = "",
+    policy: Policy = "",
+    config: Config = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Commit to an agent file on chain; hand nothing in.
+
+    The first half of `arena submit`: the same checks, then sha256(hotkey, source). Clients of the published SN15 API
+    sign no file, so a validator that speaks it takes from them only what was committed before: first this command, then
+    `oro submit --base-url http://VALIDATOR ...` with the same wallet and file.
+
+    The commitment binds the hotkey to these bytes: change the file and commit again. Exit code 1 when the gate would
+    reject it or the hotkey is not registered, 3 when wallet or chain are not there.
+    """
+    settings = read_settings(
+        config,
+        wallet_name=wallet_name,
+        wallet_hotkey=wallet_hotkey,
+        wallet_path=wallet_path,
+        netuid=netuid,
+        network=network,
+        state_dir=state_dir,
+        policy=policy,
+    )
+    source, review = _checked_source(settings, agent)
+    answer = asyncio.run(_commit(settings, source, is_registering=register, is_anew=again))
+    answer["review"] = review
+    lines = [
+        f"{badge('committed', 'cyan', 9)}  {answer['commitment_sha256'][:16]} in block {answer['commitment_block']}"
+        f" by {answer['hotkey']}",
+        *(f"note: {found}; a person will look" for found in review),
+        "next: arena submit with the same file, or oro submit to a validator that speaks the SN15 API",
+    ]
+    show(answer, lines, as_json=as_json)
 
 
 @app.command()
@@ -143,12 +179,7 @@ async def _submit(
         if all(state.pause.is_paused for state in states):  # before anything is committed
             raise ArenaError("V2200", "; ".join(f"{state.validator}: {state.pause.reason}" for state in states))
         if is_registering:
-            registered = await desk.chain.register(desk.signer)
-            if registered.status != "ok":
-                raise ArenaError("U3031", registered.detail)
-            typer.echo("registered; waiting until that block is final, by which validators go ...", err=True)
-            while (await desk.chain.metagraph(await desk.chain.finalized_block())).uid_of(desk.signer.hotkey) is None:
-                await asyncio.sleep(FINAL_PAUSE_S)
+            await _register(desk)
         submission, block = await commit(desk.signer, name, source, subtensor=desk.chain, now_ms=unix_ms())
         wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
         said = await deliver(desk.client, submission, doors, wanted)
@@ -177,6 +208,56 @@ async def _submit(
         ],
         "not_reached": [failure_row(door) for door in doors if door.failure is not None],
     }
+
+
+async def _commit(settings: Settings, source: str, *, is_registering: bool, is_anew: bool) -> dict[str, Any]:
+    from arena.submissions.flow import commit
+    from neurons.node.wiring import unix_ms
+
+    async with open_desk(settings) as desk:
+        if is_registering:
+            await _register(desk)
+        submission, block = await commit(
+            desk.signer, "committed", source, subtensor=desk.chain, now_ms=unix_ms(), is_anew=is_anew
+        )
+    return {
+        "agent_version_id": submission.agent_version_id,
+        "agent_sha256": submission.agent_sha256,
+        "commitment_sha256": submission.commitment_sha256,
+        "commitment_block": block,
+        "hotkey": submission.hotkey,
+        "network": settings.network,
+    }
+
+
+async def _register(desk: MinerDesk) -> None:
+    """Register the desk's hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
+    registered = await desk.chain.register(desk.signer)
+    if registered.status != "ok":
+        raise ArenaError("U3031", registered.detail)
+    typer.echo("registered; waiting until that block is final, by which validators go ...", err=True)
+    while (await desk.chain.metagraph(await desk.chain.finalized_block())).uid_of(desk.signer.hotkey) is None:
+        await asyncio.sleep(FINAL_PAUSE_S)
+
+
+def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
+    """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
+
+    Raises ArenaError as `read_source`, or with the first rejection."""
+    from arena.gate.isolation import inspect_isolated
+    from arena.gate.knowledge import make_knowledge
+    from arena.submissions.model import read_source
+    from neurons.node.wiring import policy_of
+
+    rules = policy_of(settings).gate
+    source = read_source(agent, rules.source_bytes)
+    # without a catalogue: every rule but the tables, in a process of its own
+    report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
+    if report.failure is not None:
+        for found in report.rejections:
+            typer.echo(f"{agent}:{found.line}: {found}", err=True)
+        raise ArenaError(report.failure.code, report.failure.detail)
+    return source, [str(found) for found in report.findings]
 
 
 async def _withdraw(settings: Settings, version: str, urls: list[str]) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""A door that takes submissions by their commitment, and a miner whose client speaks the published SN15 API alone."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from msgspec.structs import replace
+
+from arena.chain.port import Signer
+from tests.arena.door_stand import AGENT, Miner, Stand
+
+
+class LegacyAuth(httpx.Auth):
+    """Signs each request as the SDK does: `{hotkey}:{timestamp}:{nonce}`."""
+
+    def __init__(self, signer: Signer, **fixed: str) -> None:
+        self.signer, self.fixed = signer, fixed
+
+    def headers(self, off_s: int = 0) -> dict[str, str]:
+        stamp, nonce = str(int(time.time()) + off_s), str(uuid.uuid4())
+        signature = self.signer.sign(f"{self.signer.hotkey}:{stamp}:{nonce}".encode()).hex()
+        made = {"X-Hotkey": self.signer.hotkey, "X-Timestamp": stamp, "X-Nonce": nonce, "X-Signature": f"0x{signature}"}
+        return made | self.fixed
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+        if not request.url.path.startswith("/v1/public/"):
+            request.headers.update(self.headers())
+        yield request
+
+
+class LegacyMiner(Miner):
+    """A registered hotkey whose client speaks that API alone."""
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.stand.address, auth=LegacyAuth(self.signer), timeout=30)
+
+    async def submit(self, source: bytes = AGENT.encode(), name: str = "agent") -> httpx.Response:
+        async with self.client() as http:
+            form = {"agent_name": (None, name.encode(), "text/plain"), "file": ("a.py", source, "text/x-python")}
+            return await http.post("/v1/miner/submit", files=form)
+
+    async def get(self, path: str) -> Any:
+        async with self.client() as http:
+            return (await http.get(path)).raise_for_status().json()
+
+
+def open_to_commitments(stand: Stand) -> Stand:
+    admission = replace(stand.policy.admission, is_commitment_enough=True)
+    stand.policy = replace(stand.policy, admission=admission)
+    return stand
+
+
+def told(answer: httpx.Response) -> tuple[int, str]:
+    value = answer.json()
+    detail = value["detail"]
+    return answer.status_code, value.get("error_code") or (detail["code"] if isinstance(detail, dict) else "")

@@ -1,0 +1,241 @@
+"""The published SN15 API at the door: its signing headers, submission by commitment, and a word for every state.
+
+Requests are signed as that API's clients do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from arena.api.sn15.names import agent_uuid, version_uuid
+from arena.chain.keys import generate_signer
+from arena.door.pause import PauseState, put_pause
+from arena.gate.report import finding, make_report
+from arena.records.model import Subject
+from arena.store.embedded.server import EmbeddedServer
+from arena.store.port import StoredSubmission, WorkItem
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.inbox import Inbox, Receipt
+from foundation.errors import Failure
+from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
+from tests.arena.log_stand import context
+from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments, told
+
+REPORT = make_report([finding("id-table", 6, "12 ids")], rules_version="gate/2", source_sha256="", inputs_sha256="")
+
+
+@pytest.fixture
+def stand(postgres: EmbeddedServer, tmp_path: Path) -> Stand:
+    made = Stand(tmp_path, "", f"//Sn15{generate_signer().hotkey[-8:]}")
+    made.dsn = postgres.dsn_for(made.validator)
+    return made
+
+
+@pytest.fixture
+def served(stand: Stand) -> Iterator[Stand]:
+    with serving(open_to_commitments(stand), WIDE_RULES):
+        yield stand
+
+
+async def test_a_submission_needs_its_commitment_and_then_waits_in_the_one_queue(served: Stand) -> None:
+    miner = await LegacyMiner(served).register()
+    refused = await miner.submit()
+    assert told(refused) == (409, "COMMITMENT_MISSING")
+    assert "arena commit" in refused.json()["detail"]
+    made = await miner.commit()
+    assert told(await miner.submit(AGENT.encode() + b"# more\n")) == (409, "COMMITMENT_MISSING")
+    taken = (await miner.submit()).raise_for_status().json()
+    version = version_uuid(made.agent_version_id)
+    assert (taken["admission_status"], taken["agent_version_id"]) == ("ACCEPTED", version)
+    assert taken["agent_id"] == agent_uuid(miner.signer.hotkey, "agent")
+    again = (await miner.submit()).json()
+    assert {**again, "next_allowed_at": ""} == {**taken, "next_allowed_at": ""}
+    native = (await send(miner.signed("GET", "/v1/submissions"))).json()
+    assert [(each["agent_version_id"], each["state"]) for each in native] == [(made.agent_version_id, "waiting")]
+    public = await miner.get(f"/v1/public/agent-versions/{version}/status")
+    own = await miner.get(f"/v1/miner/agent-versions/{version}")
+    assert public["state"] == own["state"] == "RECEIVED" and own["detail"]
+    assert {name: own[name] for name in public} == public
+    withdrawn = await send(miner.signed("DELETE", f"/v1/submissions/{made.agent_version_id}"))
+    assert withdrawn.status_code == 200
+    assert (await miner.get(f"/v1/miner/agent-versions/{version}"))["state"] == "CANCELLED"
+
+
+async def send(request: httpx.Request) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=30) as http:
+        return await http.send(request)
+
+
+async def test_off_by_default_and_a_broken_signature_is_none_under_any_policy(stand: Stand) -> None:
+    with serving(stand, WIDE_RULES):
+        miner = await LegacyMiner(stand).register()
+        made = await miner.commit()
+        async with miner.client() as http:
+            assert (await http.get("/v1/miner/inference-auth")).status_code == 404
+        assert (await send(miner.request(made, signature=""))).json()["code"] == "A1007"
+    with serving(open_to_commitments(stand), WIDE_RULES):
+        assert (await send(miner.request(made, signature="00" * 64))).json()["code"] == "A1007"
+        assert (await send(miner.request(made, signature=""))).status_code == 202
+
+
+async def test_headers_are_let_through_once_within_their_minute_and_after_a_restart(stand: Stand) -> None:
+    open_to_commitments(stand)
+    path = "/v1/miner/inference-auth"
+
+    async def ask(headers: dict[str, str]) -> httpx.Response:
+        return await send(httpx.Request("GET", stand.address + path, headers=headers))
+
+    with serving(stand, WIDE_RULES):
+        miner = await LegacyMiner(stand).register()
+        auth = LegacyAuth(miner.signer)
+        ahead = auth.headers(off_s=50)
+        answer = await ask(ahead)
+        assert answer.json()["default_provider"] == "validator"
+        assert told(await ask(ahead)) == (401, "NONCE_REUSED")
+        for off_s in (-65, 65):
+            assert told(await ask(auth.headers(off_s))) == (401, "TIMESTAMP_SKEW")
+        wrong = {
+            "X-Hotkey": (400, "INVALID_HOTKEY_FORMAT"),
+            "X-Timestamp": (400, "INVALID_TIMESTAMP"),
+            "X-Signature": (400, "INVALID_SIGNATURE_FORMAT"),
+            "X-Nonce": (401, "INVALID_SIGNATURE"),
+        }
+        for name, expected in wrong.items():
+            assert told(await ask(auth.headers() | {name: "zz"})) == expected
+            without = {key: value for key, value in auth.headers().items() if key != name}
+            assert told(await ask(without)) == (401, "MISSING_HEADERS")
+        assert told(await ask(auth.headers() | {"X-Nonce": "n" * 300})) == (400, "NONCE_TOO_LONG")
+        assert told(await ask(LegacyAuth(generate_signer()).headers())) == (403, "NOT_REGISTERED")
+    with serving(stand, WIDE_RULES):
+        assert told(await ask(ahead)) == (401, "NONCE_REUSED")
+
+
+async def test_captured_headers_bring_nothing_but_the_committed_source(served: Stand) -> None:
+    """They cover no body, so a thief that is faster may send one: only the bytes on chain are taken."""
+    miner = await LegacyMiner(served).register()
+    made = await miner.commit()
+    form = {"agent_name": (None, b"stolen"), "file": ("a.py", AGENT.encode() + b"# evil\n")}
+    async with httpx.AsyncClient(base_url=served.address, headers=LegacyAuth(miner.signer).headers()) as thief:
+        assert told(await thief.post("/v1/miner/submit", files=form)) == (409, "COMMITMENT_MISSING")
+        assert told(await thief.post("/v1/miner/submit", files=form)) == (401, "NONCE_REUSED")
+    assert (await miner.submit()).json()["agent_version_id"] == version_uuid(made.agent_version_id)
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "expected"),
+    [
+        (b"y = '\xff'\n", "agent", (400, "INVALID_FILE")),
+        (b"def agent_main(problem:\n    pass\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
+        (b"x = 1\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
+        (b"#" * 1_000_001, "agent", (413, "FILE_TOO_LARGE")),
+        (b"#" * 2_000_000, "agent", (413, "FILE_TOO_LARGE")),
+        (AGENT.encode(), "../etc", (400, "INVALID_AGENT_NAME")),
+    ],
+)
+async def test_refusals_have_that_api_s_codes(
+    served: Stand, source: bytes, name: str, expected: tuple[int, str]
+) -> None:
+    miner = await LegacyMiner(served).register()
+    answer = await miner.submit(source, name)
+    assert told(answer) == expected
+    if expected[0] == 422:
+        (violation,) = answer.json()["violations"]
+        assert set(violation) == {"rule", "severity", "message", "line"} and violation["message"]
+
+
+async def test_pause_cooldown_a_full_queue_and_a_stale_chain_have_their_codes(stand: Stand) -> None:
+    open_to_commitments(stand)
+    stand.policy = replace(stand.policy, cooldown=replace(stand.policy.cooldown, accepted_blocks=10_000))
+    store = await PostgresStore.open(stand.dsn, stand.validator)
+    with serving(stand, WIDE_RULES):
+        miner = await LegacyMiner(stand).register()
+        first = await miner.commit()
+        await put_pause(store, PauseState(is_paused=True, reason="the catalogue is being rebuilt", since_ms=1))
+        paused = await miner.submit()
+        assert told(paused) == (503, "SUBMISSIONS_PAUSED") and "being rebuilt" in paused.json()["detail"]
+        await put_pause(store, PauseState())
+        assert (await miner.submit()).status_code == 200
+        more = AGENT + "# 2\n"
+        await miner.commit(more)
+        assert told(await miner.submit(more.encode())) == (409, "SUBMISSION_WAITING")
+        subject = Subject(
+            agent_version_id=first.agent_version_id,
+            miner_hotkey=miner.signer.hotkey,
+            agent_sha256=first.agent_sha256,
+            commitment_block=1,
+        )
+        stored = StoredSubmission(subject=subject, name="agent", state="accepted", submitted_block=1)
+        await store.put_submission(stored, AGENT)
+        await store.close_arrival(first.agent_version_id, "decided")
+        early = await miner.submit(more.encode())
+        assert told(early) == (429, "COOLDOWN_ACTIVE") and early.json()["remaining_seconds"] > 100_000
+        agents = await miner.get("/v1/miner/agents")
+        assert not agents["can_submit"] and agents["next_allowed_at"] > "2020"
+    with serving(stand, WIDE_RULES, stale_s=-1.0):
+        assert told(await miner.submit()) == (503, "")
+    await store.close()
+
+
+async def test_every_state_before_a_race_has_a_word(served: Stand) -> None:
+    miner = await LegacyMiner(served).register()
+    made = await miner.commit()
+    await miner.submit()
+    store = await PostgresStore.open(served.dsn, served.validator)
+    inbox, agent = Inbox(served.folder / "inbox"), made.agent_version_id
+    subject = Subject(agent_version_id=agent, miner_hotkey=miner.signer.hotkey, agent_sha256=made.agent_sha256)
+    path = f"agent-versions/{version_uuid(agent)}"
+
+    async def shown(state: str, report: Any = None, **fields: Any) -> tuple[dict, dict]:
+        text = msgspec.json.encode(report).decode() if report else ""
+        if state != "refused":
+            stored = StoredSubmission(subject=subject, name="agent", state=state, submitted_block=7, report=text)
+            await store.put_submission(stored, AGENT)
+            await store.set_submission_state(agent, state, text)
+        receipt = Receipt(
+            agent_version_id=agent,
+            name="agent",
+            hotkey=miner.signer.hotkey,
+            state=state,
+            submitted_block=10**6,
+            next_allowed_block=0,
+            report=report,
+            **fields,
+        )
+        inbox.put_receipt(receipt)
+        async with miner.client() as http:
+            public = (await http.get(f"/v1/public/{path}/status")).json()
+        return await miner.get(f"/v1/miner/{path}"), public
+
+    own, _ = await shown("refused", failure=Failure(code="A1006", detail="allowed from block 9"))
+    assert own["state"] == "DISCARDED" and own["violations"][0]["rule"] == "A1006"
+    own, public = await shown("review")
+    assert own["state"] == public["state"] == "QUEUED"
+    own, public = await shown("rejected", REPORT, failure=REPORT.failure)
+    assert own["state"] == public["state"] == "DISCARDED" and own["is_closed"]
+    assert [(each["rule"], each["line"]) for each in own["violations"]] == [("id-table", 6)]
+    assert "violations" not in public
+    own, public = await shown("accepted")
+    assert own["state"] == public["state"] == "QUEUED"
+    pending = (await miner.get("/v1/public/evaluations/pending"))["items"]
+    assert [each["agent_version_id"] for each in pending] == [version_uuid(agent)]
+    at = replace(context(1, ""), stage="qualifying")
+    await store.enqueue([WorkItem(item_id="q1", subject=subject, context=at)])
+    for state in ("qualified", "unqualified"):
+        own, public = await shown(state, qualifying_e4=2_500)
+        assert own["state"] == public["state"] == "ELIGIBLE" and own["success_count"] == 1
+        assert (own["final_score"], public["final_score"]) == (0.25, None)
+    (one,) = (await miner.get("/v1/miner/agents"))["agents"]
+    assert one["latest_version"]["state"] == "ELIGIBLE"
+    assert len(await miner.get(f"/v1/miner/agents/{one['agent_id']}/versions")) == 1
+    stranger = await LegacyMiner(served).register()
+    async with stranger.client() as http:
+        assert told(await http.get(f"/v1/miner/{path}")) == (404, "AGENT_VERSION_NOT_FOUND")
+        assert told(await http.get(f"/v1/miner/agents/{one['agent_id']}/versions")) == (404, "AGENT_NOT_FOUND")
+    await store.close()

@@ -1,0 +1,139 @@
+"""Races through the published SN15 API at the door, what stays sealed there, and that it answers as it documents."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
+
+from arena.api.reads.board import Board
+from arena.api.sn15.names import version_uuid
+from arena.api.sn15.picture import Picture
+from arena.chain.keys import generate_signer, keypair_signer
+from arena.door.sn15.status import OwnVersions
+from arena.door.status import StatusDesk
+from arena.race.state.machine import stream_of
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import Subject
+from arena.store.embedded.server import EmbeddedServer
+from arena.store.port import StoredSubmission
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.inbox import Inbox
+from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
+from tests.arena.log_stand import release
+from tests.arena.race_stand import RACE
+from tests.arena.race_world import finished
+from tests.arena.sealed_stand import OPENS_MS, SECRETS, fill
+from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments
+from tests.arena.tail_stand import Author
+from tests.arena.test_api_sealed import Crawler
+
+CHECKS = [not_a_server_error, content_type_conformance, status_code_conformance]
+
+
+@pytest.fixture
+def stand(postgres: EmbeddedServer, tmp_path: Path) -> Stand:
+    made = Stand(tmp_path, "", f"//Seal{generate_signer().hotkey[-8:]}")
+    made.dsn = postgres.dsn_for(made.validator)
+    return made
+
+
+async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
+    store: PostgresStore, sequencer: Sequencer, stand: Stand
+) -> None:
+    agent, hotkey = "v-a", "hk-a"  # as the race's world names its first agent
+    await LegacyMiner(stand).register()
+    subject = Subject(agent_version_id=agent, miner_hotkey=hotkey, agent_sha256="b2", commitment_block=7)
+    stored = StoredSubmission(subject=subject, name="my-agent", state="qualified", submitted_block=7)
+    await store.put_submission(stored, AGENT)
+    desk = StatusDesk(store, stand.chain, Inbox(stand.folder / "inbox"), stand.policy)
+    stages = []
+
+    async def look(now_ms: int) -> None:
+        board = Board(store, now_ms=lambda: now_ms)
+        await board.refresh()
+        picture = Picture(board)
+        own = OwnVersions(picture, await desk.of(hotkey), {}, now_ms)
+        one = own.one(version_uuid(agent))
+        assert one is not None and one.state == "ELIGIBLE"
+        (view,) = board.races()
+        race, field = picture.race_public(view), picture.qualifiers(view)
+        ranks = [each.race_rank for each in field if each.agent_version_id == version_uuid(agent)]
+        is_known = race.status == "RACE_COMPLETE"
+        scores = (one.race_score, picture.status(picture.rows[agent]).race_score, race.winner_score)
+        assert [score is not None for score in scores] == [is_known] * 3
+        assert one.is_active_qualifier == (not is_known)
+        assert (own.agents().racing_agent_version_id is not None) == (race.status == "RACE_RUNNING")
+        assert ranks == ([] if not field else [1] if is_known else [None])
+        stages.append(race.status)
+
+    for index, event in enumerate(finished().stream):
+        await store.put_event(stream_of(RACE), index, event)
+        await look(0 if index == 0 else unix_ms())
+    await sequencer.append([release(RACE, (1,))], [])
+    await look(unix_ms())
+    assert list(dict.fromkeys(stages)) == ["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE"]
+
+
+@pytest.fixture(scope="module")
+def sealed(postgres: EmbeddedServer) -> tuple[str, Author, int]:
+    uri = f"//Sealed{generate_signer().hotkey[-8:]}"
+    author = Author(postgres.dsn_for(keypair_signer(uri).hotkey), keypair_signer(uri))
+    return uri, author, fill(author)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_nothing_sealed_is_in_any_answer_of_the_door(
+    sealed: tuple[str, Author, int], tmp_path: Path, moment: str
+) -> None:
+    """The crawler of the public reads, signing as a registered miner, over every route of these at the door."""
+    uri, author, size = sealed
+    stand = open_to_commitments(Stand(tmp_path, author.dsn, uri))
+    stand.refresh_s = 60.0
+    stand.now_ms = lambda: OPENS_MS - 1 if moment == "before" else OPENS_MS
+    with serving(stand, WIDE_RULES):
+        miner = asyncio.run(LegacyMiner(stand).register())
+        auth = LegacyAuth(miner.signer)
+        with httpx.Client(base_url=stand.address, auth=auth, timeout=30) as http:
+            crawler = Crawler(http, stand.validator, size, "/v1/public/openapi.json")
+            crawler.crawl()
+            links = [answer.json().get("download_url") for _, answer in crawler.answers[:6]]
+            crawler.answers += [(link, http.get(link)) for link in links if link]
+    assert len(crawler.asked) > 80
+    sealed_now = SECRETS.never + (() if moment == "after" else SECRETS.after) + SECRETS.named
+    assert [each for each in sealed_now if crawler.holders(each)] == []
+    is_open = bool(crawler.holders(b"SOURCE-OF-THE-WINNER"))
+    assert is_open == (moment == "after")
+    for target, answer in crawler.answers:
+        if answer.status_code >= 400 and answer.status_code != 416 and answer.content:  # that API knows no ranges
+            assert set(answer.json()) <= {"detail", "error_code"}, target
+
+
+def test_every_route_answers_anything_as_documented(stand: Stand) -> None:
+    statuses, stand.refresh_s = set(), 60.0
+    with serving(open_to_commitments(stand), WIDE_RULES):
+        miner = asyncio.run(LegacyMiner(stand).register())
+        asyncio.run(miner.commit())
+        schema = schemathesis.openapi.from_url(f"{stand.address}/v1/public/openapi.json")
+        with httpx.Client(base_url=stand.address, timeout=30) as http:
+            for path, operations in schema.raw_schema["paths"].items():
+                for method in operations:
+                    sound = schema[path][method.upper()].as_strategy()
+
+                    @settings(max_examples=3, deadline=None)
+                    @given(case=sound)
+                    def probe(case: schemathesis.Case) -> None:
+                        signed = LegacyAuth(miner.signer).headers()
+                        answer = case.call(headers=signed, timeout=30)
+                        statuses.add(answer.status_code)
+                        case.validate_response(answer, checks=CHECKS)
+
+                    probe()
+            assert http.get("/health").json() == {"status": "ok"}
+    assert {200, 400, 404} <= statuses
