@@ -1,13 +1,15 @@
 """A judge behind an OpenAI-compatible endpoint, through the client that agents' requests take, at temperature 0.
 
-Promise: one reply per `opine`; transport faults are retried here and end as U3020; what a reply says is never looked at
-here. The prompt sent is the one the rubric pins by hash, or nothing is sent. Source: docs/architecture.md#the-judge.
+Promise: one reply per `opine`; transport faults are retried here, when the endpoint says where it says, and end as
+U3020; what a reply says is never looked at here. The prompt sent is the one the rubric pins by hash, or nothing is
+sent. Endpoints differ in what they take: JSON by a schema, and the name of the limit of tokens. What one refuses (HTTP
+400) is left out, and remembered once it answers without. Source: docs/architecture.md#the-judge.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,6 +18,8 @@ from foundation.canonical import foreign_text
 from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
+from harness.inference.port import ModelReply, RetryLaterError
+from judge.parse import REPLY_SCHEMA
 from judge.port import JudgeReply
 from judge.prompts import prompt_sha256, prompt_text
 from judge.render import RenderedTrace
@@ -23,16 +27,36 @@ from judge.rubric import Rubric
 
 _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000
-_REFUSED_AT_ONCE = frozenset({BAD_REQUEST, NO_ENDPOINT})  # the endpoint refuses the request, the key or the model
+_CUT = "length"  # finish reason of a reply that reached its limit
+_SCHEMA = {
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "judge_reply", "strict": True, "schema": REPLY_SCHEMA},
+    }
+}
+_NO_SCHEMA: Mapping[str, object] = {}
+# Ways to ask, the fullest first: the limit's name, and what else is sent.
+_WAYS: tuple[tuple[str, Mapping[str, object]], ...] = (
+    ("max_tokens", _SCHEMA),
+    ("max_tokens", _NO_SCHEMA),
+    ("max_completion_tokens", _SCHEMA),
+)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one reply is waited for, and how often a transport fault is tried again."""
+    """How long one reply is waited for, how often a transport fault is tried again, and what a reply may cost.
+
+    `reasoning_tokens` are added to the limit for models that think before they write; `reasoning_effort` is sent where
+    it is set. An endpoint that wants a pause longer than `retry_after_max_ms` is not waited for.
+    """
 
     timeout_ms: int = 90_000
     attempts: int = 4
     backoff_ms: int = 2_000
+    retry_after_max_ms: int = 60_000
     completion_tokens: int = 3_072
+    reasoning_tokens: int = 0
+    reasoning_effort: str = ""
 
 
 DEFAULT_PATIENCE = RetryPolicy()
@@ -52,41 +76,73 @@ class OpenAIJudge:
     ) -> None:
         """`base_url` has its version path, e.g. https://host/v1. `sleep` takes seconds."""
         self._model = model
+        self._base_url = base_url
         self._upstream = OpenAIUpstream(model, base_url, api_key, patience.timeout_ms)
         self._patience = patience
         self._sleep = sleep
+        self._way = 0  # the first way to ask that this endpoint was not seen to refuse
 
     @property
     def model(self) -> str:
         """The model id as the rubric names it."""
         return self._model
 
+    @property
+    def sampling(self) -> str:
+        """What beside the messages decides a reply, as JSON text: the endpoint and the limits of tokens."""
+        patience = self._patience
+        limits = {"completion": patience.completion_tokens, "reasoning": patience.reasoning_tokens}
+        return foreign_text(
+            {"at": self._base_url, "temperature": 0, "tokens": limits, "effort": patience.reasoning_effort}
+        )
+
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """One reply to one trace. Raises ArenaError U3020 when no attempt succeeded, V2030 for another prompt."""
-        request = foreign_text(
-            {
-                "model": self._model,
-                "messages": judge_messages(trace, rubric, refusals),
-                "temperature": 0,
-                "max_tokens": self._patience.completion_tokens,
-            }
-        )
+        messages = judge_messages(trace, rubric, refusals)
         backoff = Backoff(first_ms=self._patience.backoff_ms, most_ms=_BACKOFF_MAX_MS)
-        detail = "no attempt was made"
-        for attempt in range(self._patience.attempts):
-            if attempt:
-                self._sleep(backoff.pause_ms(attempt) / 1000)
+        detail, pause_ms = "no attempt was made", 0
+        for attempt in range(1, self._patience.attempts + 1):
+            if pause_ms:
+                self._sleep(pause_ms / 1000)
             try:
-                reply = self._upstream.complete(request)
+                reply = self._complete(messages)
             except ArenaError as error:
                 detail = f"{self.model}: {error.failure.detail}"[:_DETAIL_CHARS]
-                if error.failure.code in _REFUSED_AT_ONCE:
+                pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else backoff.pause_ms(attempt)
+                is_final = error.failure.code in (BAD_REQUEST, NO_ENDPOINT)  # it refuses the request, key or model
+                if is_final or pause_ms > self._patience.retry_after_max_ms:
                     raise ArenaError("U3020", detail) from error
                 continue
             return JudgeReply(
-                text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
+                text=reply.content,
+                prompt_tokens=reply.prompt_tokens,
+                completion_tokens=reply.completion_tokens,
+                is_cut=reply.finish_reason == _CUT,
             )
         raise ArenaError("U3020", detail)
+
+    def _complete(self, messages: list[dict[str, str]]) -> ModelReply:
+        """One attempt, by the fullest way that the endpoint takes. Raises ArenaError as `Upstream.complete`."""
+        for place in range(self._way, len(_WAYS)):
+            limit, more = _WAYS[place]
+            asked: dict[str, object] = {
+                "model": self._model,
+                "messages": messages,
+                "temperature": 0,
+                limit: self._patience.completion_tokens + self._patience.reasoning_tokens,
+                **more,
+            }
+            if self._patience.reasoning_effort:
+                asked["reasoning_effort"] = self._patience.reasoning_effort
+            try:
+                reply = self._upstream.complete(foreign_text(asked))
+            except ArenaError as error:
+                if error.failure.code != BAD_REQUEST or place == len(_WAYS) - 1:
+                    raise
+                continue
+            self._way = place
+            return reply
+        raise AssertionError("the last way returns or raises")
 
 
 def judge_messages(trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> list[dict[str, str]]:

@@ -1,8 +1,8 @@
 """The panel: one body in, one verdict out, or why there is none yet.
 
-What code can decide, code decides: a trace without inference has quality 0.1 and no model is asked. Each model of the
-rubric is asked; a reply that breaks the form or cites what is not there is refused and asked again with the reason. The
-lower median of the opinions counts, the spread is recorded.
+What code can decide, code decides: a trace without inference has quality 0.1 and no model is asked. The models of the
+rubric are asked at the same time; a reply that breaks the form or cites what is not there is refused and asked again
+with the reason. The lower median of the opinions counts, the spread is recorded.
 
 A model that gives no usable reply is asked about the trace's neutral twin. If it fails there too, the endpoint or the
 model is at fault: the verdict stays owed (U3020, U3021), because the stored body can be judged later, and nothing
@@ -13,6 +13,7 @@ abstention counts as the lowest quality. So a trace that no model will read cost
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -53,21 +54,15 @@ def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) ->
     if not is_inference_present(trace, rubric):
         return _verdict(trace, rubric, (), ())
     by_model = {judge.model: judge for judge in judges}
-    opinions: list[Opinion] = []
-    refused: list[Refusal] = []
-    abstained = 0
-    for model in rubric.models:
-        judge = by_model.get(model)
-        if judge is None:
-            return _unscored(trace, rubric, Failure(code="U3020", detail=f"no endpoint for judge model {model}"))
-        answer = consult(judge, trace, rubric)
-        if isinstance(answer, Failure):
-            return _unscored(trace, rubric, answer)
-        if isinstance(answer, Opinion):
-            opinions.append(answer)
-        else:
-            refused.append(answer)
-            abstained += answer.is_by_trace
+    if missing := [model for model in rubric.models if model not in by_model]:
+        return _unscored(trace, rubric, Failure(code="U3020", detail=f"no endpoint for judge model {missing[0]}"))
+    with ThreadPoolExecutor(max(1, len(rubric.models)), thread_name_prefix="judge") as pool:
+        answers = list(pool.map(lambda model: consult(by_model[model], trace, rubric), rubric.models))
+    if failed := [answer for answer in answers if isinstance(answer, Failure)]:
+        return _unscored(trace, rubric, failed[0])
+    opinions = [answer for answer in answers if isinstance(answer, Opinion)]
+    refused = [answer for answer in answers if isinstance(answer, Refusal)]
+    abstained = sum(refusal.is_by_trace for refusal in refused)
     if 2 * len(opinions) > len(rubric.models):
         return _verdict(trace, rubric, tuple(opinions), tuple(refused))
     if 2 * (len(opinions) + abstained) > len(rubric.models):
@@ -110,7 +105,7 @@ def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal
     for attempt in range(1, rubric.attempts_per_model + 1):
         reply = judge.opine(trace, rubric, tuple(reasons))
         try:
-            parsed = parse_reply(reply.text)
+            parsed = parse_reply(reply.text, is_cut=reply.is_cut)
             check_citations(parsed, trace)
         except RefusedReplyError as error:
             reasons.append(str(error))

@@ -20,6 +20,7 @@ class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    is_cut: bool = False  # the endpoint ended it at its limit of tokens
 
 
 class Judge(Protocol):

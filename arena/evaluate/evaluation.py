@@ -50,7 +50,13 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
         episode_rules(policy, ports.catalogue.content_sha256),
     )
     outcome = score_body(episode.body, problem, ports)
-    verdict = judge_body(episode.body, policy.rubric, ports.judges) if isinstance(outcome, OutcomeScore) else None
+    verdict: Verdict | UnscoredVerdict | None = None
+    if isinstance(outcome, OutcomeScore) and ports.unjudged is None:
+        verdict = judge_body(episode.body, policy.rubric, ports.judges)
+    elif isinstance(outcome, OutcomeScore) and ports.unjudged is not None:
+        verdict = UnscoredVerdict(
+            body_sha256=episode.body.body_hash(), rubric_id=policy.rubric.rubric_id, failure=ports.unjudged
+        )
     status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
     failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
     if episode.body.failure is not None:

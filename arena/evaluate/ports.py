@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arena.policy import Policy
+from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.inference.ledger import Ledger
 from harness.inference.port import CompletionJournal, Upstream
@@ -26,6 +27,7 @@ class EvaluatePorts:
     upstreams: Sequence[Upstream]
     dedicated: Mapping[str, Sequence[Upstream]] = field(default_factory=dict)  # models with their own
     judges: Sequence[Judge]
+    unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
     sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream
     journal: CompletionJournal | None = None  # of this agent and problem, where a fault may restart the episode
     ledger: Ledger | None = None  # gets one entry per model request

@@ -68,6 +68,13 @@ ROWS = (
         "read the refused replies with `arena records show`",
         True,
     ),
+    row(
+        "U3022",
+        "judge budget of the race is spent",
+        "no agent's trace of this problem is judged here; the stored bodies can be judged later",
+        "raise judge_race_tokens, judge_race_micro_usd or judge_race_minutes, or ask a cheaper model",
+        True,
+    ),
     row("U3030", "chain is not reachable", "work pauses and is tried again", "check the chain endpoint", True),
     row(
         "U3031",

@@ -43,6 +43,10 @@ class VerdictLoop:
         for log in self._logs():
             await log.refresh()
             for row in log.owed(self._node.signer.hotkey):
+                context, budgets = row.record.context, self._node.judge_budgets
+                if budgets.refusal(context.race_id, context.problem_id) is not None:
+                    still_owed += 1
+                    continue
                 stored = await self._node.store.body(row.record.body_sha256)
                 if stored is None:
                     raise ArenaError("V2050", f"no body {row.record.body_sha256} for record {row.seq}")
@@ -53,4 +57,6 @@ class VerdictLoop:
                 if isinstance(verdict, Verdict) or (verdict is not None and verdict.failure.code == JUDGE_UNUSABLE):
                     record = VerdictRecord(subject=row.record.subject, context=row.record.context, verdict=verdict)
                     await self._node.sequencer.append([record])
+                if isinstance(reply, Judged):
+                    budgets.charge(context.race_id, context.problem_id, reply.judging)
         self._retry = PAUSES.after(self._retry, self._node.now_ms()) if still_owed else NextTry()

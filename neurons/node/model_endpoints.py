@@ -28,9 +28,19 @@ def open_endpoints(settings: Settings, policy: Policy) -> Iterator[tuple[tuple[E
     contradict each other or a key's variable that is not set.
     """
     judge = None
+    price = UpstreamPrice(
+        prompt_micro_usd=settings.judge_prompt_micro_usd, completion_micro_usd=settings.judge_completion_micro_usd
+    )
+    if settings.judge_race_micro_usd and not (price.prompt_micro_usd or price.completion_micro_usd):
+        raise ArenaError(
+            "V2030", "judge_race_micro_usd is set and no price: set judge_prompt_micro_usd, judge_completion_micro_usd"
+        )
     if settings.judge_base_url:
         judge = Endpoint(
-            name="judge", base_url=settings.judge_base_url, api_key=settings.judge_api_key.get_secret_value()
+            name="judge",
+            base_url=settings.judge_base_url,
+            api_key=settings.judge_api_key.get_secret_value(),
+            price=price,
         )
     if named := named_endpoints(settings):
         yield named, judge

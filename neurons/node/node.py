@@ -29,6 +29,7 @@ from arena.submissions.inbox import Inbox
 from neurons.health.metrics import Metrics
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
+from neurons.race.judge_budget import JudgeBudgets
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
 
@@ -93,6 +94,7 @@ class Node:
     now_ms: Callable[[], int]
     metrics: Metrics
     log: FilteringBoundLogger
+    judge_budgets: JudgeBudgets
     bank_days_min: int = 30  # a stock that lasts for less is warned of
     tail: TailServer | None = None  # where the settings name a port for it
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none

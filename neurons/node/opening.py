@@ -43,6 +43,7 @@ from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
 from harness.catalogue.server.application import listen
 from harness.sandbox.port import SandboxLevel
+from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
 from neurons.node.bank_preparation import (
     catalogue_products,
@@ -64,6 +65,7 @@ from neurons.node.wiring import (
     unix_ms,
     worker_setup,
 )
+from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
@@ -145,6 +147,15 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
+            judge_budgets=JudgeBudgets(
+                settings.state_dir / "judge-budget",
+                JudgeBudget(
+                    tokens=settings.judge_race_tokens,
+                    micro_usd=settings.judge_race_micro_usd,
+                    ms=settings.judge_race_minutes * 60_000,
+                    price=judge.price if judge else None,
+                ),
+            ),
             bank_days_min=settings.bank_days_min,
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),

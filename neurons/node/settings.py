@@ -147,6 +147,27 @@ class Settings(BaseSettings):
     )
     judge_base_url: str = Field(default="", description="judge endpoint; empty: the scripted judge")
     judge_api_key: SecretStr = Field(default=SecretStr(""), description="key of the judge endpoint")
+    judge_prompt_micro_usd: int = Field(
+        default=0, ge=0, description="what the judge endpoint charges per million prompt tokens, in micro-USD"
+    )
+    judge_completion_micro_usd: int = Field(
+        default=0, ge=0, description="what it charges per million completion tokens"
+    )
+    judge_reasoning_tokens: int = Field(
+        default=0, ge=0, description="tokens that a judge model may think with before it writes its reply"
+    )
+    judge_reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
+        default="", description="sent to judge models that take it; empty: not sent"
+    )
+    judge_race_tokens: int = Field(
+        default=0, ge=0, description="tokens that the verdicts of one race may cost; 0: not bounded"
+    )
+    judge_race_micro_usd: int = Field(
+        default=0, ge=0, description="money that the verdicts of one race may cost, in micro-USD; 0: not bounded"
+    )
+    judge_race_minutes: int = Field(
+        default=0, ge=0, description="time that judges may take for one race, summed over workers; 0: not bounded"
+    )
     log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe line kept"

@@ -24,6 +24,7 @@ from arena.policy import Policy
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from harness.sandbox.port import GuestChoice
+from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
 from judge.rubric import Rubric
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, open_endpoints
@@ -80,7 +81,7 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
             model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
             for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
         },
-        judges=open_judges(setup.policy.rubric, setup.judge),
+        judges=open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
     )
 
 
@@ -126,6 +127,9 @@ def worker_setup(
         guest=guest_choice(settings, policy),
         upstreams=upstreams,
         judge=judge,
+        judge_patience=RetryPolicy(
+            reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort
+        ),
     )
 
 
@@ -199,7 +203,9 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
     return JoinedTitles(releases) if releases else LexicalTitles()
 
 
-def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
+def open_judges(
+    rubric: Rubric, endpoint: Endpoint | None, patience: RetryPolicy = DEFAULT_PATIENCE
+) -> tuple[Judge, ...]:
     """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
     from judge.scripted import ScriptedJudge
 
@@ -210,9 +216,9 @@ def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
                 raise ArenaError("U3020", f"the rubric names {model} and no judge endpoint is set")
             judges.append(ScriptedJudge(model=model))
         else:
-            from judge.client import OpenAIJudge
-
-            judges.append(OpenAIJudge(model=model, base_url=endpoint.base_url, api_key=endpoint.api_key))
+            judges.append(
+                OpenAIJudge(model=model, base_url=endpoint.base_url, api_key=endpoint.api_key, patience=patience)
+            )
     return tuple(judges)
 
 

@@ -122,6 +122,7 @@ class RaceEffects:
             case FixField():
                 return await self._fix_field(effect, state, earlier)
             case EnqueueItems():
+                self._node.judge_budgets.plan(state.race_id, effect.items)
                 await self._node.store.enqueue(effect.items)
                 return ItemsEnqueued(items=len(effect.items))
             case EnqueueStandIns():

@@ -121,6 +121,8 @@ class EpisodeLoop:
             keeper.cancel()
         if isinstance(reply, Evaluated):
             await self._finish(lease, reply.evaluation)
+            context = lease.item.context
+            self._node.judge_budgets.charge(context.race_id, context.problem_id, reply.judging)
         else:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
         if isinstance(reply, Evaluated | Faulted) and reply.usage:
@@ -163,6 +165,7 @@ class EpisodeLoop:
             titles=titles,
             journal=str(self._journals.path(lease.item)),
             is_last=is_last_attempt(lease.refused, self._node.policy.race),
+            unjudged=self._node.judge_budgets.refusal(context.race_id, context.problem_id),
         )
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:

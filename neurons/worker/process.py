@@ -16,6 +16,8 @@ from typing import BinaryIO
 
 from foundation.errors import ArenaError, Failure
 from harness.inference.ledger import UpstreamPrice
+from judge.budget import JudgeMeter, MeteredJudge
+from judge.verdict import Verdict
 from neurons.worker.protocol import (
     LENGTH_BYTES,
     Evaluated,
@@ -50,14 +52,16 @@ def main() -> None:
         with open_evaluate_ports(setup) as ports:
             _send(replies, Ready(process_id=os.getpid(), sandbox=ports.sandbox.level))
             prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
+            meter = JudgeMeter(setup.judge.price if setup.judge else None)
+            ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
             while True:
                 request = requests.get()
-                _send(replies, _answer(request, ports, prices))
+                _send(replies, _answer(request, ports, prices, meter))
     except ArenaError as error:
         _send(replies, Faulted(job_id="", failure=error.failure))
 
 
-def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice]) -> Reply:
+def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
     from arena.evaluate import EvaluatePorts, evaluate
     from harness.inference.journal import open_journal
     from harness.inference.ledger import Ledger
@@ -76,12 +80,16 @@ def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice]
                     journal=journal,
                     ledger=ledger,
                     is_last=request.is_last,
+                    unjudged=request.unjudged,
                 )
                 evaluation = evaluate(request.source, request.problem, own)
-            return Evaluated(job_id=request.job_id, evaluation=evaluation, usage=ledger.usage(prices))
+            judged = int(isinstance(evaluation.verdict, Verdict))
+            return Evaluated(
+                job_id=request.job_id, evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged)
+            )
         assert isinstance(request, JudgeJob)
         verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
-        return Judged(job_id=request.job_id, verdict=verdict)
+        return Judged(job_id=request.job_id, verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
     except ArenaError as error:
         return Faulted(job_id=request.job_id, failure=error.failure, usage=ledger.usage(prices))
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence

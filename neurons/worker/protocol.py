@@ -16,6 +16,8 @@ from foundation.errors import Failure
 from harness.inference.ledger import ModelUsage, UpstreamPrice
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
+from judge.budget import Spending
+from judge.client import DEFAULT_PATIENCE, RetryPolicy
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Problem
 from problems.scoring.title_matching import AcceptedTitles
@@ -49,6 +51,7 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     guest: GuestChoice = NOTHING_CHOSEN
     upstreams: tuple[Endpoint, ...]
     judge: Endpoint | None = None
+    judge_patience: RetryPolicy = DEFAULT_PATIENCE
 
 
 class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
@@ -64,6 +67,7 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
     titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
     journal: str = ""
     is_last: bool = False
+    unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
 
 
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
@@ -86,6 +90,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     job_id: str
     evaluation: Evaluation
     usage: tuple[ModelUsage, ...] = ()
+    judging: Spending = Spending()  # what the verdict cost
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
@@ -93,6 +98,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
 
     job_id: str
     verdict: Verdict | UnscoredVerdict
+    judging: Spending = Spending()
 
 
 class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):

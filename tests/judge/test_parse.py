@@ -42,7 +42,13 @@ def test_one_code_fence_around_the_reply_is_read():
         ("", "not one JSON object"),
         ("Quality is 0.9", "not one JSON object"),
         (reply(2) + reply(4), "not one JSON object"),
-        ("I think: " + reply(2), "not one JSON object"),
+        ("I think {about} it: " + reply(2), "not one JSON object"),
+        ("x" * 401 + reply(2), "not one JSON object"),
+        (reply(2) + " That is all.", "not one JSON object"),
+        ("<think>open" + reply(2), "not one JSON object"),
+        ("<think>a</think>b</think>" + reply(2), "not one JSON object"),
+        ('one {"quality": 0.9} </think>' + reply(2), "another form"),
+        (reply(2).replace('"quality"', '"quality": 0.9, "quality"'), "twice"),
         (reply(2)[:-3], "not one JSON object"),
         ('{"extra": ' + "[" * 5_000 + "]" * 5_000 + "}", "not one JSON object"),
         ("[]", "another form"),
@@ -59,6 +65,30 @@ def test_one_code_fence_around_the_reply_is_read():
 def test_every_other_reply_is_refused_with_its_reason(text, reason):
     with pytest.raises(RefusedReplyError, match=reason):
         parse_reply(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I think: {}",
+        "<think>Is it {good}? Yes.</think>\n{}",
+        "so it is.\n</think>\n{}",
+        "<thinking>hm</thinking>Here it is:\n```json\n{}\n```",
+        "```\n{}\n```",
+    ],
+)
+def test_a_thought_a_sentence_or_a_fence_around_one_object_is_passed_over(text):
+    assert parse_reply(text.replace("{}", reply(3))).quality_e4 == 7_000
+
+
+def test_a_quotation_of_a_tag_does_not_end_the_reply():
+    citations = [{"span": 2, "quote": "it said </think> and went on", "gate": "data_cited"}]
+    assert parse_reply(reply(3, citations=citations)).quality_e4 == 7_000
+
+
+def test_a_reply_that_was_cut_is_refused_however_whole_it_looks():
+    with pytest.raises(RefusedReplyError, match="cut off"):
+        parse_reply(reply(3), is_cut=True)
 
 
 @given(st.text())

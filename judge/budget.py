@@ -1,0 +1,169 @@
+"""What judging costs, and a race's budget of it: a spent budget stops whole problems for everybody, never some agents.
+
+A problem is begun with its first verdict, when what is spent and what is set aside for the problems already begun leave
+room for all its pairs. From then on it is judged to its end, whatever it costs; a problem that was not begun is judged
+for nobody until room comes back (a begun one cost less than was set aside) or the operator gives more. So the budget
+may be passed by what estimates were wrong about the problems begun, and by nothing else. Pure, but for `MeteredJudge`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from harness.inference.ledger import UpstreamPrice
+from judge.port import Judge, JudgeReply
+from judge.render import RenderedTrace
+from judge.rubric import Rubric
+
+_KNOWN_FROM = 8  # verdicts after which their mean is the estimate
+_FIRST_TOKENS = (18_000, 2_000)  # of the prompts and completions of a verdict, before any was given: three asks
+_FIRST_MS = 30_000
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over verdicts. `ms` is time that endpoints took; `requests` are replies, usable or not."""
+
+    verdicts: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    micro_usd: int = 0
+    ms: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Of prompts and completions together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def plus(self, more: Spending) -> Spending:
+        """The sum of both."""
+        return Spending(**{name: getattr(self, name) + getattr(more, name) for name in self.__struct_fields__})
+
+
+class JudgeBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """What the verdicts of one race may cost together; 0: no bound. `price` is the judge endpoint's, where known."""
+
+    tokens: int = 0
+    micro_usd: int = 0
+    ms: int = 0
+    price: UpstreamPrice | None = None
+
+    @property
+    def estimate(self) -> Spending:
+        """What a verdict may cost, until some were given."""
+        prompt, completion = _FIRST_TOKENS
+        cost = self.price.cost_micro_usd(prompt, completion) if self.price else 0
+        return Spending(verdicts=1, prompt_tokens=prompt, completion_tokens=completion, micro_usd=cost, ms=_FIRST_MS)
+
+    def holds(self, tokens: float, micro_usd: float, ms: float) -> bool:
+        """Whether so much is within every bound."""
+        pairs = ((self.tokens, tokens), (self.micro_usd, micro_usd), (self.ms, ms))
+        return all(not bound or spent <= bound for bound, spent in pairs)
+
+
+class ProblemSpending(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem of the race: how many pairs of it this node judges, whether judging has begun, and what it cost."""
+
+    pairs: int = 1
+    is_begun: bool = False
+    spent: Spending = Spending()
+
+
+class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
+    """A race's problems by id."""
+
+    problems: Mapping[str, ProblemSpending] = {}
+
+    def planned(self, pairs: Mapping[str, int]) -> RaceSpending:
+        """With the number of pairs of each problem; what is known of it stays."""
+        return self._with({name: msgspec.structs.replace(self._of(name), pairs=count) for name, count in pairs.items()})
+
+    def charged(self, problem_id: str, spent: Spending) -> RaceSpending:
+        """With what verdicts on a problem cost."""
+        before = self._of(problem_id)
+        return self._with({problem_id: msgspec.structs.replace(before, spent=before.spent.plus(spent))})
+
+    def begun(self, problem_id: str, budget: JudgeBudget) -> RaceSpending | None:
+        """With judging of the problem begun; None where the budget has no room for all of its pairs."""
+        one = self._of(problem_id)
+        if one.is_begun:
+            return self
+        after = self._with({problem_id: msgspec.structs.replace(one, is_begun=True)})
+        return after if budget.holds(*after._committed(budget)) else None
+
+    @property
+    def spent(self) -> Spending:
+        """Over all problems."""
+        total = Spending()
+        for one in self.problems.values():
+            total = total.plus(one.spent)
+        return total
+
+    def _committed(self, budget: JudgeBudget) -> tuple[float, float, float]:
+        """Tokens, money and time: what was spent, and what the pairs of begun problems that wait will cost."""
+        spent = self.spent
+        one = spent if spent.verdicts >= _KNOWN_FROM else budget.estimate
+        waiting = sum(max(0, each.pairs - each.spent.verdicts) for each in self.problems.values() if each.is_begun)
+        share = waiting / max(1, one.verdicts)
+        return (
+            spent.tokens + share * one.tokens,
+            spent.micro_usd + share * one.micro_usd,
+            spent.ms + share * one.ms,
+        )
+
+    def _of(self, problem_id: str) -> ProblemSpending:
+        return self.problems.get(problem_id, ProblemSpending())
+
+    def _with(self, changed: Mapping[str, ProblemSpending]) -> RaceSpending:
+        return RaceSpending(problems={**self.problems, **changed})
+
+
+class JudgeMeter:
+    """Sums what judges cost. Thread-safe. `price` None: money is not known and counts as none."""
+
+    def __init__(self, price: UpstreamPrice | None = None) -> None:
+        self._price = price
+        self._lock = threading.Lock()
+        self._spent = Spending()
+
+    def add(self, reply: JudgeReply | None, ms: int) -> None:
+        """Count one request, answered or not. One that a cache answered is not to be counted."""
+        told = reply or JudgeReply(text="")
+        prompt, completion = told.prompt_tokens, told.completion_tokens
+        cost = self._price.cost_micro_usd(prompt, completion) if self._price else 0
+        one = Spending(requests=1, prompt_tokens=prompt, completion_tokens=completion, micro_usd=cost, ms=ms)
+        with self._lock:
+            self._spent = self._spent.plus(one)
+
+    def take(self, verdicts: int = 1) -> Spending:
+        """What was spent since the last call, as the cost of so many verdicts."""
+        with self._lock:
+            spent, self._spent = self._spent, Spending()
+        return msgspec.structs.replace(spent, verdicts=verdicts)
+
+
+class MeteredJudge:
+    """A `Judge` whose requests a meter counts, also those that failed."""
+
+    def __init__(self, judge: Judge, meter: JudgeMeter, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds."""
+        self._judge, self._meter, self._clock = judge, meter, clock
+
+    @property
+    def model(self) -> str:
+        """As the judge's."""
+        return self._judge.model
+
+    def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
+        """As the judge's."""
+        begun = self._clock()
+        reply = None
+        try:
+            reply = self._judge.opine(trace, rubric, refusals)
+            return reply
+        finally:
+            self._meter.add(reply, int((self._clock() - begun) * 1000))

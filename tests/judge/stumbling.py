@@ -1,0 +1,153 @@
+"""An endpoint that stumbles in every way real ones do, by a list of names, and then answers as the scripted judge."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from judge.render import RenderedTrace
+from judge.scripted import ScriptedJudge
+from tests.judge.bodies import RUBRIC
+from tests.judge.endpoint import chat
+
+# name -> what goes wrong with one request. The last entries are repeated by every further request until the list ends.
+STUMBLES = (
+    "think block",
+    "think without opening",
+    "two think blocks",
+    "leading sentence",
+    "fence",
+    "sentence and fence",
+    "two objects",
+    "sentence after",
+    "repeated field",
+    "empty",
+    "null",
+    "only reasoning",
+    "cut off",
+    "cut in thought",
+    "429 with seconds",
+    "429 with a date",
+    "429 for an hour",
+    "429 without",
+    "500",
+    "no JSON",
+    "no choices",
+    "error in a reply",
+    "slow",
+    "dropped",
+    "refuses schema",
+    "refuses max_tokens",
+    "false quote",
+    "wrong level",
+    "broken JSON",
+)
+
+
+def stumble(name: str, good: str, request: Mapping[str, Any]) -> tuple[int, Any, Mapping[str, str]]:
+    """Status, JSON value (bytes as they are; None: the connection is dropped), headers."""
+    half = good[: len(good) // 2]
+    said = {
+        "think block": f"<think>The trace says {{'price': 3}}. Fine.</think>\n{good}",
+        "think without opening": f"I weigh it all.\n</think>\n\n{good}",
+        "two think blocks": f"<think>a</think><think>b</think>{good}",
+        "leading sentence": f"Here is my judgement: {good}",
+        "fence": f"```json\n{good}\n```",
+        "sentence and fence": f"Sure.\n```json\n{good}\n```",
+        "two objects": f"{good}\n{good}",
+        "sentence after": f"{good}\nI hope this helps.",
+        "repeated field": good.replace('"quality":', '"quality":0.9,"quality":', 1),
+        "empty": "",
+        "null": None,
+        "false quote": good.replace('"quote":"', '"quote":"never said ', 1),
+        "wrong level": good.replace('"quality":', '"quality":0.85,"was":', 1),
+        "broken JSON": half,
+    }
+    if name in said:
+        return 200, chat(said[name]), {}
+    if name in ("cut off", "cut in thought"):
+        value = chat(half if name == "cut off" else f"<think>{half}")
+        value["choices"][0]["finish_reason"] = "length"
+        return 200, value, {}
+    if name == "only reasoning":
+        value = chat("")
+        value["choices"][0]["message"]["reasoning_content"] = "I thought and ran out."
+        return 200, value, {}
+    date = {"date": "Sun, 01 Mar 2026 12:00:00 GMT"}
+    refusals = {
+        "429 with seconds": (429, {"error": "slow down"}, {"retry-after": "2"}),
+        "429 with a date": (429, {"error": "slow down"}, {"retry-after": "Sun, 01 Mar 2026 12:00:03 GMT", **date}),
+        "429 for an hour": (429, {"error": "slow down"}, {"retry-after": "3600"}),
+        "429 without": (429, {"error": "slow down"}, {}),
+        "500": (500, {"error": "oops"}, {}),
+        "no JSON": (200, b"<html>", {}),
+        "no choices": (200, {"choices": []}, {}),
+        "error in a reply": (200, {"error": {"message": "overloaded"}}, {}),
+        "dropped": (200, None, {}),
+    }
+    if name in refusals:
+        return refusals[name]
+    if name == "refuses schema" and "response_format" in request:
+        return 400, {"error": {"message": "response_format is not supported"}}, {}
+    if name == "refuses max_tokens" and "max_tokens" in request:
+        return 400, {"error": {"message": "use max_completion_tokens"}}, {}
+    return 200, chat(good), {}
+
+
+class StumblingEndpoint:
+    """Serves traces by the scripted judge, except that request n of the list `stumbles` goes wrong as it says."""
+
+    def __init__(self, traces: Mapping[str, RenderedTrace], stumbles: tuple[str, ...], slow_s: float = 0.0) -> None:
+        self._traces, self._stumbles, self._slow_s = traces, stumbles, slow_s
+        self._lock = threading.Lock()
+        self.requests: list[Mapping[str, Any]] = []
+
+    def answer(self, request: Mapping[str, Any]) -> tuple[int, Any, Mapping[str, str]]:
+        question = request["messages"][1]["content"]
+        trace = next((trace for text, trace in self._traces.items() if text in question), None)
+        good = ScriptedJudge().opine(trace, RUBRIC).text if trace else "no trace of mine"
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append(request)
+        name = self._stumbles[number] if number < len(self._stumbles) else ""
+        if name == "slow":
+            time.sleep(self._slow_s)
+        return stumble(name, good, request)
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        answer = self.answer
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                status, value, headers = answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                if value is None:
+                    self.close_connection = True
+                    return
+                raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+                try:
+                    self.send_response_only(status)
+                    for key, text in {"content-length": str(len(raw)), **headers}.items():
+                        self.send_header(key, text)
+                    self.end_headers()
+                    self.wfile.write(raw)
+                except BrokenPipeError:  # a client that no longer waits
+                    self.close_connection = True
+
+            def log_message(self, *_: Any) -> None:
+                """Stay silent."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()

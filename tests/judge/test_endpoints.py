@@ -1,0 +1,204 @@
+"""Real endpoints stumble. Whatever they do, a verdict is given or owed, and none becomes a zero."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from foundation.errors import ArenaError
+from harness.inference.ledger import UpstreamPrice
+from judge.budget import JudgeBudget, JudgeMeter, MeteredJudge, RaceSpending, Spending
+from judge.cache import CachedJudge
+from judge.client import OpenAIJudge, RetryPolicy
+from judge.panel import judge_body
+from judge.port import JudgeReply
+from judge.render import render
+from judge.scripted import ScriptedJudge
+from judge.verdict import UnscoredVerdict, Verdict
+from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
+from tests.judge.stumbling import STUMBLES, StumblingEndpoint
+
+BODIES = tuple(episode(words) for words in (VAGUE, ANALYSED, CITED, COMPARED))
+TRACES = {render(body).text: render(body) for body in BODIES}
+HONEST = {body.body_hash(): judge_body(body, RUBRIC, [ScriptedJudge()]) for body in BODIES}
+READ = ("think block", "think without opening", "leading sentence", "fence", "sentence and fence")
+PAUSED = ("429 with seconds", "429 with a date", "429 without", "500", "no JSON", "no choices", "error in a reply")
+
+
+def client(base_url: str, pauses: list[float], **patience: int) -> OpenAIJudge:
+    kept = RetryPolicy(**{"timeout_ms": 2_000, **patience})
+    return OpenAIJudge(model="scripted-judge", base_url=base_url, patience=kept, sleep=pauses.append)
+
+
+def replies(*stumbles: str, **patience: int) -> tuple[str, StumblingEndpoint, list[float]]:
+    endpoint, pauses = StumblingEndpoint(TRACES, stumbles, slow_s=0.4), []
+    with endpoint.serving() as base_url:
+        text = client(base_url, pauses, **patience).opine(render(BODIES[3]), RUBRIC).text
+    return text, endpoint, pauses
+
+
+@pytest.mark.parametrize("offset", range(3))
+def test_every_verdict_of_a_race_with_a_stumbling_endpoint_is_given_or_owed(offset):
+    """Each stumble meets other requests by the offset; owed verdicts are asked for again, as a node does."""
+    stumbles = STUMBLES[offset * 9 :] + STUMBLES[: offset * 9]
+    endpoint = StumblingEndpoint(TRACES, stumbles, slow_s=0.4)
+    given, owed = {}, []
+    with endpoint.serving() as base_url:
+        judge = client(base_url, [], timeout_ms=200)
+        waiting = [*BODIES, *BODIES, *BODIES]
+        for _ in range(4):
+            verdicts = [(body, judge_body(body, RUBRIC, [judge])) for body in waiting]
+            given.update({body.body_hash(): one for body, one in verdicts if isinstance(one, Verdict)})
+            waiting = [body for body, one in verdicts if isinstance(one, UnscoredVerdict)]
+            owed += [one.failure.code for _, one in verdicts if isinstance(one, UnscoredVerdict)]
+    assert len(endpoint.requests) > len(STUMBLES)
+    assert waiting == [] and set(owed) <= {"U3020", "U3021"}
+    assert {key: one.quality_e4 for key, one in given.items()} == {key: one.quality_e4 for key, one in HONEST.items()}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_one_object_with_a_thought_a_sentence_or_a_fence_is_read_at_once(name):
+    endpoint = StumblingEndpoint(TRACES, (name,))
+    with endpoint.serving() as base_url:
+        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url, [])])
+    assert isinstance(verdict, Verdict)
+    assert verdict.quality_e4 == 9_000 and len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(STUMBLES[:14] + STUMBLES[-3:]) - set(READ)))
+def test_any_other_reply_is_asked_again_with_its_reason(name):
+    endpoint = StumblingEndpoint(TRACES, (name,))
+    with endpoint.serving() as base_url:
+        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url, [])])
+    assert isinstance(verdict, Verdict)
+    first, second = endpoint.requests
+    assert (verdict.quality_e4, verdict.opinions[0].attempts) == (9_000, 2)
+    assert len(second["messages"]) == len(first["messages"]) + 1
+
+
+def test_pauses_are_the_endpoints_own_where_it_names_them():
+    text, endpoint, pauses = replies("429 with seconds", "429 with a date", "429 without")
+    assert (pauses, len(endpoint.requests)) == ([2.0, 3.0, 8.0], 4)
+    assert text == ScriptedJudge().opine(render(BODIES[3]), RUBRIC).text
+
+
+def test_an_endpoint_that_wants_an_hour_is_not_waited_for():
+    with pytest.raises(ArenaError) as caught:
+        replies("429 for an hour")
+    assert caught.value.failure.code == "U3020"
+
+
+def test_a_late_or_dropped_reply_is_asked_for_again():
+    _, endpoint, _ = replies("slow", "dropped", timeout_ms=200)
+    assert len(endpoint.requests) == 3
+
+
+def test_what_an_endpoint_refuses_is_left_out_and_remembered():
+    endpoint = StumblingEndpoint(TRACES, ("refuses schema",) * 4)
+    with endpoint.serving() as base_url:
+        judge = client(base_url, [])
+        for body in BODIES[:2]:
+            judge.opine(render(body), RUBRIC)
+    assert [("response_format" in request) for request in endpoint.requests] == [True, False, False]
+    endpoint = StumblingEndpoint(TRACES, ("refuses max_tokens",) * 9)
+    with endpoint.serving() as base_url:
+        client(base_url, [], reasoning_tokens=1_000).opine(render(BODIES[0]), RUBRIC)
+    assert endpoint.requests[-1]["max_completion_tokens"] == 4_072
+
+
+def test_the_models_of_a_panel_are_asked_at_the_same_time():
+    meeting = threading.Barrier(3, timeout=20)
+
+    class MeetingJudge(ScriptedJudge):
+        def opine(self, trace, rubric, refusals=()):
+            meeting.wait()
+            return super().opine(trace, rubric, refusals)
+
+    names = ("a", "b", "c")
+    rubric = msgspec.structs.replace(RUBRIC, models=names)
+    verdict = judge_body(BODIES[3], rubric, [MeetingJudge(name) for name in names])
+    assert isinstance(verdict, Verdict)
+    assert [opinion.model for opinion in verdict.opinions] == list(names)
+
+
+def test_a_second_run_asks_for_nothing(tmp_path: Path):
+    endpoint = StumblingEndpoint(TRACES, ("empty", "two objects", "false quote"))
+    verdicts = []
+    for _ in range(2):
+        with endpoint.serving() as base_url:
+            judge = CachedJudge(client(base_url, []), tmp_path, sampling="here at 0")
+            verdicts.append([judge_body(body, RUBRIC, [judge]) for body in BODIES])
+    asked = len(endpoint.requests)
+    assert verdicts[0] == verdicts[1] and asked == judge.found == len(list(tmp_path.rglob("*.json")))
+
+
+def test_what_decides_a_reply_decides_its_place(tmp_path: Path):
+    def found(sampling: str, rubric=RUBRIC, body=BODIES[3], refusals=(), model="scripted-judge") -> int:
+        judge = CachedJudge(ScriptedJudge(model), tmp_path, sampling)
+        judge.opine(render(body), rubric, refusals)
+        return judge.found
+
+    assert (found("a"), found("a")) == (0, 1)
+    other = msgspec.structs.replace(RUBRIC, prompt_sha256="0" * 64)
+    assert not any(
+        (found("b"), found("a", other), found("a", body=BODIES[0]), found("a", refusals=("x",)), found("a", model="m"))
+    )
+    twice = CachedJudge(ScriptedJudge(), tmp_path, "a")
+    for _ in range(2):
+        twice.opine(render(BODIES[3]), RUBRIC)
+    assert twice.found == 1  # the second ask is another draw
+
+
+def test_a_damaged_kept_reply_is_asked_for_again(tmp_path: Path):
+    CachedJudge(ScriptedJudge(), tmp_path, "a").opine(render(BODIES[3]), RUBRIC)
+    (path,) = tmp_path.rglob("*.json")
+    path.write_text("{")
+    judge = CachedJudge(ScriptedJudge(), tmp_path, "a")
+    assert judge.opine(render(BODIES[3]), RUBRIC).text and judge.found == 0
+
+
+class PricedJudge(ScriptedJudge):
+    """A scripted judge whose replies cost tokens, the more the longer the trace."""
+
+    def opine(self, trace, rubric, refusals=()):
+        reply = super().opine(trace, rubric, refusals)
+        return JudgeReply(text=reply.text, prompt_tokens=len(trace.text) // 4, completion_tokens=100)
+
+
+@pytest.mark.parametrize("order", ["by agent", "by problem"])
+@pytest.mark.parametrize("tokens", [1, 100_000, 125_000, 400_000, 10**9])
+def test_a_spent_budget_stops_whole_problems_and_never_some_agents(order, tokens):
+    problems, agents = [f"p{n}" for n in range(12)], range(6)
+    pairs = [(p, a) for a in agents for p in problems]
+    if order == "by problem":
+        pairs.sort()
+    budget, spending = JudgeBudget(tokens=tokens), RaceSpending().planned(dict.fromkeys(problems, len(agents)))
+    meter = JudgeMeter(UpstreamPrice(prompt_micro_usd=1_000_000, completion_micro_usd=0))
+    judge = MeteredJudge(PricedJudge(), meter)
+    judged = set()
+    for _ in range(3):  # owed verdicts are tried again
+        for problem, agent in pairs:
+            after = spending.begun(problem, budget)
+            if after is None or (problem, agent) in judged:
+                continue
+            assert isinstance(judge_body(BODIES[agent % 4], RUBRIC, [judge]), Verdict)
+            judged.add((problem, agent))
+            spending = after.charged(problem, meter.take())
+    done = {problem for problem, _ in judged}
+    assert judged == {(p, a) for p in done for a in agents}
+    assert spending.spent.tokens <= tokens and spending.spent.micro_usd <= spending.spent.tokens
+    assert bool(done) == (tokens > 120_000)  # six verdicts of the first estimate
+    if tokens == 10**9:
+        assert len(done) == 12
+
+
+def test_a_begun_problem_goes_on_after_the_budget_is_passed():
+    spending = RaceSpending().planned({"p": 3, "q": 3}).begun("p", JudgeBudget(ms=100_000))
+    assert spending is not None
+    over = spending.charged("p", Spending(verdicts=1, ms=10**9))
+    assert over.begun("p", JudgeBudget(ms=100_000)) is over
+    assert over.begun("q", JudgeBudget(ms=100_000)) is None
+    assert msgspec.json.decode(msgspec.json.encode(over), type=RaceSpending) == over

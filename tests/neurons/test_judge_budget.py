@@ -1,0 +1,52 @@
+"""A node's budget of judging: whole problems, kept over restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from arena.records.model import Context, Subject
+from arena.store.port import WorkItem
+from foundation.errors import ArenaError
+from judge.budget import JudgeBudget, Spending
+from neurons.race.judge_budget import JudgeBudgets
+
+ITEMS = [
+    WorkItem(
+        item_id=f"{problem}/{agent}",
+        subject=Subject(agent_version_id=f"a{agent}", miner_hotkey="m", agent_sha256="0" * 64),
+        context=Context(stage="race", race_id="r/1", problem_id=problem),
+    )
+    for problem in ("p", "q", "s")
+    for agent in range(3)
+]
+BUDGET = JudgeBudget(tokens=130_000)  # six verdicts of the first estimate
+
+
+def test_a_problem_without_room_is_refused_for_every_agent_and_after_a_restart(tmp_path: Path):
+    budgets = JudgeBudgets(tmp_path, BUDGET)
+    budgets.plan("r/1", ITEMS)
+    assert [budgets.refusal("r/1", name) is None for name in ("p", "q", "s", "p")] == [True, True, False, True]
+    budgets.charge("r/1", "p", Spending(verdicts=1, prompt_tokens=90_000))
+    again = JudgeBudgets(tmp_path, BUDGET)
+    refused = again.refusal("r/1", "s")
+    assert refused is not None and refused.code == "U3022" and "90000 tokens" in refused.detail
+    assert again.refusal("r/1", "q") is None
+    assert JudgeBudgets(tmp_path, JudgeBudget(tokens=10**6)).refusal("r/1", "s") is None  # the operator gave more
+
+
+def test_qualifying_and_a_node_without_a_bound_keep_nothing(tmp_path: Path):
+    for budgets, race in ((JudgeBudgets(tmp_path, BUDGET), ""), (JudgeBudgets(tmp_path, JudgeBudget()), "r")):
+        budgets.plan(race, ITEMS)
+        budgets.charge(race, "p", Spending(prompt_tokens=10**9))
+        assert budgets.refusal(race, "p") is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_read_stops_the_node_and_is_no_fresh_budget(tmp_path: Path):
+    JudgeBudgets(tmp_path, BUDGET).plan("r", ITEMS)
+    (tmp_path / "r.json").write_text("{")
+    with pytest.raises(ArenaError) as caught:
+        JudgeBudgets(tmp_path, BUDGET).refusal("r", "p")
+    assert caught.value.failure.code == "V2064"
