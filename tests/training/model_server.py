@@ -3,8 +3,9 @@
 `python -m tests.training.model_server MODEL_DIR --port 8411` serves it. Its layers' weights are rounded to eight bits,
 since what a CPU waits for is reading them. A prompt that leaves no room in `--context` is refused as other servers
 refuse it (HTTP 400), and an answer ends after `--answer` tokens, whatever is asked for. The last prompt's attention
-cache is kept, so a conversation that goes on costs its new tokens alone. For measurements only: it knows no tools, no
-key and no two requests at once.
+cache is kept, so a conversation that goes on costs its new tokens alone. The scripted models answer under their own
+names, so that the small one can play some of several roles. For measurements only: it knows no tools, no key and no two
+requests at once. It says on stdout what each request of the small model cost.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+from harness.inference.scripted.model import MODELS
+from training.trac.scripted import ANNOTATOR, ScriptedOracle
 
 
 class ModelStand:
@@ -63,9 +67,17 @@ class ModelStand:
             written = found[len(prompt) :]
             reason = "stop" if written and written[-1] == self._tokenizer.eos_token_id else "length"
         text = self._tokenizer.decode(written, skip_special_tokens=True)
+        print(f"{len(prompt)} + {len(written)} tokens, {len(prompt) - same} of them new: {text!r}", flush=True)  # noqa: T201
         choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", "content": text}}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(written)}
         return 200, {"object": "chat.completion", "model": asked.get("model"), "choices": [choice], "usage": usage}
+
+
+def _scripted(asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    reply = ScriptedOracle().complete(json.dumps(asked))
+    choice = {"index": 0, "finish_reason": "stop", "message": json.loads(reply.message)}
+    usage = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
+    return 200, {"object": "chat.completion", "model": asked["model"], "choices": [choice], "usage": usage}
 
 
 def main() -> None:
@@ -82,7 +94,7 @@ def main() -> None:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             try:
-                status, body = stand.answer(asked)
+                status, body = _scripted(asked) if asked["model"] in (ANNOTATOR, *MODELS) else stand.answer(asked)
             except Exception as wrong:  # noqa: BLE001 - a stand says what went wrong, as servers do
                 status, body = 500, {"error": {"message": f"{type(wrong).__name__}: {wrong}", "code": 500}}
             data = json.dumps(body).encode()

@@ -167,12 +167,16 @@ def test_foreign_rows_are_read_beside_an_export_and_kept_out_while_nothing_is_kn
     run: Run, day: Path, tmp_path: Path
 ) -> None:
     row = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "none"}]}
-    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\nnot json\n")
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n" + "not json\n" * 11)
     code, out, _ = run("build", day, "--foreign", tmp_path / "rows.jsonl", "--out", tmp_path / "c", *LOOSE, "--json")
     funnel = json.loads(out)["built"][0]["funnel"]
     assert code == 0
     assert "leak" in {one["code"] for one in funnel["codes"]}
-    assert funnel["quarantined"] == 1
+    assert funnel["quarantined"] == 11
+    assert funnel["unread"] == [{"code": "V2097", "count": 11, "example": "rows.jsonl:2"}]
+    for told in (run("show", tmp_path / "c")[1], (tmp_path / "c" / "report.html").read_text()):
+        assert "V2097" in told and "row cannot be converted" in told and "rows.jsonl:2" in told
+    assert "V2097 row cannot be converted: 11" in (tmp_path / "c" / "README.md").read_text()
     assert len(read_lineage(tmp_path / "c").sources) == 2
 
 

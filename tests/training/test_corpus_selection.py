@@ -14,6 +14,7 @@ import pytest
 from foundation.errors import ArenaError
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
 from training.corpus.filter.ablations import ablations
+from training.corpus.filter.funnel import UnreadCount
 from training.corpus.filter.gates import codes_of, gates
 from training.corpus.filter.selection import CorpusSelection, appraise, decide, funnel, kept_rows, rejections, select
 from training.corpus.filter.trace_features import Task, codes_under
@@ -188,7 +189,7 @@ def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], sel
     broken = Quarantined(place="x:1", code="V2097", detail="")
     mixed = [row for trace in traces for row in (broken, trace)]
     found = select([Stored(mixed)], TASK, stand_guard)
-    assert found.appraised.quarantined == {"V2097": len(traces)}
+    assert found.appraised.quarantined == (UnreadCount(code="V2097", count=len(traces), example="x:1"),)
     assert found.funnel.quarantined == len(traces)
     assert rows_of([Stored(mixed)], found) == rows_of([Stored(traces)], selection)
 

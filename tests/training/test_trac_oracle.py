@@ -138,9 +138,9 @@ def test_a_trace_that_is_too_long_for_the_endpoint_is_left_out_and_the_others_ar
             return super().complete(request)
 
     found, _ = run(admitted, catalogue, tmp_path, Short())
-    stopped = [one for one in found if one.fate == "not_annotated"]
+    stopped = [one for one in found if one.fate == "not_answered"]
     assert [one.trace_id for one in stopped] == [longest.trace_id] and len(found) > 1
-    assert stopped[0].detail == "U3054: HTTP 400: maximum context length is 4096 tokens"
+    assert (stopped[0].code, stopped[0].detail) == ("U3054", "HTTP 400: maximum context length is 4096 tokens")
 
 
 def test_a_target_that_the_catalogue_does_not_have_is_not_grounded(
@@ -236,9 +236,22 @@ def test_a_limit_of_cost_needs_prices_and_ends_the_run(
     code, _, err = command(corpus, market, capsys, "--price-max", "1")
     assert code == 2 and "needs the price of" in err
     prices = [word for one in (ANNOTATOR, ROLES.teacher, ROLES.student) for word in ("--price", f"{one}=3,15")]
-    code, _, err = command(corpus, market, capsys, "--price-max", "0.05", *prices)
+    code, out, err = command(corpus, market, capsys, "--price-max", "0.05", "--json", *prices)
     assert code == 1 and "V2148" in err
+    assert dict(json.loads(out)["fates"])["not_reached"] > 0
     assert list((corpus.parent / "trac" / "answers").rglob("*.json"))
+
+
+def test_a_limit_of_time_ends_the_run_with_its_report(
+    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = command(corpus, market, capsys, "--minutes", "0", "--json")
+    assert code == 1 and "V2148" in err
+    counted = json.loads(out)
+    assert counted["faults"] == [{"code": "V2148", "owner": "validator", "traces": dict(counted["fates"])["not_reached"]}]
+    assert (corpus.parent / "trac" / "oracle.json").exists()
+    code, _, _ = command(corpus, market, capsys)
+    assert code == 0
 
 
 @pytest.mark.parametrize("price", ["m", "m=1", "m=a,b", "=1,2", "m=-1,2", "m=nan,1"])

@@ -32,7 +32,7 @@ from training.corpus.filter.selection import Appraised, Decision, Shard, apprais
 from training.corpus.filter.tokens import open_counter
 from training.corpus.filter.trace_features import Guard, Task
 from training.corpus.model import CorpusRow, Lineage, Rules
-from training.corpus.sources.foreign import read_foreign
+from training.corpus.sources.foreign_shards import foreign_shards
 from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import open_export
 
@@ -132,7 +132,7 @@ def open_sources(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Sources:
-    """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2027."""
+    """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2098, V2050, V2027."""
     shards: list[Shard] = []
     hashes: set[str] = set()
     is_trusted = bool(foreign)
@@ -156,7 +156,7 @@ def open_sources(
         except OSError as wrong:
             raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
         if sha256 not in hashes:
-            shards.append(functools.partial(read_foreign, path))
+            shards += foreign_shards(path)
         hashes.add(sha256)
     return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted)
 

@@ -7,6 +7,7 @@ import json
 import msgspec
 
 from foundation.canonical import content_hash
+from foundation.codes import lookup
 from training.corpus.corpus_rows import JSON, columns
 from training.corpus.filter.funnel import Distribution, Funnel
 from training.corpus.model import Lineage, RejectCode
@@ -59,11 +60,16 @@ def _about(lineage: Lineage, funnel: Funnel, rows: int) -> str:
     rules = json.dumps(msgspec.to_builtins(lineage.rules), indent=2)
     return (
         f"# Agent arena corpus\n\n{rows:,} agentic shopping trajectories out of {funnel.traces:,} "
-        f"({funnel.quarantined:,} further rows could not be read).\n{trusted}\n"
+        f"({_unread(funnel)}).\n{trusted}\n"
         f"Identity `{content_hash(lineage)}` (sha256 of `lineage.json`'s value); rows `{lineage.rows_sha256}`. Tokens "
         f"are counted by `{lineage.tokenizer_sha256}`; held-out problems are those of partition "
         f"`{lineage.partition_sha256}`; code `{lineage.code_commit}`.\n\nRules:\n\n```json\n{rules}\n```\n"
     )
+
+
+def _unread(funnel: Funnel) -> str:
+    codes = ", ".join(f"{one.code} {lookup(one.code).title}: {one.count:,}" for one in funnel.unread)
+    return f"{funnel.quarantined:,} further rows could not be read{f'; {codes}' if codes else ''}"
 
 
 def _left_out(funnel: Funnel) -> str:

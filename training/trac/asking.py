@@ -1,8 +1,9 @@
-"""The one way from the oracle to a model: answers kept, faults retried, tokens counted, a limit of cost held.
+"""The one way from the oracle to a model: answers kept, faults retried, tokens counted, limits of cost and time held.
 
 Promise: nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
 endpoint's fault is tried again while its code says that this may help. Then a short question tells whether the endpoint
-still answers: if it does, this question alone is at fault (U3054); if not, the run ends, and what was answered stays.
+still answers: if it does, this question alone is at fault (U3054). One that left `SILENT_MAX` questions in a row without
+an answer, short ones too, is asked no more by this run. What was answered stays.
 """
 
 from __future__ import annotations
@@ -12,24 +13,34 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from foundation.backoff import Backoff
 from foundation.canonical import content_hash
-from foundation.codes.names import NO_ANSWER_TO_THIS
-from foundation.errors import ArenaError
+from foundation.codes.names import (
+    BAD_REQUEST,
+    MODEL_BUSY,
+    MODEL_FAILED,
+    MODEL_UNREADABLE,
+    NO_ANSWER_TO_THIS,
+    OVER_LIMIT,
+)
+from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
 from training.trac.answers import Answers
 from training.trac.model import Price, Trial, Usage
 
 ATTEMPTS = 4
+SILENT_MAX = 3
 _PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 _BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound from above
 _FREE = Price()
-_OF_ONE_QUESTION = ("A1040", "U3002", "U3003")  # a refusal, a timeout or an unreadable reply may be one question's
-
+# a refusal, a timeout or an unreadable reply may be one question's
+_OF_ONE_QUESTION = (BAD_REQUEST, MODEL_FAILED, MODEL_UNREADABLE)
 Chat = tuple[tuple[str, str], ...]  # (role, text)
+_Answer = TypeVar("_Answer")
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asker:
-    """Asks models and keeps the answers. Thread-safe. `micro_usd_max` None: no limit."""
+    """Asks models and keeps the answers. Thread-safe. `micro_usd_max` and `seconds_max` None: no limit."""
 
     def __init__(
         self,
@@ -50,10 +61,17 @@ class Asker:
         prices: Mapping[str, Price],
         *,
         micro_usd_max: int | None = None,
+        seconds_max: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`seconds_max` counts from now by `clock_s`."""
         self._upstream, self._answers, self._prices = upstream, answers, prices
         self._micro_usd_max, self._sleep = micro_usd_max, sleep
+        self._clock_s, self._seconds_max = clock_s, seconds_max
+        self._began_s = clock_s()
+        self._unanswered = 0  # questions in a row, short ones too
+        self._last_fault = Failure(code=MODEL_FAILED)
         self._usage: dict[str, Usage] = {}
         self._reserved_micro_usd = 0
         self._lock = threading.Lock()
@@ -62,7 +80,7 @@ class Asker:
     def ask(self, model: str, chat: Chat, tokens_max: int) -> str:
         """The reply's text.
 
-        Raises ArenaError V2148 before a call that could break the limit, U3054 for a question that the endpoint refuses
+        Raises ArenaError V2148 before a call that could break a limit, U3054 for a question that the endpoint refuses
         or can't answer while it answers others (too long, or too slow), else what the endpoint raises after its
         retries: A1040, U3001 to U3004.
         """
@@ -74,7 +92,8 @@ class Asker:
                 self._count(model, 0, 0, kept=1)
                 return kept.text
             with self._reserved(model, prompt_tokens_bound(chat), tokens_max):
-                reply = self._complete(model, msgspec.json.encode(question).decode())
+                request = msgspec.json.encode(question).decode()
+                reply = self._heard(lambda: self._complete(model, request), model)
                 kept = Kept(
                     text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
                 )
@@ -83,14 +102,17 @@ class Asker:
             return kept.text
 
     def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
-        """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens."""
+        """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens.
+
+        Raises what `run` raises, and V2148: nothing of such a trial is kept, and it is run again when asked for again.
+        """
         with self._alone(question):
             found = self._answers.find(question, Trial)
             if found is not None:
                 self._count(model, 0, 0, kept=1)
                 return found
             with self._reserved(model, *tokens_max):
-                trial = run()
+                trial = self._heard(run, model)
                 self._answers.keep(question, trial)
                 self._count(model, trial.prompt_tokens, trial.completion_tokens)
             return trial
@@ -99,6 +121,16 @@ class Asker:
         """What every model was asked for so far, by name."""
         with self._lock:
             return tuple(self._usage[model] for model in sorted(self._usage))
+
+    def silence(self) -> Failure | None:
+        """The last fault of an endpoint that fell silent; None of one that answers."""
+        with self._lock:
+            return self._last_fault if self._unanswered >= SILENT_MAX else None
+
+    def require_time(self) -> None:
+        """Raises ArenaError V2148 once the run's time is over."""
+        if self._seconds_max is not None and self._clock_s() - self._began_s >= self._seconds_max:
+            raise ArenaError(OVER_LIMIT, f"the {self._seconds_max:,.0f} seconds of this run are over")
 
     @contextlib.contextmanager
     def _alone(self, question: object) -> Iterator[None]:
@@ -115,7 +147,7 @@ class Asker:
         with self._lock:
             spent = sum(one.micro_usd for one in self._usage.values())
             if self._micro_usd_max is not None and spent + self._reserved_micro_usd + bound > self._micro_usd_max:
-                raise ArenaError("V2148", f"${spent / 1e6:.2f} of ${self._micro_usd_max / 1e6:.2f} are spent")
+                raise ArenaError(OVER_LIMIT, f"${spent / 1e6:.2f} of ${self._micro_usd_max / 1e6:.2f} are spent")
             self._reserved_micro_usd += bound
         try:
             yield
@@ -136,17 +168,36 @@ class Asker:
                 micro_usd=one.micro_usd + price.micro_usd(prompt_tokens, completion_tokens),
             )
 
+    def _heard(self, ask: Callable[[], _Answer], model: str) -> _Answer:
+        """What an endpoint answers, unless it has fallen silent. Raises as `ask` does, or U3054."""
+        if (silent := self.silence()) is not None:
+            raise ArenaError(silent.code, f"not asked: {SILENT_MAX} questions in a row had no answer; {silent.detail}")
+        self.require_time()
+        try:
+            answer = ask()
+        except ArenaError as error:
+            code = error.failure.code
+            is_silent = code in (*_OF_ONE_QUESTION, MODEL_BUSY) and not self._answers_others(model)
+            with self._lock:
+                self._unanswered = self._unanswered + 1 if is_silent else 0
+                self._last_fault = error.failure
+            if code in _OF_ONE_QUESTION and not is_silent:
+                raise ArenaError(NO_ANSWER_TO_THIS, error.failure.detail) from error
+            raise
+        with self._lock:
+            self._unanswered = 0
+        return answer
+
     def _complete(self, model: str, request: str) -> ModelReply:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._upstream.complete(request)
             except ArenaError as error:
                 if not error.entry.is_retryable or attempt == ATTEMPTS:
-                    if error.failure.code in _OF_ONE_QUESTION and self._answers_others(model):
-                        raise ArenaError(NO_ANSWER_TO_THIS, error.failure.detail) from error
                     raise
                 asked = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
                 self._sleep(max(min(_PAUSES.most_ms, asked), _PAUSES.pause_ms(attempt)) / 1_000)
+                self.require_time()
         raise AssertionError("the last attempt returns or raises")
 
     def _answers_others(self, model: str) -> bool:

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from foundation.codes.row import Owner
+
 Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
@@ -20,6 +22,8 @@ Fate = Literal[
     "not_grounded",  # a target cannot be found by words that are in the tasklet's prompt
     "trivial",  # the student solves it by itself
     "no_margin",  # the teacher is not better than the student by more than luck
+    "not_answered",  # the endpoint failed at a question or a trial: nothing is known; the next run asks again
+    "not_reached",  # the run's limit of cost or time came first; the next run goes on
     "accepted",
 ]
 FATES: tuple[Fate, ...] = get_args(Fate)  # in the order of the stages
@@ -99,11 +103,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one trace, with everything that led to it. Successes are None where no trial was run."""
+    """What became of one trace, with everything that led to it. Successes are None where no trial was run.
+
+    `code` names the failure that stopped it, "" for a decision on its merits.
+    """
 
     trace_id: str
     place: str
     fate: Fate
+    code: str = ""
     detail: str = ""
     annotations: tuple[Annotation, ...] = ()
     tasklet: Tasklet | None = None
@@ -122,14 +130,26 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     micro_usd: int = 0
 
 
+class FaultCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many traces a failure stopped, and whose it is."""
+
+    code: str
+    owner: Owner
+    traces: int
+
+
 class OracleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: how many traces met which fate, in the order of the stages, and what was paid."""
+    """One run: how many traces met which fate, in the order of the stages, and what was paid.
+
+    `faults` count the traces that a failure stopped, by code: of the endpoint, its model, or the run's limits.
+    """
 
     rules: OracleRules
     roles: Roles
     margin: int  # trials by which a teacher has to be better
     traces: int
     fates: tuple[tuple[Fate, int], ...]
+    faults: tuple[FaultCount, ...]
     usage: tuple[Usage, ...]
 
     @property

@@ -2,11 +2,13 @@
 
 Promise: tools, budgets, surfaced rule and catalogue are the arena's, so a solved trial would count there as well. It is
 solved when exactly the tasklet's products are recommended. Draws differ by temperature and seed alone. A trial is kept
-with its question; what an endpoint did wrong ends the run and is no failed trial.
+with its question; one in which the endpoint was at fault is no trial: it counts neither as solved nor as failed, is not
+kept, and the next run draws it anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -14,10 +16,12 @@ import msgspec
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
-from foundation.errors import Failure
+from foundation.codes.names import NO_ANSWER_TO_THIS
+from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply, Upstream
+from harness.sandbox.port import GuestCallError
 from problems.model import Problem, RewardItem
 from problems.scoring.title_matching import TitleMatcher
 from training.rollouts.in_process_sandbox import InProcessSandbox
@@ -45,7 +49,10 @@ class Episodes:
     asker: Asker
 
     def __call__(self, model: str, tasklet: Tasklet, number: int) -> bool:
-        """Whether the trial was solved. Raises ArenaError U3001 to U3004, V2xxx, V2148."""
+        """Whether the trial was solved.
+
+        Raises ArenaError U3001 to U3004 and U3054 for an endpoint's fault, V2148 for a limit, V2xxx for one of ours.
+        """
         policy, catalogue = self.stage.policy, self.stage.catalogue
         source = baseline_source(model)
         question = {
@@ -64,6 +71,7 @@ class Episodes:
     def _run(self, model: str, source: str, tasklet: Tasklet, number: int) -> Trial:
         policy = self.stage.policy
         inference = msgspec.structs.replace(policy.inference, models=(model,))
+        drawn = _Drawn(self.stage.upstream, self.rules.temperature_e4, number, self.asker.require_time)
         evaluation = evaluate(
             source,
             problem_of(tasklet, self.stage.catalogue),
@@ -72,11 +80,13 @@ class Episodes:
                 catalogue=self.stage.catalogue,
                 titles=self.stage.titles,
                 sandbox=InProcessSandbox(frozenset([text_hash(source)])),
-                upstreams=[_Drawn(OwnEndpoint(self.stage.upstream), self.rules.temperature_e4, number)],
+                upstreams=[drawn],
                 judges=(),
                 is_last=True,
             ),
         )
+        if drawn.refused is not None and not drawn.is_heard:
+            raise ArenaError(NO_ANSWER_TO_THIS, drawn.refused)
         totals = evaluation.body.totals
         return Trial(
             is_solved=is_solved(evaluation, tasklet),
@@ -105,22 +115,24 @@ def is_solved(evaluation: Evaluation, tasklet: Tasklet) -> bool:
     return body.failure is None and set(body.recommended or ()) == set(tasklet.target_ids) and not body.unsurfaced
 
 
-class _Drawn:
-    """An upstream that is asked at one temperature, with one seed."""
+class _Drawn(OwnEndpoint):
+    """An upstream that is asked at one temperature, with one seed, and only while there is time."""
 
-    def __init__(self, upstream: Upstream, temperature_e4: int, seed: int) -> None:
-        self._upstream, self._temperature_e4, self._seed = upstream, temperature_e4, seed
-
-    @property
-    def name(self) -> str:
-        return self._upstream.name
+    def __init__(self, upstream: Upstream, temperature_e4: int, seed: int, require_time: Callable[[], None]) -> None:
+        super().__init__(upstream)
+        self._fields: dict[str, object] = {"temperature": temperature_e4 / 10_000, "seed": seed}
+        self._require_time = require_time
+        self.is_heard = False  # it answered a request of this trial
+        self.refused: str | None = None  # the last request that it called malformed, such as one over its context
 
     def complete(self, request: str) -> ModelReply:
-        """One attempt. Raises what the upstream raises."""
+        """One attempt. Raises what the endpoint raises, and V2148 once the run's time is over."""
+        self._require_time()
         fields: dict[str, object] = msgspec.json.decode(request)
-        drawn = {"temperature": self._temperature_e4 / 10_000, "seed": self._seed}
-        return self._upstream.complete(msgspec.json.encode(fields | drawn).decode())
-
-    def probe(self, request: str) -> Failure | None:
-        """As the endpoint's."""
-        return self._upstream.probe(request)
+        try:
+            reply = super().complete(msgspec.json.encode(fields | self._fields).decode())
+        except GuestCallError as error:
+            self.refused = error.message
+            raise
+        self.is_heard = True
+        return reply

@@ -23,6 +23,7 @@ from neurons.cli.training.run_inputs import MICRO, SCRIPTED, open_settings, pars
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from foundation.errors import Failure
     from harness.inference.port import Upstream
     from neurons.node.settings import Settings
     from training.corpus.model import Trace
@@ -57,6 +58,12 @@ def trac(
     price_max: Annotated[
         float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.0, help="Minutes this run may take; then it asks no more.")
+    ] = None,
+    reply_tokens: Annotated[
+        int, typer.Option("--reply-tokens", min=1, help="Of one annotation or tasklet, at most.")
+    ] = 1_024,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Traces at a time.")] = 4,
     timeout: AnswerTimeoutOption = 180,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls, tokens and price; ask nothing.")] = False,
@@ -70,12 +77,19 @@ def trac(
     where a student fails, by more than luck. The corpus is not changed: OUT/tasklets.jsonl lists what was accepted.
 
     Look at --dry-run first. Every answer is kept in OUT/answers, so the same command goes on after a stop and asks
-    nothing twice. The endpoint's key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
+    nothing twice. A timeout, an error or an unreadable reply is no failure of a model: its trace is counted as
+    not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
+
+    Exit code 1 when --price-max or --minutes left traces not_reached, 3 when the endpoint is missing or fell silent.
+
+    A small model on a CPU: --rows 4 --parallel 1 --reply-tokens 120 --trials 3 --timeout 300 --minutes 15
     """
     import itertools
 
     from msgspec import to_builtins
 
+    from foundation.codes.names import OVER_LIMIT
+    from foundation.errors import ArenaError
     from neurons.node.wiring import policy_of
     from training.corpus.corpus_files import read_rows
     from training.trac.estimate import estimate
@@ -83,7 +97,7 @@ def trac(
 
     prices = dict(map(parse_price, price or []))
     roles = Roles(annotator=annotator, author=author or annotator, teacher=teacher, student=student)
-    rules = OracleRules(admits_failed=allow_failed, trials=trials)
+    rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
     settings = open_settings(catalogue, policy, state_dir)
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
     if dry_run:
@@ -93,7 +107,7 @@ def trac(
         return
     if price_max is not None and (unpriced := sorted({annotator, teacher, student, roles.author} - prices.keys())):
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
-    report = _run(
+    report, silence = _run(
         traces,
         rules,
         roles,
@@ -101,6 +115,7 @@ def trac(
             base_url=base_url,
             prices=prices,
             micro_usd_max=None if price_max is None else round(price_max * MICRO),
+            seconds_max=None if minutes is None else minutes * 60,
             settings=settings,
             parallel=parallel,
             timeout_ms=timeout * 1_000,
@@ -109,6 +124,10 @@ def trac(
         is_quiet=as_json,
     )
     show({**to_builtins(report), "micro_usd": report.micro_usd}, _report_lines(report, out), as_json=as_json)
+    if left := dict(report.fates)["not_reached"]:
+        raise ArenaError(OVER_LIMIT, f"{left:,} of {report.traces:,} traces were not reached")
+    if silence is not None:
+        raise ArenaError(silence.code, silence.detail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +137,7 @@ class _Ports:
     base_url: str
     prices: dict[str, Price]
     micro_usd_max: int | None
+    seconds_max: float | None
     settings: Settings
     parallel: int
     timeout_ms: int
@@ -125,8 +145,9 @@ class _Ports:
 
 def _run(
     traces: Sequence[Trace], rules: OracleRules, roles: Roles, ports: _Ports, out: Path, *, is_quiet: bool
-) -> OracleReport:
-    """Judge the traces, by the endpoint or the scripted models in this process, and write what came of them."""
+) -> tuple[OracleReport, Failure | None]:
+    """Judge the traces, by the endpoint or the scripted models in this process, and write what came of them; with the
+    fault after which the endpoint was asked no more."""
     import msgspec
 
     from harness.catalogue.engines.native import open_catalogue
@@ -141,7 +162,8 @@ def _run(
     upstream: Upstream = ScriptedOracle()
     if ports.base_url != SCRIPTED:
         upstream = OpenAIUpstream("trac", ports.base_url, os.environ.get("OPENAI_API_KEY", ""), ports.timeout_ms)
-    asker = Asker(upstream, Answers(out / "answers"), ports.prices, micro_usd_max=ports.micro_usd_max)
+    limits = {"micro_usd_max": ports.micro_usd_max, "seconds_max": ports.seconds_max}
+    asker = Asker(upstream, Answers(out / "answers"), ports.prices, **limits)
     wiring.prepare_catalogue(ports.settings)
     catalogue = open_catalogue(wiring.catalogue_path(ports.settings))
     stage = Stage(
@@ -164,7 +186,7 @@ def _run(
     write_whole(out / "judged.jsonl", b"".join(msgspec.json.encode(one) + b"\n" for one in judged))
     write_whole(out / "tasklets.jsonl", b"".join(msgspec.json.encode(one) + b"\n" for one in accepted))
     write_whole(out / "oracle.json", msgspec.json.encode(found) + b"\n")
-    return found
+    return found, asker.silence()
 
 
 def _estimate_lines(found: CostEstimate) -> Iterator[str]:
@@ -182,8 +204,13 @@ def _estimate_lines(found: CostEstimate) -> Iterator[str]:
 
 
 def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
+    from foundation.codes import lookup
+
     yield f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials"
     for fate, count in found.fates:
         yield f"  {fate:<16}{count:>8,}"
+    for one in found.faults:
+        title = lookup(one.code).title
+        yield f"  {one.code} {title} ({one.owner.value}): {one.traces:,}"
     yield from usage_lines(found.usage)
     yield f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations"

@@ -26,7 +26,7 @@ from typing import overload
 import msgspec
 
 from foundation.errors import ArenaError
-from training.corpus.filter.funnel import TokenWork
+from training.corpus.filter.funnel import TokenWork, UnreadCount
 from training.corpus.filter.trace_features import Appraisal, ShardAppraisals
 
 NO_IDENTITY = "0" * 64
@@ -40,7 +40,7 @@ class ShardHead(msgspec.Struct, frozen=True, array_like=True):
     """A shard beside its appraisals. `sizes` are their bytes, in order; the rest as in `ShardAppraisals`."""
 
     sizes: list[int]
-    quarantined: dict[str, int]
+    quarantined: tuple[UnreadCount, ...]
     counts: dict[str, int]
     work: TokenWork
 

@@ -20,6 +20,14 @@ class CodeCount(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
 
 
+class UnreadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that could not be converted, by the code of the failure. `example` is the place of the first."""
+
+    code: str
+    count: int
+    example: str
+
+
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
     """One day, bucket or agent ("" where the source does not say): traces in, kept, and rejected by code."""
 
@@ -116,6 +124,7 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """One run: `traces` came in, `kept` are the corpus. Codes are in the order they are applied.
 
     `removed` counts each lost trace once, under the first code in that order, so it adds up to `traces - kept`.
+    `quarantined` rows could not be read, beside `traces`; `unread` says by which codes.
     """
 
     rules: Rules
@@ -135,3 +144,4 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     categories: Coverage | None  # None where products have no known category
     tools: Coverage
     lengths: Lengths
+    unread: tuple[UnreadCount, ...] = ()  # a funnel of an earlier release has none

@@ -29,7 +29,7 @@ from foundation.progress import PhaseProgress
 from training.corpus.disk_sort import sorted_on_disk
 from training.corpus.filter.appraisal_journal import AppraisalJournal, pack_shard
 from training.corpus.filter.duplicates import KeptTraces
-from training.corpus.filter.funnel import Funnel, TokenWork
+from training.corpus.filter.funnel import Funnel, TokenWork, UnreadCount
 from training.corpus.filter.ranking import RankedTrace, choose, sort_bytes
 from training.corpus.filter.tallies import funnel_of
 from training.corpus.filter.tokens import add_counts, cache_path, open_counter
@@ -38,6 +38,7 @@ from training.corpus.filter.trace_features import (
     Clock,
     Guard,
     Task,
+    added_up,
     appraise_shard,
     codes_under,
     with_trace,
@@ -52,7 +53,7 @@ class Appraised(msgspec.Struct, frozen=True, kw_only=True):
     """Everything read once. `traces` are in the order of shards, and on disk."""
 
     traces: Sequence[Appraisal]
-    quarantined: dict[str, int]  # rows that could not be converted, by code
+    quarantined: tuple[UnreadCount, ...]  # rows that could not be converted
     work: TokenWork
 
 
@@ -115,11 +116,9 @@ def appraise(
         if task.cache is not None and any(head.counts for head in journal.heads()):
             counts = (pair for head in journal.heads() for pair in head.counts.items())
             add_counts(cache_path(task.cache, open_counter(task.tokenizer).identity), counts)
-    quarantined: dict[str, int] = defaultdict(int)
+    quarantined = added_up(one for head in journal.heads() for one in head.quarantined)
     total = TokenWork(counter="")
     for head in journal.heads():
-        for code, count in head.quarantined.items():
-            quarantined[code] += count
         total = TokenWork(
             counter=total.counter or head.work.counter,
             counted=total.counted + head.work.counted,
@@ -128,7 +127,7 @@ def appraise(
             text_bytes=total.text_bytes + head.work.text_bytes,
             elapsed_ms=total.elapsed_ms + head.work.elapsed_ms,
         )
-    return Appraised(traces=journal.traces, quarantined=dict(quarantined), work=total)
+    return Appraised(traces=journal.traces, quarantined=tuple(quarantined), work=total)
 
 
 def decide(traces: Sequence[Appraisal], rules: Rules) -> Decision:
@@ -166,7 +165,7 @@ def funnel(appraised: Appraised, decision: Decision) -> Funnel:
         decision.ranks,
         decision.codes,
         decision.rules,
-        sum(appraised.quarantined.values()),
+        appraised.quarantined,
     )
 
 

@@ -21,6 +21,7 @@ from training.corpus.filter.funnel import (
     Diversity,
     Funnel,
     Slice,
+    UnreadCount,
 )
 from training.corpus.filter.tokens import lengths_of
 from training.corpus.filter.trace_features import Appraisal
@@ -34,7 +35,7 @@ _Codes = Sequence[tuple[RejectCode, ...]]
 
 
 def funnel_of(
-    traces: Iterable[Appraisal], is_kept: Sequence[int], codes: _Codes, rules: Rules, quarantined: int
+    traces: Iterable[Appraisal], is_kept: Sequence[int], codes: _Codes, rules: Rules, unread: tuple[UnreadCount, ...]
 ) -> Funnel:
     """The funnel of a decision; `is_kept` (0 or not) and `codes` stand beside `traces`, which are read once."""
     before, after = _Measured(), _Measured()
@@ -62,7 +63,7 @@ def funnel_of(
     return Funnel(
         rules=rules,
         traces=before.traces,
-        quarantined=quarantined,
+        quarantined=sum(one.count for one in unread),
         kept=after.traces,
         codes=tuple(
             CodeCount(
@@ -86,6 +87,7 @@ def funnel_of(
         categories=categories.coverage(before.traces) if categories.is_any else None,
         tools=tools.coverage(before.traces),
         lengths=lengths_of(distributions.tokens.counts, rules.tokens_max),
+        unread=unread,
     )
 
 

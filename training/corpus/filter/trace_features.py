@@ -15,7 +15,7 @@ import msgspec
 
 from training.corpus.filter.duplicates import Fingerprint, TextReading, fingerprints, read
 from training.corpus.filter.emitter_guess import query_of
-from training.corpus.filter.funnel import TokenWork
+from training.corpus.filter.funnel import TokenWork, UnreadCount
 from training.corpus.filter.gates import calls_of, check_rules, coefficient, coefficient_of, gates
 from training.corpus.filter.qwen3_text import render
 from training.corpus.filter.ranking import signals_of
@@ -80,12 +80,22 @@ class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ShardAppraisals(msgspec.Struct, frozen=True, array_like=True):
-    """One shard, read: its traces in order, rows quarantined by code, and the tokens counted anew, by `text_key`."""
+    """One shard, read: its traces in order, rows quarantined, by code, and the tokens counted anew, by `text_key`."""
 
     traces: list[Appraisal]
-    quarantined: dict[str, int]
+    quarantined: tuple[UnreadCount, ...]
     counts: dict[str, int]
     work: TokenWork
+
+
+def added_up(counts: Iterable[UnreadCount]) -> list[UnreadCount]:
+    """One count a code, sorted; its example is the first place by number, whatever the order."""
+    found: dict[str, UnreadCount] = {}
+    for one in counts:
+        known = found.get(one.code, UnreadCount(code=one.code, count=0, example=one.example))
+        example = min(known.example, one.example, key=lambda place: (len(place), place))
+        found[one.code] = UnreadCount(code=one.code, count=known.count + one.count, example=example)
+    return [found[code] for code in sorted(found)]
 
 
 def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
@@ -106,13 +116,13 @@ def appraise_shard(
     tally = _TokenTally(task, clock_ns)
     every = tuple(gate for gate in gates(task.known_ids) if gate is not coefficient)
     category_of = task.category_of or {}
-    quarantined: dict[str, int] = {}
+    quarantined: list[UnreadCount] = []
     done: list[Appraisal] = []
     waiting: list[tuple[int, TextReading]] = []
     ordinal = 0
     for row in rows:
         if isinstance(row, Quarantined):
-            quarantined[row.code] = quarantined.get(row.code, 0) + 1
+            quarantined = added_up([*quarantined, UnreadCount(code=row.code, count=1, example=row.place)])
             continue
         facts = row.facts
         codes = {code for gate in every if (code := gate(row, task.arms[0])) is not None}.union(guard(row))
@@ -147,7 +157,7 @@ def appraise_shard(
         if len(waiting) == _BATCH:
             _put_fingerprints(done, waiting)
     _put_fingerprints(done, waiting)
-    return ShardAppraisals(traces=done, quarantined=quarantined, counts=tally.counts, work=tally.work())
+    return ShardAppraisals(traces=done, quarantined=tuple(quarantined), counts=tally.counts, work=tally.work())
 
 
 def with_trace(rows: Iterable[Trace | Quarantined], wanted: Collection[int]) -> Iterator[tuple[int, Trace]]:

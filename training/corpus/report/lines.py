@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.codes import lookup
 from judge.neutral import neutral_name
 from training.corpus.corpus_card import MEANING
 from training.corpus.filter.funnel import Funnel, Slice, TokenWork
@@ -58,6 +59,11 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
                 ),
             ),
             note=f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else "",
+        ),
+        Section(
+            title="Rows that could not be read",
+            header=("code", ">rows", "what is wrong", "the first"),
+            rows=tuple((one.code, f"{one.count:,}", lookup(one.code).title, _name(one.example)) for one in funnel.unread),
         ),
         Section(
             title="Why traces are out; one may break several rules",

@@ -27,6 +27,7 @@ from training.corpus.convert.values import as_object, as_text, read_facts
 from training.corpus.model import Quarantined, SourceKind, Trace, TraceSource
 from training.corpus.sources.assembly import NO_TOOLS, RESULTS, assemble_trace
 
+ARCHIVE = ".zst"
 PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
 
 
@@ -39,8 +40,8 @@ def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
     """
     unknown = None
     is_any_known = False
-    for number, line in enumerate(_lines(path), 1):
-        row = _read_line(line, f"{path.name}:{number}")
+    for number, line in enumerate(lines_from(path), 1):
+        row = read_line(line, f"{path.name}:{number}")
         if isinstance(row, Quarantined) and row.code == UNKNOWN_FORMAT:
             unknown = unknown or row
         else:
@@ -100,7 +101,8 @@ def _conversation(kind: SourceKind, row: object, fields: dict[str, object], quer
     return [*prompt, *read_text(text, "" if prompt else query)], read_tools(fields.get("tools"))
 
 
-def _read_line(line: bytes, place: str) -> Trace | Quarantined:
+def read_line(line: bytes, place: str) -> Trace | Quarantined:
+    """The trace of one row's JSON text, or why there is none."""
     try:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -111,11 +113,19 @@ def _read_line(line: bytes, place: str) -> Trace | Quarantined:
         return Quarantined(place=place, code=error.failure.code, detail=error.failure.detail)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """The rows of a file as JSON text. A `.json` or `.traj` file is a list of rows, or one row."""
-    if path.name.endswith(".zst"):
+def is_lines(path: Path) -> bool:
+    """Whether a file has a row a line; else it is one JSON value."""
+    return path.suffix not in (".json", ".traj")
+
+
+def lines_from(path: Path, start: int = 0) -> Iterator[bytes]:
+    """The rows of a file as JSON text, from the byte `start` on where it has a row a line and is no archive.
+
+    A `.json` or `.traj` file is a list of rows, or one row. Raises ArenaError V2050 for a broken archive.
+    """
+    if path.name.endswith(ARCHIVE):
         yield from (line for line in read_lines(path) if line.strip())
-    elif path.suffix in (".json", ".traj"):
+    elif not is_lines(path):
         content = path.read_bytes().strip()
         try:
             rows = msgspec.json.decode(content, type=list[msgspec.Raw])
@@ -125,6 +135,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from _rows_of(content, rows)
     else:
         with path.open("rb") as file:
+            file.seek(start)
             yield from (line.rstrip(b"\r\n") for line in file if line.strip())
 
 
