@@ -98,6 +98,13 @@ def group_advantages(rewards: Sequence[Reward]) -> tuple[float, ...]:
     return tuple(0.0 if reward.value is None else reward.value - mean for reward in rewards)
 
 
+def mixed_share(rewards: Sequence[Reward], size: int) -> float:
+    """Of groups of `size` rewards, the share in which two differ; 0 for none."""
+    groups = [[one.value for one in rewards[first : first + size]] for first in range(0, len(rewards), size)]
+    mixed = [len({value for value in group if value is not None}) > 1 for group in groups]
+    return sum(mixed) / len(mixed) if mixed else 0.0
+
+
 def token_advantages(
     rollouts: Sequence[Rollout], rewards: Sequence[Reward], *, turn_weight: float = 0.0
 ) -> list[list[float]]:
