@@ -100,8 +100,8 @@ def require_train_pool(problem_ids: Iterable[str], train: frozenset[str]) -> Non
 def require_uncut(label: str, *, lost: int, solved: int, overflows: int) -> None:
     """A policy that is imitated or held against others loses nothing to the bounds of turn and context.
 
-    `lost` of the `solved` problems are solved without bounds alone; `overflows` episodes filled the context within them.
-    Raises GuardStopError where anything is lost: what is learnt from it would be the bounds.
+    `lost` of the `solved` problems are solved without bounds alone; `overflows` episodes filled the context within
+    them. Raises GuardStopError where anything is lost: what is learnt from it would be the bounds.
     """
     if lost or overflows:
         raise GuardStopError(

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from foundation.errors import ArenaError
 from training.recipe import Recipe, read_recipe
 from training.study.parts import Part
@@ -63,14 +65,29 @@ def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe],
     return seconds / 60
 
 
-def row_minutes(parts: Sequence[tuple[Part, float, bool]]) -> list[tuple[str, float, float]]:
-    """(row, minutes left, minutes in all) of (part, minutes, whether it is done), in their order; what stands before all
-    rows and behind them under its own name."""
-    rows: dict[str, tuple[float, float]] = {}
+class RowCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Minutes of one core that a row takes, and those that are left."""
+
+    row: str
+    left: float
+    whole: float
+    is_open: bool
+
+
+def row_costs(parts: Sequence[tuple[Part, float, bool]]) -> tuple[RowCost, ...]:
+    """The rows of (part, minutes, whether it is done), in their order; a part of no row stands under its own name."""
+    rows: dict[str, list[tuple[float, bool]]] = {}
     for part, minutes, is_done in parts:
-        left, whole = rows.get(part.row or part.name, (0.0, 0.0))
-        rows[part.row or part.name] = (left + (0.0 if is_done else minutes), whole + minutes)
-    return [(row, left, whole) for row, (left, whole) in rows.items()]
+        rows.setdefault(part.row or part.name, []).append((minutes, is_done))
+    return tuple(
+        RowCost(
+            row=row,
+            left=sum(minutes for minutes, is_done in costs if not is_done),
+            whole=sum(minutes for minutes, _ in costs),
+            is_open=not all(is_done for _, is_done in costs),
+        )
+        for row, costs in rows.items()
+    )
 
 
 def read_recipes(plan: StudyPlan, folder: Path) -> dict[str, Recipe]:

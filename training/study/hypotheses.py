@@ -26,7 +26,7 @@ HYPOTHESES = "hypotheses.toml"
 
 
 class Hypothesis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`better` solves more than `worse`: rows without their seed. `control` is held against `better` beside, untested."""
+    """`better` solves more than `worse`: rows without their seed. `better` against `control` is shown beside."""
 
     name: str
     better: str
@@ -47,8 +47,8 @@ class Hypotheses(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """`better` against `worse` over all seeds: difference in success with its interval over seeds and problems, by seed,
-    and the exact test of each seed on greedy episodes (p value, gained, lost)."""
+    """`better` against `worse` over all seeds: difference in success with its interval over seeds and problems, by
+    seed, and the exact test of each seed on greedy episodes (p value, gained, lost)."""
 
     better: str
     worse: str

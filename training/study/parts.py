@@ -25,8 +25,8 @@ Kind = Literal["market", "tokenizer", "records", "corpora", "base", "stage", "me
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part. `recipe`, `arm` and `seed` are a stage's; `row` is the row of the table that a stage, a measurement or a
-    result belongs to, "" for what all rows stand on."""
+    """One part. `recipe`, `arm` and `seed` are a stage's; `row` is the row of the table that a stage, a measurement or
+    a result belongs to, "" for what all rows stand on."""
 
     name: str
     kind: Kind
@@ -75,9 +75,9 @@ def named_runs(text: str) -> set[str]:
 def recipe_text(text: str, folder: Path, arm: str, seed: int) -> str:
     """A recipe of the study with its folder and seed put in; of an arm: on that arm's corpus, and from its parents.
 
-    Recipes write `{study}` for the folder, `{study}/corpora/full` for the corpus and `{study}/runs/RECIPE` for what they
-    start from or learn from, which are runs of the same seed. Rollouts that are learnt from are the study's own, not an
-    arm's: the teacher would answer the same.
+    Recipes write `{study}` for the folder, `{study}/corpora/full` for the corpus and `{study}/runs/RECIPE` for what
+    they start from or learn from, which are runs of the same seed. Rollouts that are learnt from are the study's own,
+    not an arm's: the teacher would answer the same.
     """
     parent = tomllib.loads(text).get("parent", "")
     if arm:

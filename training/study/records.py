@@ -113,6 +113,8 @@ class _Recording:
                 drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
                 self._drawn |= dict.fromkeys(versions, frozenset(drawn))
         self._batch = seal_study(plan, self._problems, partition)
+        # Once for all attempts: each is a hash of the whole batch.
+        self._batch_sha256, self._commitments = self._batch.batch_sha256, self._batch.cluster_commitments
         self._ports = EvaluatePorts(
             policy=study_policy(plan),
             catalogue=open_catalogue(market_dir / INDEX),
@@ -187,9 +189,9 @@ class _Recording:
             stage="race",
             race_id=RACE,
             problem_id=problem.problem_id,
-            batch_sha256=self._batch.batch_sha256,
+            batch_sha256=self._batch_sha256,
             partition_sha256=self._batch.partition_sha256,
-            cluster_commitment=self._batch.cluster_commitments[problem.problem_id],
+            cluster_commitment=self._commitments[problem.problem_id],
         )
         conditions = Conditions(
             policy_sha256=evaluation.body.policy_sha256,

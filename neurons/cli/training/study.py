@@ -49,8 +49,8 @@ def study(
     A small model on a synthetic market: problems, a frozen partition, records of agents, export, corpus, base, then row
     after row of the table: a stage, its measurements, its result, and report.html. Killed or stopped at any point, the
     same command goes on; a stage that can't be trained is named, on the page too, and the rest is measured (exit code
-    1). A row's result is a file in RESULTS and is never made twice: with it and without OUT the same command makes again
-    what the open rows start from. It takes CPU hours (training/recipes/README.md); `--plan` says what is left and how
+    1). A row's result is a file in RESULTS and is never made twice: with it and without OUT the same command makes
+    again what the open rows start from. It takes CPU hours (training/recipes/README.md); `--plan` says what is left and how
     long, row by row, from what finished parts took. SIGTERM stops it where it is.
     """
     from neurons.node import wiring
@@ -100,7 +100,7 @@ def _chosen(running: Study, only: str) -> list[Part]:
 
 def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool) -> None:
     """The rows with what each takes, and what is left in all; as JSON, part by part."""
-    from training.study.costs import estimate_minutes, read_recipes, row_minutes
+    from training.study.costs import estimate_minutes, read_recipes, row_costs
 
     known, took = read_recipes(running.plan, recipes), running.seconds()
     listed = [
@@ -114,12 +114,12 @@ def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool
         }
         for part in parts
     ]
-    rows = row_minutes([(part, told["minutes"], told["is_done"]) for part, told in zip(parts, listed, strict=True)])
+    rows = row_costs([(part, told["minutes"], told["is_done"]) for part, told in zip(parts, listed, strict=True)])
     lines = [
-        f"{'done' if not left else 'open':<6}{left / 60:6.1f} h of {whole / 60:5.1f}  {row}"
-        for row, left, whole in rows
+        f"{'open' if one.is_open else 'done':<6}{one.left / 60:6.1f} h of {one.whole / 60:5.1f}  {one.row}"
+        for one in rows
     ]
-    left_min = sum(left for _, left, _ in rows)
+    left_min = sum(one.left for one in rows)
     show(listed, [*lines, f"left: about {left_min / 60:.1f} hours of one core"], as_json=as_json)
 
 
