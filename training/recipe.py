@@ -117,6 +117,7 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mask_drift_max: Share = 0.01  # share of rows or rollouts whose mask does not decode to assistant text
     emission_min: Share = 0.9  # of the parent's rate of `dev` episodes that recommend; 0: not watched
     kl_max: Positive = 10.0  # of one step
+    mixed_min: Share = 0.0  # of the groups of ten steps, those whose rewards differ; 0: not watched
     logprob_gap_max: Positive = 0.05  # mean |sampler - trainer|, before the first update
 
 

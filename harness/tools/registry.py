@@ -14,6 +14,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, ShopDirectory
 from harness.errors import reading_guest_bytes
+from harness.tools import compact
 from harness.tools.answer import recommend_product, terminate
 from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
 from harness.tools.port import Toolbox, ToolOutcome
@@ -35,6 +36,12 @@ PROFILES: dict[str, tuple[ToolFunction, ...]] = {
     "paper4": _PAPER,
     "sn15": (*_PAPER, *_VERIFYING),
     "extended": (*_PAPER, *_VERIFYING, *_INFORMING),
+    "compact": (
+        compact.find_product,
+        compact.view_product_information,
+        compact.recommend_product,
+        compact.terminate,
+    ),
 }
 TOOL_NAMES = frozenset(tool.__name__ for tools in PROFILES.values() for tool in tools)
 STRICT_PROFILES = frozenset({"extended"})  # search parameters that the reference ignores in silence are refused

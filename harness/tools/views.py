@@ -6,6 +6,7 @@ from harness.catalogue.port import ShopDirectory
 from harness.tools.call import RefusedCallError, ToolContext, listed, result_text, split_list
 from harness.tools.port import ToolOutcome
 from harness.work import PRODUCT
+from problems.product import Product
 
 PRODUCTS_MAX = 100  # in one call: a short argument must not ask for an endless answer
 _DIGITS = 10  # of a per cent figure: 0.29 * 100 is 28.999999999999996
@@ -19,11 +20,6 @@ def view_product_information(context: ToolContext, product_ids: str) -> ToolOutc
     Args:
         product_ids: Comma-separated product ids, at most 100.
     """
-    wanted = split_list(product_ids)
-    if len(wanted) > PRODUCTS_MAX:
-        raise RefusedCallError(f"`product_ids` names {len(wanted)} products; at most {PRODUCTS_MAX} in one call")
-    context.work.spend(len(wanted) * PRODUCT)
-    products = [context.catalogue.product(product_id) for product_id in wanted]
     answer = [
         {
             "product_id": product.product_id,
@@ -32,10 +28,22 @@ def view_product_information(context: ToolContext, product_ids: str) -> ToolOutc
             "sku_options": product.sku_options,
             "attributes": product.attributes,
         }
-        for product in products
-        if product is not None
+        for product in products_of(context, product_ids)
     ]
     return ToolOutcome(result=result_text(answer))
+
+
+def products_of(context: ToolContext, product_ids: str) -> list[Product]:
+    """The products of a comma-separated list, in its order, unknown ids left out; their work is spent.
+
+    Raises RefusedCallError for more than PRODUCTS_MAX ids.
+    """
+    wanted = split_list(product_ids)
+    if len(wanted) > PRODUCTS_MAX:
+        raise RefusedCallError(f"`product_ids` names {len(wanted)} products; at most {PRODUCTS_MAX} in one call")
+    context.work.spend(len(wanted) * PRODUCT)
+    products = [context.catalogue.product(product_id) for product_id in wanted]
+    return [product for product in products if product is not None]
 
 
 def view_shop_information(context: ToolContext, shop_id: str) -> ToolOutcome:

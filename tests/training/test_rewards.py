@@ -11,35 +11,60 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.rollouts import make_rollout
-from training.rollouts.rewards import match_step, match_steps, reward_of, steps_of, token_f1
+from training.rollouts.rewards import (
+    Reward,
+    Step,
+    ToolUse,
+    match_call,
+    match_step,
+    match_steps,
+    mixed_share,
+    reward_of,
+    steps_of,
+    token_f1,
+)
 
 WORDS = st.text(st.sampled_from("abc é "), max_size=12)
 
 
-def step(name: str, **arguments: Any) -> tuple[str, str]:
+def use(name: str, **arguments: Any) -> ToolUse:
     return name, json.dumps(arguments)
+
+
+def step(name: str, **arguments: Any) -> Step:
+    return (use(name, **arguments),)
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "wanted"),
     [
-        (step("find_product", q="red tee"), step("find_product", q="red tee"), 1.0),
-        (step("find_product", q="red tee"), step("find_product", q="blue tee"), 0.75),  # F1 of 1 common word in 2 and 2
-        (step("find_product", q="red tee", page=1), step("find_product", q="red tee"), 0.75),  # an argument too many
-        (step("find_product", q="RED tee"), step("find_product", q="red, tee!"), 1.0),
-        (step("find_product", q="x", price="0-9"), step("find_product", q="x", price="0-8"), 0.75),  # exact, else 0
-        (step("find_product", page=1), step("find_product", page="1"), 1.0),
-        (step("terminate"), step("terminate"), 1.0),
-        (step("find_product", q="x"), step("terminate"), 0.0),
-        (("", ""), ("", ""), 0.0),  # a turn without a call matches nothing
-        (("find_product", "{broken"), step("find_product", q="x"), 0.5),
+        (use("find_product", q="red tee"), use("find_product", q="red tee"), 1.0),
+        (use("find_product", q="red tee"), use("find_product", q="blue tee"), 0.75),  # F1 of 1 common word in 2 and 2
+        (use("find_product", q="red tee", page=1), use("find_product", q="red tee"), 0.75),  # an argument too many
+        (use("find_product", q="RED tee"), use("find_product", q="red, tee!"), 1.0),
+        (use("find_product", q="x", price="0-9"), use("find_product", q="x", price="0-8"), 0.75),  # exact, else 0
+        (use("find_product", page=1), use("find_product", page="1"), 1.0),
+        (use("terminate"), use("terminate"), 1.0),
+        (use("find_product", q="x"), use("terminate"), 0.0),
+        (("", ""), ("", ""), 0.0),
+        (use("recommend_product", product_ids="a,b"), use("recommend_product", product_ids="b, a"), 1.0),
+        (use("recommend_product", product_ids="a,b"), use("recommend_product", product_ids="a,c"), 0.75),
+        (use("recommend_product", product_ids=["a", "b"]), use("recommend_product", product_ids="a"), 0.5 + 1 / 3),
+        (("find_product", "{broken"), use("find_product", q="x"), 0.5),
         (("find_product", "[1]"), ("find_product", "[1]"), 1.0),
     ],
 )
-def test_a_step_is_half_its_name_and_half_its_arguments(
-    ours: tuple[str, str], theirs: tuple[str, str], wanted: float
-) -> None:
-    assert match_step(ours, theirs) == pytest.approx(wanted)
+def test_a_call_is_half_its_name_and_half_its_arguments(ours: ToolUse, theirs: ToolUse, wanted: float) -> None:
+    assert match_call(ours, theirs) == pytest.approx(wanted)
+
+
+def test_all_calls_of_a_turn_count_in_whatever_order() -> None:
+    red, blue, view = use("find_product", q="red"), use("find_product", q="blue"), use("view", product_id="1")
+    assert match_step((red, blue), (blue, red)) == 1.0
+    assert match_step((red,), (red, blue)) == 0.5  # a call that is left out
+    assert match_step((red, view), (red,)) == 0.5  # and one too many
+    assert match_step((red, blue), (red, view)) == pytest.approx(0.5)
+    assert match_step((), ()) == match_step((red,), ()) == 0.0  # a turn without a call matches nothing
 
 
 @given(WORDS, WORDS)
@@ -76,8 +101,15 @@ def test_a_fault_of_ours_has_no_reward() -> None:
     assert found.value is None and found.outcome is None
 
 
-def test_a_turns_first_call_is_its_step() -> None:
+def test_the_calls_of_a_turn_are_its_step() -> None:
     rollout = make_rollout([("find_product", "{}"), None, ("terminate", "{}")], reward=0.0)
-    assert steps_of(rollout) == (("find_product", "{}"), ("", ""), ("terminate", "{}"))
+    assert steps_of(rollout) == ((("find_product", "{}"),), (), (("terminate", "{}"),))
     two = msgspec.structs.replace(rollout.turns[0], tools=(("a", "{}"), ("b", "{}")))
-    assert steps_of(msgspec.structs.replace(rollout, turns=(two,))) == (("a", "{}"),)
+    assert steps_of(msgspec.structs.replace(rollout, turns=(two,))) == ((("a", "{}"), ("b", "{}")),)
+
+
+def test_a_group_is_mixed_where_two_of_its_rewards_differ() -> None:
+    values = [1.0, 1.0, 0.0, 0.5, None, 1.0]
+    rewards = [Reward(value=value, outcome=value, tool_match=None) for value in values]
+    assert mixed_share(rewards, 2) == pytest.approx(1 / 3)  # an unscored rollout is no reward
+    assert mixed_share(rewards, 6) == 1.0 and mixed_share([], 2) == 0.0

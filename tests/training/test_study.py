@@ -23,20 +23,24 @@ from neurons.cli.training.study import app
 from problems.model import BUCKETS
 from problems.pools.clusters import find_clusters
 from tests.training.eval_reports import as_version_1, make
-from tests.training.toy_study import SHIPPED, TOKENIZER, write_toy_study
+from tests.training.toy_study import ROWS, SEED, SHIPPED, TOKENIZER, write_toy_study
 from training.corpus.corpus_files import read_rows
 from training.model import RunLineage, Versions
-from training.recipe import read_whole_text
+from training.recipe import parse_recipe, read_whole_text
 from training.report.document import Document
-from training.stages.run import LINEAGE, lineage_chain
+from training.stages.run import lineage_chain
+from training.study.agent_versions import versions_of
+from training.study.hypotheses import HYPOTHESES, read_hypotheses, rows_of
 from training.study.market import make_market, open_partition, read_market, stock
+from training.study.measure import CONTROLS, file_name
 from training.study.notes import ArmRows, arm_lines, progress_notes
-from training.study.parts import parts_of, recipe_text
-from training.study.plan import read_plan
+from training.study.parts import named_runs, parts_of, recipe_text
+from training.study.plan import AgentRules, read_plan
 from training.study.policies import RandomCaller
+from training.study.results import RowResult
 from training.study.study import Study
 
-STAGES = ["sft", "rejection", "teacher", "kto", "grpo_refresh"]
+RUNS = [f"{row}-{SEED}" for row in ROWS]
 ROOT = Path(__file__).parents[2]
 _WAIT_S = 240
 
@@ -46,6 +50,19 @@ def open_study(plan: Path, folder: Path) -> Study:
     return Study(
         read_plan(plan), plan.read_text("utf-8"), plan.parent, TOKENIZER, folder, code_commit="test", now_ms=_now_ms
     )
+
+
+def finished(study: Study, row: str) -> RowResult:
+    """A row's result without anything in it."""
+    return RowResult(
+        row=row, plan_sha256=study.results.plan_sha256, code_commit="", reports=(), failures={}, seconds={}
+    )
+
+
+def mark(out: Path, part: str) -> None:
+    """Have a part stand as finished."""
+    (out / "done").mkdir(parents=True, exist_ok=True)
+    (out / "done" / file_name(part)).touch()
 
 
 def _now_ms() -> int:
@@ -70,7 +87,7 @@ def test_the_studys_sets_have_the_papers_sizes_and_share_no_cluster(tmp_path: Pa
     make_market(msgspec.structs.replace(plan, market=small), tmp_path)
     market = read_market(tmp_path)
     counts = {bucket: sum(one.bucket == bucket for one in market.eval) for bucket in BUCKETS}
-    assert counts == {"product": 28, "shop": 24, "voucher": 23} and len(market.second) == 200
+    assert counts == {"product": 28, "shop": 24, "voucher": 23} and len(market.second) == 500
     pool_of = {one.problem_id: name for name in ("train", "eval", "second", "dev") for one in getattr(market, name)}
     everything = [*market.train, *market.eval, *market.second, *market.dev]
     for members in find_clusters(everything).problems_of.values():
@@ -111,41 +128,84 @@ def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> No
     assert made[0] == "find_product" and made[-2:] == ["recommend_product", "terminate"]
 
 
+def test_a_row_has_the_seed_of_its_own_and_starts_from_the_run_of_that_seed() -> None:
+    folder = Path("/study")
+    sft = recipe_text(read_whole_text(SHIPPED / "sft.toml"), folder, "", 12)
+    assert "seed = 12" in sft and '"/study/corpora/full"' in sft and named_runs(sft) == set()
+    refresh = recipe_text(read_whole_text(SHIPPED / "refresh.toml"), folder, "", 12)
+    assert 'parent = "/study/runs/sft-12"' in refresh and "seed = 12" in refresh
+    v19 = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "", 13)
+    assert named_runs(v19) == {"teacher-13"} and 'rollouts = ["/study/runs/teacher-13"]' in v19
+
+
 def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None:
     folder = Path("/study")
-    sft = recipe_text(read_whole_text(SHIPPED / "sft_arm.toml"), folder, "no_pairing")
+    sft = recipe_text(read_whole_text(SHIPPED / "sft.toml"), folder, "no_pairing", 11)
     assert "/study/corpora/matched/no_pairing" in sft and "corpora/full" not in sft
-    text = read_whole_text(SHIPPED / "teacher.toml")
-    teacher = recipe_text(text, folder, "no_pairing", arm_start="sft_arm")
-    assert 'parent = "/study/runs/sft_arm@no_pairing"' in teacher
-    grpo = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "no_pairing")
-    assert 'parent = "/study/runs/teacher@no_pairing"' in grpo and 'rollouts = ["/study/runs/teacher"]' in grpo
+    teacher = recipe_text(read_whole_text(SHIPPED / "teacher.toml"), folder, "no_pairing", 11)
+    assert 'parent = "/study/runs/sft@no_pairing-11"' in teacher
+    grpo = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "no_pairing", 11)
+    assert 'parent = "/study/runs/teacher@no_pairing-11"' in grpo and 'rollouts = ["/study/runs/teacher-11"]' in grpo
 
 
 def test_the_mixed_arm_trains_on_both_of_its_corpora() -> None:
-    text = recipe_text(read_whole_text(SHIPPED / "sft_arm.toml"), Path("/study"), "mixed")
+    text = recipe_text(read_whole_text(SHIPPED / "sft.toml"), Path("/study"), "mixed", 11)
     corpora = tomllib.loads(text)["data"]["corpus"]
     assert corpora == ["/study/corpora/matched/mixed/agentic", "/study/corpora/matched/mixed/lifted"]
 
 
-def test_parts_come_after_what_they_need_and_have_names_of_their_own() -> None:
-    parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"), with_ablations=True)
+def test_every_row_of_the_plan_comes_after_what_it_starts_from_and_confirmatory_rows_come_first() -> None:
+    plan = read_plan(SHIPPED / "study.toml")
+    parts = parts_of(plan, Path("/study"))
     names = [part.name for part in parts]
     assert len(set(names)) == len(names) and names[:5] == ["market", "tokenizer", "records", "corpora", "base"]
     assert names[-1] == "report"
-    stages = [name for name in names if name.startswith("stage ")]
-    for part in parts:
-        if part.measurement is not None and part.measurement.run is not None:
-            run = Path(part.measurement.run).name
-            assert run == "base" or names.index(f"stage {run}") < names.index(part.name)
-    assert stages.index("stage sft_arm@no_structural_filter") < stages.index("stage grpo_v19@no_structural_filter")
+    trained = [part for part in parts if part.kind == "stage"]
+    for place, part in enumerate(trained):
+        text = recipe_text(read_whole_text(SHIPPED / f"{part.recipe}.toml"), Path("/study"), part.arm, part.seed)
+        assert named_runs(text) <= {one.row for one in trained[:place]}
+        assert parse_recipe(text, part.name).seed == part.seed
+    asked = read_hypotheses(SHIPPED / HYPOTHESES)
+    needed = {row for one in asked.hypotheses for row in rows_of(asked, one)} - {"base"}
+    needed |= {f"{one.control}-{seed}" for one in asked.hypotheses if one.control for seed in asked.seeds}
+    assert {part.row for part in trained[: len(needed)]} == needed
+
+
+def test_a_row_that_is_finished_elsewhere_is_not_run_and_its_run_only_where_an_open_row_starts_from_it(
+    tmp_path: Path,
+) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    study = open_study(plan, tmp_path / "out")
+    for row in ("base", f"sft-{SEED}"):
+        study.results.add(finished(study, row))
+    open_names = {part.name for part in study.parts() if not study.is_done(part)}
+    assert {f"stage sft-{SEED}", f"stage refresh-{SEED}"} <= open_names  # refresh starts from sft, which is made again
+    assert not any(name.startswith((f"measure sft-{SEED}", "measure base")) for name in open_names)
+    for part in study.parts():
+        if part.kind == "result":
+            study.results.add(finished(study, part.row))
+    assert {part.name for part in study.parts() if not study.is_done(part)} == {"report"}
+    plan.write_text(plan.read_text("utf-8") + "# another\n", "utf-8")
+    with pytest.raises(ArenaError, match="V2124"):
+        Study(
+            read_plan(plan), plan.read_text("utf-8"), plan.parent, TOKENIZER, tmp_path / "new",
+            code_commit="", now_ms=_now_ms, results=tmp_path / "out" / "results",
+        ).document()  # fmt: skip
+
+
+def test_every_version_of_an_agent_does_something_else() -> None:
+    for rules in read_plan(SHIPPED / "study.toml").agents:
+        sources = dict(versions_of(rules))
+        assert len(set(sources.values())) == rules.versions
+    with pytest.raises(ValueError, match="versions"):
+        list(versions_of(AgentRules(name="echoer", versions=99)))
 
 
 def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     plan = write_toy_study(tmp_path / "recipes")
     study = open_study(plan, tmp_path / "out")
     study.run(study.parts()[0])
-    plan.write_text(plan.read_text("utf-8").replace("seed = 11", "seed = 12"), "utf-8")
+    plan.write_text(plan.read_text("utf-8").replace("seed = 29", "seed = 30"), "utf-8")
     with pytest.raises(ArenaError, match="V2124"):
         open_study(plan, tmp_path / "out")
 
@@ -153,7 +213,7 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
 def test_a_misspelt_plan_and_an_arm_without_a_corpus_are_refused(tmp_path: Path) -> None:
     plan = write_toy_study(tmp_path / "recipes")
     text = plan.read_text("utf-8")
-    for odd in (text.replace("parallel =", "paralel ="), text.replace('headline_arms = ["', 'headline_arms = ["no_')):
+    for odd in (text.replace("parallel =", "paralel ="), text.replace("sft@mixed", "sft@mixd")):
         plan.write_text(odd, "utf-8")
         with pytest.raises(ArenaError, match="V2120"):
             read_plan(plan)
@@ -188,35 +248,33 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert {row.trace.facts.problem_id for rows in mixed.values() for row in rows} <= trained
     sizes["mixed"] = sum(map(len, mixed.values()))
     assert len(set(sizes.values())) == 1
-    assert [found.stage for _, _, found in lineage_chain(out / "runs" / "grpo_refresh")] == [
-        "grpo",
-        "teacher",
-        "rejection",
-        "sft",
-    ]
+    assert [found.stage for _, _, found in lineage_chain(out / "runs" / f"refresh-{SEED}")] == ["grpo", "sft"]
+    kept = study.results.read([f"refresh-{SEED}"])[f"refresh-{SEED}"]
+    assert [found.stage for found in kept.lineage] == ["grpo", "sft"] and len(kept.reports) == 2
+    assert {sum(counts.values()) for place in kept.failures.values() for counts in place.values()} == {1, 2}
     document = msgspec.json.decode((out / "report.json").read_bytes(), type=Document)
     labels = {row.label for row in document.rows}
-    assert labels == {"base", "random tool-caller", "scripted expert", *STAGES}
-    assert {row.set for row in document.rows} == {"frozen eval", "second set"}
-    expert = [row.asr.value for row in document.rows if row.label == "scripted expert"]
+    assert labels == {"base", *CONTROLS, *RUNS}
+    assert {row.set for row in document.rows} == {"second set"}
+    expert = [row.asr.value for row in document.rows if row.label == "scripted concise"]
     assert min(expert) > 0.5  # the control really shops
     partial = [row.partial for row in document.rows]
     assert all(one is not None and 0.0 <= one.value <= 1.0 for one in partial)
     assert [line.split(":")[0] for line in document.arms] == ["full", "no_agentic_split", "mixed"]
     assert f"{len(mixed['lifted'])} of them lifted" in document.arms[-1]
     assert not any(note.startswith(("Of the plan", "Failed")) for note in document.notes)  # it lacks nothing
-    assert any(note.startswith("Of the ablations not trained yet: sft_arm@full") for note in document.notes)
+    assert sum(note.startswith("Confirmatory: ") and "p = " in note for note in document.notes) == 3
+    assert any(note.startswith(f"What became of refresh-{SEED} on second: ") for note in document.notes)
     pages = (out / "report.html").read_text("utf-8")
     assert "its numbers say nothing of ShoppingBench" in pages and "pre-trained from scratch" in pages
     assert all(study.is_done(part) for part in study.parts() if part.kind != "report")
-    (arm,) = [part for part in study.parts(with_ablations=True) if part.name == "stage sft_arm@mixed"]
-    study.run(arm)
-    assert len(msgspec.json.decode((out / "runs" / "sft_arm@mixed" / LINEAGE).read_bytes())["corpus_sha256s"]) == 2
+    arm = study.results.read([f"sft@mixed-{SEED}"])[f"sft@mixed-{SEED}"]
+    assert len(arm.lineage[0].corpus_sha256s) == 2
 
 
 def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:
     """Start the command and kill it a moment after `mark` appears: in the middle of what comes next."""
-    command = [sys.executable, "-m", "neurons.cli.app", "study", "--plan", str(plan), "--out", str(out)]
+    command = [sys.executable, "-m", "neurons.cli.app", "study", "--file", str(plan), "--out", str(out)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     deadline = time.monotonic() + _WAIT_S
@@ -237,26 +295,28 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
     for part in parts[:2]:  # market and tokenizer
         study.run(part)
     for part in parts:
-        is_left = part.kind in ("stage", "report") or part.name.startswith("measure scripted_expert")
-        if not is_left or part.name == "stage sft":  # which left nothing behind: the stages after it have no parent
-            (tmp_path / "out" / "done" / part.name.replace(" ", "_")).touch()
-    asked = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out")])
+        if part.kind == "result" and part.row not in (f"refresh-{SEED}", "scripted concise"):
+            study.results.add(finished(study, part.row))
+        is_left = part.kind in ("stage", "report") or part.name.startswith("measure scripted_concise-")
+        if not is_left or part.name == f"stage sft-{SEED}":  # which left nothing behind: refresh has no parent
+            mark(tmp_path / "out", part.name)
+    asked = CliRunner().invoke(app, ["--file", str(plan), "--out", str(tmp_path / "out")])
     assert asked.exit_code == 1
-    assert "stage grpo_refresh: V2124" in asked.output
+    assert "stage refresh-11: V2124" in asked.output
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "scripted expert" in page and "Failed: stage grpo_refresh: V2124" in page
+    assert "scripted concise" in page and "Failed: stage refresh-11: V2124" in page
     reopened = open_study(plan, tmp_path / "out").document()
-    assert any(note.startswith("Failed: stage grpo_refresh: V2124") for note in reopened.notes)  # by whoever opens it
-    (tmp_path / "out" / "done" / "stage_grpo_refresh").touch()
-    assert not any("grpo_refresh" in note for note in open_study(plan, tmp_path / "out").document().notes)
+    assert any(note.startswith("Failed: stage refresh-11: V2124") for note in reopened.notes)  # by whoever opens it
+    mark(tmp_path / "out", f"stage refresh-{SEED}")
+    assert not any("stage refresh" in note for note in open_study(plan, tmp_path / "out").document().notes)
 
 
 def test_a_dry_run_lists_parts_and_makes_none(tmp_path: Path) -> None:
     plan = write_toy_study(tmp_path / "recipes")
-    shown = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out"), "--dry-run"])
+    shown = CliRunner().invoke(app, ["--file", str(plan), "--out", str(tmp_path / "out"), "--plan"])
     assert (
         shown.exit_code == 0
-        and re.search(r"open +\d+\.\d min  stage kto", shown.output)
+        and re.search(r"open +\d+\.\d h of +\d+\.\d  refresh-11", shown.output)
         and "left: about" in shown.output
     )
     assert not (tmp_path / "out").exists()
@@ -268,9 +328,9 @@ def test_a_dry_run_gives_its_parts_as_json_and_writes_nothing(tmp_path: Path) ->
     study = open_study(plan, out)
     study.run(study.parts()[0])
     before = sorted(out.rglob("*"))
-    shown = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(out), "--dry-run", "--json", "--ablations"])
+    shown = CliRunner().invoke(app, ["--file", str(plan), "--out", str(out), "--plan", "--json"])
     parts = msgspec.json.decode(shown.stdout)
-    assert [part["name"] for part in parts] == [part.name for part in study.parts(with_ablations=True)]
+    assert [part["name"] for part in parts] == [part.name for part in study.parts()]
     assert [part["name"] for part in parts if part["is_done"]] == ["market"]
     assert all(part["minutes"] >= 0 and part["kind"] for part in parts)
     assert sorted(out.rglob("*")) == before
@@ -278,29 +338,29 @@ def test_a_dry_run_gives_its_parts_as_json_and_writes_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("only", "said"),
-    [("stage ktp", "stage kto"), ("typo", "the nearest is"), ("stage sft_arm@no_agentic_split", "add --ablations")],
+    [("stage refrsh", "stage refresh"), ("typo", "the nearest is")],
 )
 def test_a_part_that_does_not_exist_is_a_usage_error_that_names_the_nearest(
     tmp_path: Path, only: str, said: str
 ) -> None:
     plan = write_toy_study(tmp_path / "recipes")
-    asked = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out"), "--only", only])
+    asked = CliRunner().invoke(app, ["--file", str(plan), "--out", str(tmp_path / "out"), "--only", only])
     assert asked.exit_code == 2 and said in " ".join(re.sub("[│╭╮╰╯─]", " ", asked.output).split())
     assert not (tmp_path / "out").exists()
 
 
 def test_the_page_says_what_of_the_plan_is_not_measured_yet() -> None:
-    parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"), with_ablations=False)
-    lacking = {"stage kto", "measure kto-eval-greedy", "measure sft-eval-greedy", "measure sft-second-greedy"}
-    lines = progress_notes(parts, lambda part: part.name not in lacking, {}, where="the plan")
+    parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"))
+    lacking = {"stage kto-11"} | {f"measure {name}-greedy" for name in ("kto-11-eval", "sft-11-eval", "sft-11-second")}
+    lines = progress_notes(parts, lambda part: part.name not in lacking, {})
     assert lines == [
-        "Of the plan not trained yet: kto.",  # that it is not measured goes without saying
-        "Of the plan not measured yet: sft (eval greedy, second greedy).",
+        "Of the plan not trained yet: kto-11.",  # that it is not measured goes without saying
+        "Of the plan not measured yet: sft-11 (second greedy, eval greedy).",
     ]
-    failed = {"stage kto": "V2123 emission: nothing to watch"}
-    lines = progress_notes(parts, lambda part: part.name not in lacking, failed, where="the plan")
-    assert lines[1:] == ["Failed: stage kto: V2123 emission: nothing to watch"]
-    assert progress_notes(parts, lambda part: True, failed, where="the plan") == []
+    failed = {"stage kto-11": "V2123 emission: nothing to watch"}
+    lines = progress_notes(parts, lambda part: part.name not in lacking, failed)
+    assert lines[1:] == ["Failed: stage kto-11: V2123 emission: nothing to watch"]
+    assert progress_notes(parts, lambda part: True, failed) == []
 
 
 def test_each_arm_has_a_line_and_arms_of_the_very_same_rows_are_named() -> None:
@@ -310,11 +370,11 @@ def test_each_arm_has_a_line_and_arms_of_the_very_same_rows_are_named() -> None:
         ArmRows(name="twice", trace_ids=("a", "a")),
     ]
     run = lineage(steps=20, stopped_by="emission: 0.1 of dev episodes recommend")
-    runs = {"sft_arm@full": lineage(steps=450), "kto@full": run}
-    assert arm_lines(arms, runs, ["sft_arm", "kto"]) == [
-        "full: 2 rows; sft_arm 450 steps, kto 20 steps (stopped: emission); the very same rows: same",
+    runs = {"sft-11": lineage(steps=450), "kto-11": run, "sft@twice-12": lineage(steps=4)}
+    assert arm_lines(arms, runs) == [
+        "full: 2 rows; sft-11 450 steps, kto-11 20 steps (stopped: emission); the very same rows: same",
         "same: 2 rows; not trained; the very same rows as full",
-        "twice: 2 rows, 1 of them different; not trained",
+        "twice: 2 rows, 1 of them different; sft@twice-12 4 steps",
     ]
 
 
@@ -335,7 +395,7 @@ def test_a_folder_begun_before_failures_were_kept_goes_on(tmp_path: Path) -> Non
     (out / "plan.toml").write_text(plan.read_text("utf-8"), "utf-8")
     study = open_study(plan, out)
     for part in study.parts():
-        (out / "done" / part.name.replace(" ", "_")).touch()
+        mark(out, part.name)
         if part.measurement is not None:
             older = as_version_1(make(part.measurement.label, 3))
             (out / "reports" / f"{part.measurement.file_name}.json").write_bytes(msgspec.json.encode(older))

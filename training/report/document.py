@@ -3,8 +3,8 @@
 Promise: pure; nothing is measured here. Every number of ours points to its conditions by a letter. Two results are
 tested against each other only where their conditions are equal; every test made is shown, with its p value as it is and
 corrected for the number of its family (Holm 1979), and the difference with its interval whichever way it points. There
-are two families, so that neither changes the other's numbers: between stages, and of ablations, each against the arm
-that has all filters. What each seed came to stands beside the rate of all of them.
+are two families, so that neither changes the other's numbers: between stages, and of ablations, each against the run
+of all filters. What each seed came to stands beside the rate of all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from training.report.series import RunCurves
 
 DOCUMENT_VERSION = 2  # 1: one family of tests
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM
+_ARM_MARK = "@"  # an ablation's label is NAME@ARM-SEED
 
 Family = Literal["stages", "ablations"]
 
@@ -155,10 +155,14 @@ def make_document(
 
 
 def controls_of(labels: Iterable[str]) -> dict[str, str]:
-    """Of the labels NAME@ARM, the NAME@full that each is held against, where it is among them too."""
-    known = set(labels)
-    found = {label: f"{label.partition(_ARM_MARK)[0]}{_ARM_MARK}{_CONTROL_ARM}" for label in known}
-    return {label: found[label] for label in sorted(known) if _ARM_MARK in label and found[label] in known}
+    """Of the labels NAME@ARM-SEED, the NAME-SEED that each is held against, where it is among them too."""
+    known, found = set(labels), {}
+    for label in sorted(known):
+        name, mark, rest = label.partition(_ARM_MARK)
+        control = f"{name}-{rest.rpartition('-')[2]}"
+        if mark and control in known:
+            found[label] = control
+    return found
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

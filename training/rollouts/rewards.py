@@ -20,9 +20,11 @@ from training.model import Rollout
 
 NAME_SHARE = 0.5  # of a step's match; the rest is its arguments
 QUERY_KEYS = frozenset({"q", "query"})
+ID_KEYS = frozenset({"product_ids", "product_id", "shop_ids"})  # ids with commas between them, in any order
 _WORD = re.compile(r"\w+")
 
-Step = tuple[str, str]  # tool name, arguments as JSON text
+ToolUse = tuple[str, str]  # tool name, arguments as JSON text
+Step = tuple[ToolUse, ...]  # the calls of one turn
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +37,8 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def steps_of(rollout: Rollout) -> tuple[Step, ...]:
-    """The first call of each turn, ("", "") for a turn without one: what is compared with a teacher's steps."""
-    return tuple(turn.tools[0] if turn.tools else ("", "") for turn in rollout.turns)
+    """The calls of each turn: what is compared with a teacher's steps."""
+    return tuple(turn.tools for turn in rollout.turns)
 
 
 def reward_of(rollout: Rollout, teachers: Mapping[str, Sequence[Step]], tool_weight: float) -> Reward:
@@ -62,9 +64,30 @@ def match_steps(ours: Sequence[Step], teacher: Sequence[Step]) -> tuple[float, .
 
 
 def match_step(ours: Step, theirs: Step) -> float:
+    """Mean match of the calls of two turns in [0, 1], whatever their order: calls are paired best first, and one that
+    has no partner counts 0. A turn without a call matches nothing."""
+    scores = sorted(
+        (
+            (match_call(mine, other), -row, -column)
+            for row, mine in enumerate(ours)
+            for column, other in enumerate(theirs)
+        ),
+        reverse=True,
+    )
+    rows, columns, total = set[int](), set[int](), 0.0
+    for score, row, column in scores:
+        if row not in rows and column not in columns:
+            rows.add(row)
+            columns.add(column)
+            total += score
+    return total / max(len(ours), len(theirs), 1)
+
+
+def match_call(ours: ToolUse, theirs: ToolUse) -> float:
     """0 for another tool; else half for the name and half for the arguments, in [0, 1].
 
-    Arguments: mean over all names either side gives; token F1 for search queries, exact equality for everything else.
+    Arguments: mean over all names either side gives; token F1 for search queries, F1 of the ids for lists of them, exact
+    equality for everything else.
     """
     if not ours[0] or ours[0] != theirs[0]:
         return 0.0
@@ -77,6 +100,8 @@ def match_step(ours: Step, theirs: Step) -> float:
         mine, other = given.get(name), wanted.get(name)
         if name in QUERY_KEYS and isinstance(mine, str) and isinstance(other, str):
             hits += token_f1(mine, other)
+        elif name in ID_KEYS and mine is not None and other is not None:
+            hits += _f1(Counter(set(_listed(mine))), Counter(set(_listed(other))))
         else:
             hits += mine is not None and str(mine) == str(other)
     return NAME_SHARE + (1 - NAME_SHARE) * hits / len(names)
@@ -84,11 +109,7 @@ def match_step(ours: Step, theirs: Step) -> float:
 
 def token_f1(ours: str, theirs: str) -> float:
     """F1 of two texts as bags of words, lower-cased; 1 when neither has a word."""
-    mine, other = (Counter(_WORD.findall(text.lower())) for text in (ours, theirs))
-    if not mine and not other:
-        return 1.0
-    common = (mine & other).total()
-    return 2 * common / (mine.total() + other.total())
+    return _f1(*(Counter(_WORD.findall(text.lower())) for text in (ours, theirs)))
 
 
 def group_advantages(rewards: Sequence[Reward]) -> tuple[float, ...]:
@@ -96,6 +117,13 @@ def group_advantages(rewards: Sequence[Reward]) -> tuple[float, ...]:
     values = [reward.value for reward in rewards if reward.value is not None]
     mean = sum(values) / len(values) if values else 0.0
     return tuple(0.0 if reward.value is None else reward.value - mean for reward in rewards)
+
+
+def mixed_share(rewards: Sequence[Reward], size: int) -> float:
+    """Of groups of `size` rewards, the share in which two differ; 0 for none."""
+    groups = [[one.value for one in rewards[first : first + size]] for first in range(0, len(rewards), size)]
+    mixed = [len({value for value in group if value is not None}) > 1 for group in groups]
+    return sum(mixed) / len(mixed) if mixed else 0.0
 
 
 def token_advantages(
@@ -123,6 +151,18 @@ def token_advantages(
             advantages[turn.first : turn.last] = [(1 - weight) * outcome + weight * above] * (turn.last - turn.first)
         found.append(advantages)
     return found
+
+
+def _f1(mine: Counter[str], other: Counter[str]) -> float:
+    """F1 of two bags; 1 when both are empty."""
+    total = mine.total() + other.total()
+    return 2 * (mine & other).total() / total if total else 1.0
+
+
+def _listed(value: Any) -> list[str]:
+    """The ids of a list, or of a text with commas between them."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    return [str(part).strip() for part in parts]
 
 
 def _fields(arguments: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from harness.inference.client import read_reply
-from harness.inference.scripted import MODELS, complete
+from harness.inference.scripted import complete
+from harness.inference.scripted.skill import SKILLS
 from training.model import ChatCodec, Decode, Sampled
 from training.models.mask import masked_runs
 
@@ -33,8 +34,8 @@ class ScriptedSampler:
 
     def __init__(self, codec: ChatCodec, model: str = EXPERT) -> None:
         """Raises ArenaError U3001 for a model that does not exist; an empty name is the expert's."""
-        if (model or EXPERT) not in MODELS:
-            raise ArenaError("U3001", f"scripted model {model!r} does not exist; known: {', '.join(MODELS)}")
+        if (model or EXPERT) not in SKILLS:
+            raise ArenaError("U3001", f"scripted model {model!r} does not exist; known: {', '.join(SKILLS)}")
         self._codec, self._model = codec, model or EXPERT
 
     @property

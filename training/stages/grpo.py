@@ -29,6 +29,7 @@ from training.guards import (
     GuardStopError,
     require_context,
     require_exact_masks,
+    require_mixed,
     require_same_policy,
     require_small_kl,
 )
@@ -36,7 +37,7 @@ from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
 from training.models.mask import masked_runs, run_defect
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
-from training.rollouts.rewards import Reward, Step, reward_of, token_advantages
+from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
 from training.samplers.in_process import LocalSampler, eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
@@ -242,6 +243,8 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         wrong = ["a turn holds the template's tokens"] * self._counts.dropped["mask"]
         require_exact_masks(self._counts.sampled, wrong, self._recipe.guards)
         rollouts = [rollout for rollout, _ in self._batch]
+        self._counts.mixed.append(mixed_share([reward for _, reward in self._batch], self._recipe.grpo.samples))
+        require_mixed(self._counts.mixed, self._recipe.guards)
         limit = self._recipe.grpo.completion_tokens_max
         full = sum(one is not None and (one.result.is_overflow or len(one.completion_ids) > limit) for one in found)
         require_context(full, len(found))

@@ -1,6 +1,7 @@
 """Running a stage: from a recipe and a workbench to a checkpoint with its lineage. The one entry of all five.
 
-Promise: stages form a graph by their parents: sft -> rejection -> teacher, then kto and grpo each from teacher. A run
+Promise: stages form a graph by their parents: sft -> rejection -> teacher, then kto and grpo each from teacher; beyond
+the paper sft may go on from sft, and grpo begin there. A run
 that is finished is returned; a killed one goes on. A guard that fires leaves a checkpoint that says so.
 """
 
@@ -42,11 +43,11 @@ from training.stages.sft import train_sft
 from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
-    "sft": (None,),
+    "sft": (None, "sft"),  # from itself: the control of a stage that takes more compute
     "rejection": ("sft",),
     "teacher": ("rejection", "sft"),
     "kto": ("teacher",),
-    "grpo": ("teacher",),
+    "grpo": ("teacher", "sft"),  # the paper's starts from teacher
 }
 
 OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]

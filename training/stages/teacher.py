@@ -56,10 +56,10 @@ def trace_of(line: EpisodeLine) -> Trace:
 
 
 def reference_steps(lines: Sequence[EpisodeLine]) -> dict[str, tuple[Step, ...]]:
-    """Of every problem the teacher solved, the first call of each of its turns: what tool match compares with."""
+    """Of every problem the teacher solved, the calls of each of its turns: what tool match compares with."""
     return {
         line.result.problem_id: tuple(
-            (message.calls[0].name, message.calls[0].arguments) if message.calls else ("", "")
+            tuple((call.name, call.arguments) for call in message.calls)
             for message in line.messages
             if message.role == "assistant"
         )

@@ -7,26 +7,37 @@ a study fits an evening; it does not know the machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from foundation.errors import ArenaError
 from training.recipe import Recipe, read_recipe
 from training.study.parts import Part
 from training.study.plan import StudyPlan
 
-TRAIN_TOKENS_S = 2_500  # trained with gradient, one thread on a busy machine
-EPISODE_TOKENS, TRANSCRIPT_TOKENS = 2_100, 1_350  # a transcript without the tools' schemas
+TRAIN_TOKENS_S = 4_000  # trained with gradient, one thread
+EPISODE_TOKENS, TRANSCRIPT_TOKENS = 1_000, 900  # a transcript without the tools' schemas
 STEP_ROWS, STEP_SHARE = 4, 0.75  # step-wise: rows of an episode, and their tokens to the whole
-SAMPLED_S, ASKED_S = 0.5, 0.02  # an episode of the model, and of a policy without weights
+SAMPLED_S, ASKED_S = 0.2, 0.02  # an episode of the model, and of a policy without weights
 KEPT = 0.5  # rollouts with full reward
 KTO_PASSES, GRPO_PASSES = 2.3, 1.4  # to a training pass: the reference, and the KL term's rows
-_FILTER_KEEPS = 0.75  # of the episodes of the agents that race on everything
+_UNSEEDED = re.compile(r"-\d+(?=-|$)")  # in a part's name: the seed of its row
+_FILTER_KEEPS = 1.1  # rows to problems: nearly one of the concise model, and some of the careful one
 _DOCUMENT_S, _RECORDED_S, _FILTERED_S = 0.005, 0.03, 0.03
 
 
-def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe]) -> float:
-    """Minutes of one core for a part of `plan`; `recipes` by file stem."""
+def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe], took_s: Mapping[str, float]) -> float:
+    """Minutes of one core for a part of `plan`; `recipes` by file stem.
+
+    `took_s` holds the seconds of parts that ran: a part that is among them takes those, and one that differs from some
+    by its seed alone their mean.
+    """
+    alike = [took for name, took in took_s.items() if _UNSEEDED.sub("", name) == _UNSEEDED.sub("", part.name)]
+    if alike:
+        return took_s.get(part.name, sum(alike) / len(alike)) / 60
     rules = plan.market
     train = sum(rules.train_counts.values())
     match part.kind:
@@ -49,21 +60,46 @@ def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe])
             decode = part.measurement.decode
             episodes = sum(counts.values()) * decode.samples * len(decode.seeds)
             seconds = episodes * (ASKED_S if part.measurement.run is None else SAMPLED_S)
-        case "report":
+        case "result" | "report":
             seconds = 0.0
     return seconds / 60
 
 
+class RowCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Minutes of one core that a row takes, and those that are left."""
+
+    row: str
+    left: float
+    whole: float
+    is_open: bool
+
+
+def row_costs(parts: Sequence[tuple[Part, float, bool]]) -> tuple[RowCost, ...]:
+    """The rows of (part, minutes, whether it is done), in their order; a part of no row stands under its own name."""
+    rows: dict[str, list[tuple[float, bool]]] = {}
+    for part, minutes, is_done in parts:
+        rows.setdefault(part.row or part.name, []).append((minutes, is_done))
+    return tuple(
+        RowCost(
+            row=row,
+            left=sum(minutes for minutes, is_done in costs if not is_done),
+            whole=sum(minutes for minutes, _ in costs),
+            is_open=not all(is_done for _, is_done in costs),
+        )
+        for row, costs in rows.items()
+    )
+
+
 def read_recipes(plan: StudyPlan, folder: Path) -> dict[str, Recipe]:
     """The plan's recipes by file stem. Raises ArenaError V2120."""
-    names = {*plan.recipes, *plan.arm_recipes, *plan.headline_recipes}
+    names = {recipe for recipe, _, _ in plan.trained}
     return {name: read_recipe(folder / f"{name}.toml") for name in sorted(names)}
 
 
 def _evaluations(plan: StudyPlan) -> int:
     rules = plan.market
     raced = sum(sum(counts.values()) for counts in (rules.train_counts, rules.eval_counts, rules.dev_counts))
-    return raced * len(plan.agents) + min(raced, plan.others_problems) * len(plan.others)
+    return sum((min(raced, agent.problems) if agent.problems else raced) * agent.versions for agent in plan.agents)
 
 
 def _stage_seconds(recipe: Recipe, plan: StudyPlan) -> float:
@@ -73,7 +109,7 @@ def _stage_seconds(recipe: Recipe, plan: StudyPlan) -> float:
     sampled = 0.0
     match recipe.stage:
         case "sft":
-            rows, passes = train * len(plan.agents) * _FILTER_KEEPS, float(len(optim.lr_sweep) or 1)
+            rows, passes = train * _FILTER_KEEPS, float(len(optim.lr_sweep) or 1)
         case "rejection":
             sampled = named * recipe.samples * SAMPLED_S
             rows, passes = named * recipe.samples * KEPT / recipe.data.rollout_share, 1.0

@@ -28,7 +28,7 @@ from problems.pools.product_classes import find_classes
 from problems.product import Product
 from problems.suites.formats import read_problems, write_problems
 from problems.synthesis.generator import synthesize
-from training.study.plan import MarketRules, StudyPlan
+from training.study.plan import MarketRules, SetKey, StudyPlan
 
 SIGNER = "//Study"  # a development key whose secret everybody can derive
 DOCUMENTS, INDEX, PARTITION, PROBLEMS = "documents.jsonl", "index", "partition.json", "problems"
@@ -53,6 +53,10 @@ class Market(msgspec.Struct, frozen=True, kw_only=True):
     def held_out(self) -> tuple[Problem, ...]:
         """What may never be learnt from, `dev` aside."""
         return (*self.eval, *self.second)
+
+    def of(self, place: SetKey) -> tuple[Problem, ...]:
+        """The set that a plan names so."""
+        return self.eval if place == "eval" else self.second
 
 
 def make_market(plan: StudyPlan, folder: Path) -> None:
@@ -114,12 +118,14 @@ def open_partition(folder: Path) -> OpenPartition:
 
 
 def stock(rules: MarketRules, seed: int) -> list[Product]:
-    """The products: synthetic ones, shortened. Ids are two letters and two digits; titles are words alone, in lower
-    case; a few options and attributes whose values are words; whole pesos; no descriptions.
+    """The products: synthetic ones, shortened. Ids are a consonant and a vowel, in either order, and two digits; titles
+    are words alone, in lower case; a few options and attributes whose values are words; whole pesos; no descriptions.
 
     Raises ArenaError P4011 when the generator has too few short titles, or there are more products than ids.
     """
-    ids = [f"{one}{other}{number:02}" for one in _CONSONANTS for other in _VOWELS for number in range(100)]
+    pairs = [(one, other) for one in _CONSONANTS for other in _VOWELS]
+    pairs += [(other, one) for one, other in pairs]
+    ids = [f"{one}{other}{number:02}" for one, other in pairs for number in range(100)]
     random.Random(f"ids {seed}").shuffle(ids)
     dice = random.Random(f"shops {seed}")
     taken: list[Product] = []

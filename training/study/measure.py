@@ -6,6 +6,7 @@ are given the jobs a model is given. A checkpoint whose lineage touches the set 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,10 +25,13 @@ from training.samplers.scripted import ScriptedSampler
 from training.study.plan import DecodeRules, StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
-EXPERT_LABEL, RANDOM_LABEL = "scripted expert", "random tool-caller"
+RANDOM_LABEL, UNCUT = "random tool-caller", ", uncut"
+SCRIPTED = {f"scripted {name}{end}": f"scripted-{name}" for name in ("concise", "expert") for end in ("", UNCUT)}
+CONTROLS = (*SCRIPTED, RANDOM_LABEL)  # policies without weights: the teacher and the expert, within the caps and beyond
 SET_NAMES = {"eval": "frozen eval", "second": "second set"}
 _NEVER_LEARNT = "a control: it learns nothing"
-_NEVER_CUT = "a turn of it may fill the context"
+_UNBOUNDED = 1 << 20  # tokens: what no scripted episode comes to
+_NAME = re.compile(r"[^\w@-]+")
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +45,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def file_name(self) -> str:
         """Of its report."""
-        return "-".join(word.replace(" ", "_") for word in (self.label, self.set, self.decode.name))
+        return "-".join(map(file_name, (self.label, self.set, self.decode.name)))
+
+
+def file_name(label: str) -> str:
+    """A label as part of a file's name."""
+    return _NAME.sub("_", label)
 
 
 def measure(
@@ -101,11 +110,13 @@ def _examined(
 
         found = open_candidate(Path(measurement.run), problems, sample_rows=plan.parallel)
         return found.version, found.contamination, by_tokens(examination, found.sampler, found.codec, bench)
-    if measurement.label == EXPERT_LABEL:
-        codec = Qwen3Codec(tokenizer)
-        whole = msgspec.structs.replace(examination.decode, turn_tokens_max=plan.base.context)  # a control is not cut
-        uncut = msgspec.structs.replace(examination, decode=whole)
-        return "", f"{_NEVER_LEARNT}, and {_NEVER_CUT}", by_tokens(uncut, ScriptedSampler(codec), codec, bench)
+    if measurement.label in SCRIPTED:
+        codec, decode, said = Qwen3Codec(tokenizer), examination.decode, _NEVER_LEARNT
+        if measurement.label.endswith(UNCUT):
+            decode = msgspec.structs.replace(decode, turn_tokens_max=_UNBOUNDED, context_tokens_max=_UNBOUNDED)
+            said += ", and neither turn nor context of it is bounded"
+        scripted = ScriptedSampler(codec, SCRIPTED[measurement.label])
+        return "", said, by_tokens(msgspec.structs.replace(examination, decode=decode), scripted, codec, bench)
 
     def random_jobs(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
         for job in jobs:

@@ -6,17 +6,21 @@ whose rows are the same ones are said to be: one training stands for all of them
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import pyarrow.parquet as pq
 
+from training.corpus.building import FULL
 from training.corpus.corpus_files import DATA
 from training.model import RunLineage
 from training.study.parts import Kind, Part
 from training.study.plan import MIXED, MIXED_PARTS
+from training.study.results import RowResult
 
+GREEDY = " greedy"  # what the name of a report ends with
 _GROUPS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("not made yet", frozenset(("market", "tokenizer", "records", "corpora", "base"))),
     ("not trained yet", frozenset(("stage",))),
@@ -48,34 +52,32 @@ def read_arms(folder: Path, names: Sequence[str]) -> tuple[ArmRows, ...]:
     return tuple(found)
 
 
-def progress_notes(
-    parts: Sequence[Part], is_done: Callable[[Part], bool], failed: Mapping[str, str], *, where: str
-) -> list[str]:
-    """A line for each kind of part that is open, and one for each that failed. `where` names the list of parts.
+def progress_notes(parts: Sequence[Part], is_done: Callable[[Part], bool], failed: Mapping[str, str]) -> list[str]:
+    """A line for each kind of part that is open, and one for each that failed.
 
     A measurement of a policy that is not trained yet is not named apart.
     """
-    open_parts = [part for part in parts if part.kind != "report" and not is_done(part)]
-    untrained = {_run_of(part) for part in open_parts if part.kind in ("base", "stage")}
+    open_parts = [part for part in parts if part.kind not in ("result", "report") and not is_done(part)]
+    untrained = {part.row or part.name for part in open_parts if part.kind in ("base", "stage")}
     lines = []
     for said, kinds in _GROUPS:
         named: dict[str, list[str]] = {}  # what a part is called -> sets and decodings it is measured on
         for part in open_parts:
-            if part.kind not in kinds or part.name in failed or (part.kind == "measure" and _run_of(part) in untrained):
+            if part.kind not in kinds or part.name in failed or (part.kind == "measure" and part.row in untrained):
                 continue
             found = part.measurement
             detail = named.setdefault(found.label if found else part.name.removeprefix("stage "), [])
             detail += [f"{found.set} {found.decode.name}"] if found else []
         if named:
             each = [f"{label} ({', '.join(detail)})" if detail else label for label, detail in named.items()]
-            lines.append(f"Of {where} {said}: {', '.join(each)}.")
+            lines.append(f"Of the plan {said}: {', '.join(each)}.")
     return lines + [f"Failed: {part.name}: {failed[part.name]}" for part in open_parts if part.name in failed]
 
 
-def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage], recipes: Sequence[str]) -> list[str]:
+def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage]) -> list[str]:
     """A line for each arm: its rows, the steps of what was trained on them, and the arms with the very same rows.
 
-    `runs` holds the finished ones by name (NAME@ARM); `recipes` are those an arm may train, in their order.
+    `runs` holds the finished ones by row; those of the arm `full` are the study's own.
     """
     lines = []
     for arm in arms:
@@ -83,10 +85,9 @@ def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage], recipes: 
         counted = f"{rows} rows" + (f", {different} of them different" if different < rows else "")
         counted += f", {arm.lifted} of them lifted" if arm.lifted else ""
         trained = [
-            f"{recipe} {found.steps} steps"
-            + (f" (stopped: {found.stopped_by.split(':')[0]})" if found.stopped_by else "")
-            for recipe in recipes
-            if (found := runs.get(f"{recipe}@{arm.name}")) is not None
+            f"{row} {found.steps} steps" + (f" (stopped: {found.stopped_by.split(':')[0]})" if found.stopped_by else "")
+            for row, found in runs.items()
+            if (row.partition("@")[2].rpartition("-")[0] or FULL) == arm.name
         ]
         first, *others = [one.name for one in arms if one.trace_ids == arm.trace_ids]
         if arm.name == first:
@@ -97,8 +98,16 @@ def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage], recipes: 
     return lines
 
 
-def _run_of(part: Part) -> str:
-    """The name of the run that a part makes or measures; "" for a control."""
-    if part.measurement is not None:
-        return Path(part.measurement.run).name if part.measurement.run else ""
-    return part.name.removeprefix("stage ")
+def failure_lines(results: Mapping[str, RowResult]) -> list[str]:
+    """A line a row: what became of its greedy episodes on each set, in shares of them, most frequent first."""
+    lines = []
+    for row, result in results.items():
+        for place, by_bucket in result.failures.items():
+            counts = Counter[str]()
+            for reasons in by_bucket.values():
+                counts.update(reasons)
+            total = counts.total()
+            if place.endswith(GREEDY) and total:
+                shares = ", ".join(f"{reason} {100 * count / total:.1f} %" for reason, count in counts.most_common())
+                lines.append(f"What became of {row} on {place.removesuffix(GREEDY)}: {shares}.")
+    return lines

@@ -1,66 +1,64 @@
 """The parts of a study, in the order they run: what each needs, and where it stands.
 
-Promise: pure. The list follows from the plan and its recipes alone, so `--dry-run` shows what would run. A part's name
-is its folder's or file's; a part is finished when its mark is in `done/`, and one that is not goes on where it was.
+Promise: pure. The list follows from the plan alone, so `--plan` shows what would run. A part's name is its folder's or
+file's; a part is finished when its mark is in `done/`, and one that is not goes on where it was. A row is a run with
+its measurements and its result: a file of its own that outlives the study's folder.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from training.study.measure import EXPERT_LABEL, RANDOM_LABEL, Measurement
-from training.study.plan import MIXED, MIXED_PARTS, DecodeRules, StudyPlan
+from training.study.measure import CONTROLS, Measurement, file_name
+from training.study.plan import MIXED, MIXED_PARTS, StudyPlan
 
 BASE = "base"
+ARM_START = "sft"  # the recipe that an arm begins with
 STUDY_MARK = "{study}"
 
-Kind = Literal["market", "tokenizer", "records", "corpora", "base", "stage", "measure", "report"]
+Kind = Literal["market", "tokenizer", "records", "corpora", "base", "stage", "measure", "result", "report"]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part. `recipe` and `arm` are a stage's: its file's stem, and its ablation ("" for the study's own)."""
+    """One part. `recipe`, `arm` and `seed` are a stage's; `row` is the row of the table that a stage, a measurement or
+    a result belongs to, "" for what all rows stand on."""
 
     name: str
     kind: Kind
     recipe: str = ""
     arm: str = ""
+    seed: int = 0
+    row: str = ""
     measurement: Measurement | None = None
 
 
-def parts_of(plan: StudyPlan, folder: Path, *, with_ablations: bool) -> tuple[Part, ...]:
-    """All parts; those of the ablations only when asked for."""
+def parts_of(plan: StudyPlan, folder: Path) -> tuple[Part, ...]:
+    """All parts: what every row stands on, the controls, then row after row, each with its measurements and its result,
+    and the report. The base's own measurements come behind the first seed's rows: nothing is learnt from them."""
     parts = [Part(name=kind, kind=kind) for kind in _GROUND]
-    parts += [Part(name=f"stage {recipe}", kind="stage", recipe=recipe) for recipe in plan.recipes]
-    labels: list[tuple[str, str | None]] = [
-        (BASE, BASE),
-        (RANDOM_LABEL, None),
-        (EXPERT_LABEL, None),
-        *((recipe, recipe) for recipe in plan.recipes),
-    ]
-    parts += _measured(plan.decodes, folder, labels)
-    if with_ablations:
-        arms: list[tuple[str, str]] = []
-        if plan.arms:
-            trained = ("full", *(arm for arm in plan.trained_arms or plan.arms if arm != "full"))
-            arms += [(recipe, arm) for arm in trained for recipe in plan.arm_recipes]
-            arms += [(recipe, arm) for arm in plan.headline_arms for recipe in plan.headline_recipes]
-        parts += [
-            Part(name=f"stage {run_name(recipe, arm)}", kind="stage", recipe=recipe, arm=arm) for recipe, arm in arms
-        ]
-        runs = [run_name(recipe, arm) for recipe, arm in arms]
-        decodes = [rules for rules in plan.decodes if rules.name in plan.arm_decodes]
-        parts += _measured(decodes, folder, [(run, run) for run in runs])
+    for label in CONTROLS:
+        parts += _measured(plan, label, None)
+    is_base_due, first_seed = True, plan.trained[0][2] if plan.trained else 0
+    for recipe, arm, seed in plan.trained:
+        if is_base_due and seed != first_seed:
+            parts += _measured(plan, BASE, run_folder(folder, BASE))
+            is_base_due = False
+        row = run_name(recipe, arm, seed)
+        parts.append(Part(name=f"stage {row}", kind="stage", recipe=recipe, arm=arm, seed=seed, row=row))
+        parts += _measured(plan, row, run_folder(folder, row))
+    if is_base_due:
+        parts += _measured(plan, BASE, run_folder(folder, BASE))
     return (*parts, Part(name="report", kind="report"))
 
 
-def run_name(recipe: str, arm: str = "") -> str:
-    """Name of a stage's folder; an ablation's carries its arm."""
-    return f"{recipe}@{arm}" if arm else recipe
+def run_name(recipe: str, arm: str, seed: int) -> str:
+    """Name of a row and of its run's folder: RECIPE-SEED, of an arm RECIPE@ARM-SEED."""
+    return f"{recipe}@{arm}-{seed}" if arm else f"{recipe}-{seed}"
 
 
 def run_folder(folder: Path, name: str) -> Path:
@@ -68,33 +66,53 @@ def run_folder(folder: Path, name: str) -> Path:
     return folder / "runs" / name
 
 
-def recipe_text(text: str, folder: Path, arm: str = "", *, arm_start: str = "sft") -> str:
-    """A recipe of the study with its folder put in; of an ablation: on that arm's corpus, and from its own parents.
+def named_runs(text: str) -> set[str]:
+    """The runs that a recipe, as `recipe_text` gives it, starts from or learns from."""
+    told = tomllib.loads(text)
+    return {Path(name).name for name in (told.get("parent", ""), *told.get("data", {}).get("rollouts", ())) if name}
 
-    Recipes write `{study}` for the folder, `{study}/corpora/full` for the corpus and `{study}/runs/NAME` for a parent.
-    The teacher is asked again for an arm, and answers the same; tool matches are read from the study's own. `arm_start`
-    is the recipe an arm begins with: it takes the place of sft and rejection, which would sample for each arm anew.
+
+def recipe_text(text: str, folder: Path, arm: str, seed: int) -> str:
+    """A recipe of the study with its folder and seed put in; of an arm: on that arm's corpus, and from its parents.
+
+    Recipes write `{study}` for the folder, `{study}/corpora/full` for the corpus and `{study}/runs/RECIPE` for what
+    they start from or learn from, which are runs of the same seed. Rollouts that are learnt from are the study's own,
+    not an arm's: the teacher would answer the same.
     """
+    parent = tomllib.loads(text).get("parent", "")
     if arm:
         matched = f"{STUDY_MARK}/corpora/matched/{arm}"
         folders = [f"{matched}/{part}" for part in MIXED_PARTS] if arm == MIXED else [matched]
-        text = text.replace(f'"{STUDY_MARK}/corpora/full"', ", ".join(f'"{folder}"' for folder in folders))
-        parent = tomllib.loads(text).get("parent", "")
-        if parent:
-            skipped = {f"{STUDY_MARK}/runs/{name}" for name in ("sft", "rejection")}
-            moved = f"{STUDY_MARK}/runs/{arm_start}" if parent in skipped else parent
-            text = text.replace(f'parent = "{parent}"', f'parent = "{moved}@{arm}"')
+        text = text.replace(f'"{STUDY_MARK}/corpora/full"', ", ".join(f'"{one}"' for one in folders))
+    if parent:
+        text = text.replace(
+            f'parent = "{parent}"', f'parent = "{STUDY_MARK}/runs/{_own(Path(parent).name, arm, seed)}"'
+        )
+    text = _ROLLOUTS.sub(lambda found: _RUN.sub(rf'"{STUDY_MARK}/runs/\1-{seed}"', found[0]), text)
+    text = _SEED.sub(f"seed = {seed}", text, count=1)
     return text.replace(STUDY_MARK, str(folder))
+
+
+_SEED = re.compile(r"(?m)^seed = \d+")
+_ROLLOUTS = re.compile(r"(?m)^rollouts = .*$")
+_RUN = re.compile(r'"\{study\}/runs/(\w+)"')
+
+
+def _own(recipe: str, arm: str, seed: int) -> str:
+    """The run of a recipe that a run of this arm and seed starts from. Arms skip rejection, which would sample anew."""
+    return run_name(ARM_START if arm and recipe == "rejection" else recipe, arm, seed)
 
 
 _GROUND: tuple[Kind, ...] = ("market", "tokenizer", "records", "corpora", "base")
 
 
-def _measured(decodes: Sequence[DecodeRules], folder: Path, labels: list[tuple[str, str | None]]) -> list[Part]:
+def _measured(plan: StudyPlan, label: str, run: Path | None) -> list[Part]:
+    """A policy's measurements, and the part that writes its result. A control draws nothing: greedily alone."""
     found = [
-        Measurement(label=label, run=None if run is None else str(run_folder(folder, run)), set=where, decode=rules)
-        for rules in decodes
+        Measurement(label=label, run=None if run is None else str(run), set=where, decode=rules)
+        for rules in plan.decodes
         for where in rules.sets
-        for label, run in labels
+        if run is not None or rules.temperature == 0
     ]
-    return [Part(name=f"measure {one.file_name}", kind="measure", measurement=one) for one in found]
+    parts = [Part(name=f"measure {one.file_name}", kind="measure", row=label, measurement=one) for one in found]
+    return [*parts, Part(name=f"result {file_name(label)}", kind="result", row=label)]

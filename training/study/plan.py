@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from foundation.errors import ArenaError
 from problems.model import Bucket
-from training.corpus.building import FULL
 
 MIXED = "mixed"  # the arm of agentic and lifted rows (`training.study.mixed`)
 MIXED_PARTS = ("agentic", "lifted")  # its corpora
@@ -78,42 +77,55 @@ class DecodeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seeds: tuple[int, ...] = (0,)
 
 
+class AgentRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An agent whose episodes are records: on how many problems (0: all), and in how many versions of its source."""
+
+    name: str
+    problems: Annotated[int, Meta(ge=0)] = 0
+    versions: Annotated[int, Meta(ge=1)] = 1  # `training.study.agent_versions`
+
+
+class BlockRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows of the table that are run together: for each seed, each of `rows` (`RECIPE` or `RECIPE@ARM`) in order."""
+
+    rows: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
 class StudyPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One study."""
 
     name: str
     seed: int = 0
-    tool_profile: Literal["paper4", "sn15", "extended"] = "paper4"
+    tool_profile: Literal["paper4", "sn15", "extended", "compact"] = "paper4"
     market: MarketRules
     vocabulary: VocabularyRules = VocabularyRules()
     base: BaseRules = BaseRules()
-    agents: tuple[str, ...]  # shipped agents whose episodes are the records
-    others: tuple[str, ...] = ()  # more of them, raced on `others_problems` problems alone, for the ablations
-    others_problems: int = 0
-    recipes: tuple[str, ...]  # file stems, parents first
+    agents: tuple[AgentRules, ...]
+    blocks: tuple[BlockRules, ...]  # in the order they are run; a row's parents stand in the same block or before it
     decodes: tuple[DecodeRules, ...]
     turn_tokens_max: int = 512
     turns_max: int = 8
     parallel: int = 32
     corpus_tokens_max: int = 4_096
     coefficient_e4_min: int = 9_000
-    arms: tuple[
-        str, ...
-    ] = ()  # ablations, by the names of `training.corpus.filter.ablations`, and `mixed`; `full` is always among them
+    arms: tuple[str, ...] = ()  # corpora of equal rows, by the names of `training.corpus.filter.ablations`, and `mixed`
     mixed_agentic_e4: Annotated[int, Meta(ge=0, le=10_000)] = (
         5_000  # share of `mixed` that is agentic; the rest is lifted
     )
-    trained_arms: tuple[str, ...] = ()  # those that are trained; empty: all. Arms of equal rows need one training
-    arm_recipes: tuple[str, ...] = ("sft",)  # what each arm trains
-    arm_decodes: tuple[str, ...] = ("greedy",)  # how arms are measured, by the names of `decodes`
-    headline_arms: tuple[str, ...] = ("full", "no_structural_filter")
-    headline_recipes: tuple[str, ...] = ()  # what the headline pair trains beyond that: through GRPO
+
+    @property
+    def trained(self) -> tuple[tuple[str, str, int], ...]:
+        """(recipe, arm, seed) of every row, in the order of the blocks."""
+        return tuple((*_named(row), seed) for block in self.blocks for seed in block.seeds for row in block.rows)
 
     def __post_init__(self) -> None:
-        """Refuse a headline arm that has no corpus."""
-        missing = {*self.headline_arms, *self.trained_arms} - {FULL, *self.arms}
-        if self.arms and missing:
-            raise ValueError(f"headline_arms, trained_arms: {min(missing)!r} is not among the arms")
+        """Refuse a row of an arm that has no corpus, and one that stands twice."""
+        missing = {arm for _, arm, _ in self.trained} - {"", *self.arms}
+        if missing:
+            raise ValueError(f"blocks: {min(missing)!r} is not among the arms")
+        if len(set(self.trained)) != len(self.trained):
+            raise ValueError("blocks: a row stands twice with one seed")
 
 
 def read_plan(path: Path) -> StudyPlan:
@@ -122,3 +134,8 @@ def read_plan(path: Path) -> StudyPlan:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), StudyPlan)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ArenaError("V2120", f"{path}: {error}") from error
+
+
+def _named(row: str) -> tuple[str, str]:
+    recipe, _, arm = row.partition("@")
+    return recipe, arm

@@ -18,7 +18,10 @@ from foundation.errors import Failure
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted import complete
+from harness.inference.scripted.skill import CONCISE
 from problems.product import SERVICES
+
+__all__ = ["CONCISE", "EXPERT", "RANDOM", "RandomCaller", "ScriptedUpstream"]
 
 EXPERT, RANDOM = "scripted-expert", "random-tool-caller"
 

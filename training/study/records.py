@@ -41,7 +41,6 @@ from arena.store.port import StoredBody
 from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.progress import Progress
-from harness.agents.registry import reference_agents
 from harness.catalogue.engines.native import open_catalogue
 from judge.scripted import ScriptedJudge
 from problems.model import Pool, Problem
@@ -49,37 +48,21 @@ from problems.pools.clusters import answer_marks
 from problems.pools.partition import OpenPartition, pool_of
 from problems.scoring.outcome import SCORING_PIPELINE
 from problems.scoring.title_matching import LexicalTitles
-from training.agents import distilled_source
 from training.rollouts.in_process_sandbox import InProcessSandbox
+from training.study.agent_versions import versions_of
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import StudyPlan
-from training.study.policies import ScriptedUpstream
+from training.study.policies import CONCISE, ScriptedUpstream
 
 RACE = "study"
 EXPORT = "export"
 POOLS: tuple[Pool, ...] = ("train", "dev")  # what the export is asked for
-_DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
 
 
 def study_policy(plan: StudyPlan) -> Policy:
-    """The demo's policy with the plan's tools."""
-    return msgspec.structs.replace(DEMO, tool_profile=plan.tool_profile)
-
-
-def agent_sources(names: Sequence[str]) -> dict[str, str]:
-    """Sources of shipped agents by name; `distilled:MODEL` is training's agent file with that scripted model.
-
-    Raises KeyError for an agent that is not shipped.
-    """
-    shipped = {agent.name: agent.source for agent in reference_agents()}
-    sources = {}
-    for name in names:
-        if name.startswith(_DISTILLED):
-            model = name.removeprefix(_DISTILLED)
-            sources[name] = distilled_source().replace('MODEL = ""', f'MODEL = "{model}"', 1)
-        else:
-            sources[name] = shipped[name]
-    return sources
+    """The demo's policy with the plan's tools, and the concise model beside the demo's."""
+    inference = msgspec.structs.replace(DEMO.inference, models=(*DEMO.inference.models, CONCISE))
+    return msgspec.structs.replace(DEMO, tool_profile=plan.tool_profile, inference=inference)
 
 
 def record_study(
@@ -91,7 +74,7 @@ def record_study(
     now_ms: Callable[[], int],
     progress: Progress | None,
 ) -> None:
-    """Race the agents on every problem but the suite's, and `others` on some; release; export `train` and `dev`.
+    """Race each agent on the problems it is given, none of them the suite's; release; export `train` and `dev`.
 
     The export lies in `folder`/export. Raises ArenaError V2020 when no server can be started, and what `evaluate` and
     the exporter raise.
@@ -116,15 +99,22 @@ class _Recording:
         code_commit: str,
         progress: Progress | None,
     ) -> None:
-        self._plan, self._folder, self._signer, self._progress = plan, folder, signer, progress
+        self._folder, self._signer, self._progress = folder, signer, progress
         self._commit = code_commit
-        self._sources = agent_sources((*plan.agents, *plan.others))
         market, partition = read_market(market_dir), open_partition(market_dir)
         self._problems = (*market.train, *market.dev, *market.eval)
         by_id = sorted(problem.problem_id for problem in self._problems)
-        drawn = random.Random(f"others {plan.seed}").sample(by_id, min(plan.others_problems, len(by_id)))
-        self._raced_by_others = frozenset(drawn)
+        self._sources: dict[str, str] = {}
+        self._drawn: dict[str, frozenset[str]] = {}  # the problems of agents that do not race on all
+        for rules in plan.agents:
+            versions = dict(versions_of(rules))
+            self._sources |= versions
+            if rules.problems:
+                drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
+                self._drawn |= dict.fromkeys(versions, frozenset(drawn))
         self._batch = seal_study(plan, self._problems, partition)
+        # Once for all attempts: each is a hash of the whole batch.
+        self._batch_sha256, self._commitments = self._batch.batch_sha256, self._batch.cluster_commitments
         self._ports = EvaluatePorts(
             policy=study_policy(plan),
             catalogue=open_catalogue(market_dir / INDEX),
@@ -175,7 +165,7 @@ class _Recording:
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
         for name, source in self._sources.items():
-            if name in self._plan.others and problem.problem_id not in self._raced_by_others:
+            if name in self._drawn and problem.problem_id not in self._drawn[name]:
                 continue
             attempt_id = f"{text_hash(f'{name} {problem.problem_id}')[:24]}:1"
             if attempt_id not in done:
@@ -199,9 +189,9 @@ class _Recording:
             stage="race",
             race_id=RACE,
             problem_id=problem.problem_id,
-            batch_sha256=self._batch.batch_sha256,
+            batch_sha256=self._batch_sha256,
             partition_sha256=self._batch.partition_sha256,
-            cluster_commitment=self._batch.cluster_commitments[problem.problem_id],
+            cluster_commitment=self._commitments[problem.problem_id],
         )
         conditions = Conditions(
             policy_sha256=evaluation.body.policy_sha256,

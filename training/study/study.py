@@ -9,19 +9,21 @@ corpora/              what the filter made of the export; `matched/` for ablatio
 runs/NAME/            base and stages (`training.stages.run`)
 reports/              episodes and evaluation reports
 report.html, report.json
-done/                 one empty file a finished part
+done/                 one file a finished part: the processor seconds it took
 failed/               why a part failed when it was last tried
 ```
 
 Promise: it only opens what the parts work with; each part runs the same code as the commands. Nothing is written before
-a part is run. The report says what of the plan it lacks.
+a part is run. The report says what of the plan it lacks. The results of finished rows lie in a folder of their own:
+with them and without this one, the same command makes again what an open row needs, and goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -34,29 +36,33 @@ from harness.inference.port import Upstream
 from problems.scoring.title_matching import LexicalTitles
 from problems.suites.formats import read_problems
 from training.corpus.building import FULL
+from training.evaluation.failures import count_reasons
 from training.evaluation.report import EvalReport
-from training.guards import require_train_pool
-from training.model import RunLineage
+from training.evaluation.run_eval import episodes_path
+from training.guards import require_train_pool, require_uncut
 from training.recipe import Recipe, parse_recipe, read_whole_text
 from training.report.document import Document, controls_of, make_document
 from training.report.page import render_page
 from training.report.series import read_curves
+from training.rollouts.episode_file import EpisodeFile
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
-from training.stages.run import LINEAGE
+from training.stages.run import lineage_chain
 from training.study.base_model import build_base
 from training.study.corpora import MATCHED, build_corpora
+from training.study.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
-from training.study.measure import measure
-from training.study.notes import arm_lines, progress_notes, read_arms
-from training.study.parts import BASE, Part, parts_of, recipe_text, run_folder, run_name
+from training.study.measure import UNCUT, file_name, measure
+from training.study.notes import arm_lines, failure_lines, progress_notes, read_arms
+from training.study.parts import BASE, Part, named_runs, parts_of, recipe_text, run_folder, run_name
 from training.study.plan import StudyPlan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
+from training.study.results import Results, RowResult
 from training.study.vocabulary import make_tokenizer
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
-DONE, FAILED = "done", "failed"
+DONE, FAILED, REPORTS = "done", "failed", "reports"
 _SAID = (
     "A study on a synthetic catalogue of {documents} products with short ids, titles of words alone, at most"
     " {title_chars_max} characters long, at most {options_max} options and attributes and no descriptions: its numbers"
@@ -64,8 +70,8 @@ _SAID = (
     "The tokenizer is Qwen3's frame around {tokens} base tokens learnt from the market's own texts.",
     "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
     " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
-    "Teacher and expert are the scripted model, which uses the tools alone. Tools: {tools}. Episodes: at most {turns}"
-    " turns and {context} tokens, a turn at most {turn_tokens}; the expert, a control, may write {context} in a turn.",
+    "The teacher is the concise scripted model, which uses the tools alone; the expert is another. Tools: {tools}."
+    " Episodes: at most {turns} turns and {context} tokens, a turn at most {turn_tokens}.",
 )
 
 
@@ -82,23 +88,58 @@ class Study:
         *,
         code_commit: str,
         now_ms: Callable[[], int],
+        results: Path | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`recipes` is the folder of the plan's recipes, `tokenizer` a Qwen3 tokenizer's, which the study's follows."""
+        """`recipes` is the folder of the plan's recipes, `tokenizer` a Qwen3 tokenizer's, which the study's follows;
+        `results` that of finished rows, in the study's own where none is named."""
         self.plan, self.folder = plan, folder.resolve()
         self._recipes, self._source = recipes, tokenizer.resolve()
         self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
         self._plan_text = plan_text
+        self.results = Results(results or self.folder / "results", plan_text)
         self._require_plan()
 
-    def parts(self, *, with_ablations: bool = False) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Part, ...]:
         """What the study consists of."""
-        return parts_of(self.plan, self.folder, with_ablations=with_ablations)
+        return parts_of(self.plan, self.folder)
 
     def is_done(self, part: Part) -> bool:
-        """Whether a part is finished. A report is made anew each time."""
-        return part.kind != "report" and self._mark(part).exists()
+        """Whether a part is finished, or nothing that is open needs it. A report is made anew each time."""
+        match part.kind:
+            case "report":
+                return False
+            case "result":
+                return self.results.has(part.row)
+            case "measure":
+                return self.results.has(part.row) or self._mark(part).exists()
+            case "stage":
+                return self._mark(part).exists() or part.row not in self._needed
+            case _:
+                return self._mark(part).exists() or not self._open_rows
+
+    @property
+    def _open_rows(self) -> list[str]:
+        return [part.row for part in self.parts() if part.kind == "result" and not self.results.has(part.row)]
+
+    @property
+    def _needed(self) -> set[str]:
+        """The open rows, and those that they start from, or learn from."""
+        parents: dict[str, set[str]] = {}
+        for recipe, arm, seed in self.plan.trained:
+            text = self._text(recipe, arm, seed)
+            parents[run_name(recipe, arm, seed)] = named_runs(text)
+        needed, waiting = set[str](), self._open_rows
+        while waiting:
+            row = waiting.pop()
+            if row not in needed:
+                needed.add(row)
+                waiting += parents.get(row, ())
+        return needed
+
+    def _text(self, recipe: str, arm: str, seed: int) -> str:
+        return recipe_text(read_whole_text(self._recipes / f"{recipe}.toml"), self.folder, arm, seed)
 
     def run(self, part: Part) -> None:
         """Run a part; a finished one is left as it is.
@@ -110,6 +151,7 @@ class Study:
         self._require_plan()
         (self.folder / DONE).mkdir(parents=True, exist_ok=True)
         (self.folder / PLAN).write_text(self._plan_text, "utf-8")
+        begun_s = time.process_time()
         match part.kind:
             case "market":
                 make_market(self.plan, self._market_dir)
@@ -137,24 +179,26 @@ class Study:
             case "base":
                 build_base(self.plan, self._tokenizer, run_folder(self.folder, BASE), self._market_dir, self._bench)
             case "stage":
-                path = self._recipes / f"{part.recipe}.toml"
-                text = recipe_text(read_whole_text(path), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
-                recipe, bench = parse_recipe(text, str(path)), self._bench
+                text = self._text(part.recipe, part.arm, part.seed)
+                recipe, bench = parse_recipe(text, part.recipe), self._bench
                 if recipe.data.problems:  # those it names, never others than `train` has
                     named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
                     require_train_pool((problem.problem_id for problem in named), bench.train_ids)
                     bench = dataclasses.replace(bench, problems=named)
-                target = run_folder(self.folder, run_name(part.recipe, part.arm))
+                target = run_folder(self.folder, part.row)
                 run_stage(recipe, text, target, bench, open_teacher=_scripted_teacher)
             case "measure":
                 assert part.measurement is not None
-                problems = self._market.eval if part.measurement.set == "eval" else self._market.second
-                measure(part.measurement, problems, self.plan, self._tokenizer, self._bench, self.folder / "reports")
+                problems = self._market.of(part.measurement.set)
+                measure(part.measurement, problems, self.plan, self._tokenizer, self._bench, self.folder / REPORTS)
+            case "result":
+                self._require_uncut(part)
+                self.results.add(self._result(part))
             case "report":
                 document = self.document()
                 (self.folder / HTML).write_text(render_page(document), "utf-8")
                 (self.folder / JSON).write_bytes(msgspec.json.encode(document))
-        self._mark(part).touch()
+        self._keep_seconds(part, time.process_time() - begun_s)
         self._mark(part, FAILED).unlink(missing_ok=True)
 
     def keep_failure(self, part: Part, why: str) -> None:
@@ -163,13 +207,23 @@ class Study:
         path.parent.mkdir(exist_ok=True)
         path.write_text(why, "utf-8")
 
+    def seconds(self) -> dict[str, float]:
+        """Processor seconds of the parts that ran, here or for a finished row."""
+        rows = [part.row for part in self.parts() if part.kind == "result"]
+        here = {part.name: took for part in self.parts() if (took := self._seconds(part)) is not None}
+        return {**self.results.seconds(rows), **here}
+
     def document(self) -> Document:
         """The report as a value, of whatever was measured so far."""
-        parts = self.parts(with_ablations=True)
-        files = [self.folder / "reports" / f"{part.measurement.file_name}.json" for part in parts if part.measurement]
-        reports = [msgspec.json.decode(file.read_bytes(), type=EvalReport) for file in files if file.exists()]
+        parts, plan = self.parts(), self.plan
+        finished = self.results.read([part.row for part in parts if part.kind == "result"])
+        reports = [report for result in finished.values() for report in result.reports]
+        reports += [
+            msgspec.json.decode(file.read_bytes(), type=EvalReport)
+            for part in parts
+            if part.measurement and part.row not in finished and (file := self._report(part)).exists()
+        ]
         runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
-        plan = self.plan
         said = {
             "documents": plan.market.documents,
             "title_chars_max": plan.market.title_chars_max,
@@ -185,28 +239,84 @@ class Study:
             reports,
             curves,
             title=f"Study {self.plan.name}",
-            notes=[*(line.format_map(said) for line in _SAID), *self._progress_notes(parts)],
-            arms=self._arm_lines(),
+            notes=[
+                *(line.format_map(said) for line in _SAID),
+                *self._tested(finished),
+                *failure_lines(finished),
+                *self._progress_notes(parts),
+            ],
+            arms=self._arm_lines(finished),
             controls=controls_of(part.measurement.label for part in parts if part.measurement),
         )
+
+    def _tested(self, finished: Mapping[str, RowResult]) -> list[str]:
+        """The tests that were written down beside the plan, where there are any."""
+        path = self._recipes / HYPOTHESES
+        if not path.exists():
+            return []
+        asked = read_hypotheses(path)
+        return lines_of(run_tests(asked, self.plan, finished), asked.alpha)
 
     def _progress_notes(self, parts: Sequence[Part]) -> list[str]:
         """What the plan has and the page lacks."""
         kept = {part.name: self._mark(part, FAILED) for part in parts}
         failed = {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()}
-        own = self.parts()
-        ablations = [part for part in parts if part not in own]
-        return [
-            *progress_notes(own, self.is_done, failed, where="the plan"),
-            *progress_notes(ablations, self.is_done, failed, where="the ablations"),
-        ]
+        return progress_notes(parts, self.is_done, failed)
 
-    def _arm_lines(self) -> list[str]:
-        plan = self.plan
-        arms = read_arms(self.folder / "corpora" / MATCHED, [FULL, *(arm for arm in plan.arms if arm != FULL)])
-        finished = (self.folder / "runs").glob(f"*@*/{LINEAGE}")
-        runs = {path.parent.name: msgspec.json.decode(path.read_bytes(), type=RunLineage) for path in finished}
-        return arm_lines(arms, runs, [*plan.arm_recipes, *plan.headline_recipes])
+    def _arm_lines(self, finished: Mapping[str, RowResult]) -> list[str]:
+        arms = read_arms(self.folder / "corpora" / MATCHED, [FULL, *self.plan.arms])
+        return arm_lines(arms, {row: result.lineage[0] for row, result in finished.items() if result.lineage})
+
+    def _result(self, part: Part) -> RowResult:
+        """What was measured of a row, which is whole."""
+        measured = [one for one in self.parts() if one.row == part.row and one.measurement is not None]
+        failures: dict[str, dict[str, dict[str, int]]] = {}
+        for one in measured:
+            assert one.measurement is not None
+            problems = {found.problem_id: found for found in self._market.of(one.measurement.set)}
+            lines = EpisodeFile(episodes_path(self._report(one))).lines()
+            place = f"{one.measurement.set} {one.measurement.decode.name}"
+            failures[place] = count_reasons(lines, problems, self.plan.turn_tokens_max)
+        folder = run_folder(self.folder, part.row)
+        chain = lineage_chain(folder) if folder.exists() else []
+        took = {one.name: self._seconds(one) for one in self.parts() if one.row in ("", part.row)}
+        return RowResult(
+            row=part.row,
+            plan_sha256=self.results.plan_sha256,
+            code_commit=self._commit,
+            lineage=tuple(lineage for _, _, lineage in chain),
+            reports=tuple(msgspec.json.decode(self._report(one).read_bytes(), type=EvalReport) for one in measured),
+            failures=failures,
+            seconds={name: value for name, value in took.items() if value is not None},
+        )
+
+    def _require_uncut(self, part: Part) -> None:
+        """A teacher or expert loses nothing to the bounds of turn and context. Raises GuardStopError where one does."""
+        if not part.row.endswith(UNCUT):
+            return
+        for one in self.parts():
+            if one.row == part.row and one.measurement is not None:
+                whole_at = self._report(one)
+                within_at = whole_at.with_name(whole_at.name.replace(file_name(UNCUT), "", 1))
+                whole, within = (
+                    msgspec.json.decode(path.read_bytes(), type=EvalReport) for path in (whole_at, within_at)
+                )
+                solved = {problem.problem_id for problem in whole.problems if problem.is_success}
+                lost = len(solved.difference(problem.problem_id for problem in within.problems if problem.is_success))
+                require_uncut(within.label, lost=lost, solved=len(solved), overflows=within.overflows)
+
+    def _report(self, part: Part) -> Path:
+        assert part.measurement is not None
+        return self.folder / REPORTS / f"{part.measurement.file_name}.json"
+
+    def _keep_seconds(self, part: Part, took_s: float) -> None:
+        """Mark a part as finished, with the seconds of all its attempts: one that was killed left its own unsaid."""
+        self._mark(part).write_text(f"{took_s:.1f}\n", "utf-8")
+
+    def _seconds(self, part: Part) -> float | None:
+        path = self._mark(part)
+        text = path.read_text("utf-8").strip() if path.exists() else ""
+        return float(text) if text else None
 
     # -- what parts work with
     @property
@@ -237,7 +347,7 @@ class Study:
             raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
 
     def _mark(self, part: Part, where: str = DONE) -> Path:
-        return self.folder / where / part.name.replace(" ", "_")
+        return self.folder / where / file_name(part.name)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The study's tokenizer: Qwen3's own frame around base tokens that the market's texts have taught.
 
 Promise: it follows from the plan and the market's train problems alone, so two studies of one plan have the same. Its
-texts are episodes of the scripted expert and of the random tool-caller, as the chat template writes them: requests,
-tool schemas, results, calls. No problem of `dev`, of the 75 or of the suite is among them.
+texts are episodes of the scripted expert, of the concise model and of the random tool-caller, as the chat template
+writes them: requests, tool schemas, results, calls. No problem of `dev`, of the 75 or of the suite is among them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
 from training.stages.teacher import trace_of
 from training.study.plan import StudyPlan
-from training.study.policies import EXPERT, RANDOM, RandomCaller, ScriptedUpstream
+from training.study.policies import CONCISE, EXPERT, RANDOM, RandomCaller, ScriptedUpstream
 
 _SPECIAL = re.compile(r"<\|?/?[a-z_]+\|?>")
 _UNBOUNDED = 1 << 30
@@ -33,7 +33,8 @@ def make_tokenizer(plan: StudyPlan, source: Path, target: Path, bench: RunContex
     codec = Qwen3Codec(source)
     texts: list[str] = []
     for number, job in enumerate(jobs_of(drawn, 1, plan.seed), 1):
-        for upstream, model in ((ScriptedUpstream(), EXPERT), (RandomCaller(job.seed), RANDOM)):
+        scripted = ScriptedUpstream()
+        for upstream, model in ((scripted, EXPERT), (scripted, CONCISE), (RandomCaller(job.seed), RANDOM)):
             trace = trace_of(bench.ask(job, upstream, model, decode))
             row = codec.row(trace.trace_id, trace.messages, trace.tools, _UNBOUNDED)
             texts += _SPECIAL.split(codec.decode(row.token_ids))

@@ -1,7 +1,8 @@
 """The scripted model: one pure function from a chat completion request to a chat completion.
 
 Promise: no clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
-`created` is 0, so equal requests give equal bytes. Three skill levels are three model ids. Besides shopping it repeats
+`created` is 0, so equal requests give equal bytes. Three skill levels are three model ids; a fourth, concise one is
+answered and not listed, since a race has no use for it. Besides shopping it repeats
 a call written in the prompt (what a prompt-echoing agent asks for) and narrates when no tool is on offer.
 """
 
@@ -22,11 +23,11 @@ from harness.inference.scripted.conversation import (
     read_text_calls,
 )
 from harness.inference.scripted.shopper import ShopperTurn, shop
-from harness.inference.scripted.skill import SKILLS
+from harness.inference.scripted.skill import LEVELS, SKILLS
 
 __all__ = ["MODELS", "RequestError", "complete"]
 
-MODELS: tuple[str, ...] = tuple(SKILLS)
+MODELS: tuple[str, ...] = tuple(LEVELS)
 _CHARS_PER_TOKEN = 4
 _NARRATED_WORDS = 40
 
@@ -37,7 +38,7 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises RequestError: 404 for an unknown model, 400 for a request without messages or one that streams.
     """
     if request.get("model") not in SKILLS:
-        raise RequestError(404, f"model {request.get('model')!r} does not exist; known: {', '.join(MODELS)}")
+        raise RequestError(404, f"model {request.get('model')!r} does not exist; known: {', '.join(SKILLS)}")
     if request.get("stream"):
         raise RequestError(400, "this server does not stream")
     conversation = read_conversation(request)

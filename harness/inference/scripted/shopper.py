@@ -72,7 +72,10 @@ class _Shopper:
         if self._skill.verifies:
             yield from self._verify(chosen)
         fits = [fit for _, fit in chosen]
-        self._notes.append(words.say_recommendation(fits, self._skill))
+        if self._skill.is_concise:
+            self._notes.append(words.say_preference(fits[:1], self._fits(chosen[0][0]) if chosen else ()))
+        else:
+            self._notes.append(words.say_recommendation(fits, self._skill))
         yield from self._turn(_call("recommend_product", product_ids=",".join(fit.offer.product_id for fit in fits)))
         status = "success" if len(fits) == len(self._brief.wishes) else "failure"
         self._notes.append(words.say_end(self._skill))
@@ -96,6 +99,8 @@ class _Shopper:
         if with_values:
             terms += [word for phrase in wish.phrases for word in phrase.split()[1:]]
         arguments: dict[str, Any] = {"q": " ".join(terms)[:_Q_CHARS], "page": 1, **more}
+        if self._skill.is_concise:
+            del arguments["page"]
         is_filtered = with_filters and self._skill.uses_filters
         if is_filtered and wish.price_filter:
             arguments["price"] = wish.price_filter

@@ -17,9 +17,10 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     verifies: bool  # checks match and voucher before it recommends
     analyses: bool  # says what it found
     compares: bool  # weighs candidates against each other in writing
+    is_concise: bool = False  # says one sentence in all, which compares what it takes with what it leaves
 
 
-SKILLS: dict[str, Skill] = {
+LEVELS: dict[str, Skill] = {  # what an endpoint lists
     "scripted-expert": Skill(
         name_words=99,
         uses_filters=True,
@@ -52,5 +53,21 @@ SKILLS: dict[str, Skill] = {
         verifies=False,
         analyses=False,
         compares=False,
+    ),
+}
+
+CONCISE = "scripted-concise"  # for small models to learn from: everything it does fits 200 tokens
+SKILLS: dict[str, Skill] = LEVELS | {
+    CONCISE: Skill(
+        name_words=99,
+        uses_filters=True,
+        weighs=False,
+        candidates=0,
+        searches_again=False,
+        seeks_one_shop=True,
+        verifies=False,
+        analyses=False,
+        compares=False,
+        is_concise=True,
     ),
 }

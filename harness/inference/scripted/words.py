@@ -18,6 +18,8 @@ _WISH_CHARS = 160
 
 def say_plan(brief: Brief, skill: Skill) -> str:
     """Before the first search."""
+    if skill.is_concise:
+        return ""
     if not skill.analyses:
         return "Searching."
     lines = [f"The request asks for {len(brief.wishes)} product(s) ({brief.bucket} request)."]
@@ -121,6 +123,21 @@ def say_recommendation(chosen: Sequence[Fit], skill: Skill) -> str:
         return "Recommending."
     ids = ", ".join(fit.offer.product_id for fit in chosen)
     return f"The choice is settled: {ids}, in the order of the request."
+
+
+def say_preference(chosen: Sequence[Fit], fits: Sequence[Fit]) -> str:
+    """The concise skill's one sentence: the first of the `chosen` against another hit of its search."""
+    if not chosen:
+        return "Nothing was found."
+    taken = chosen[0].offer
+    other = next((fit.offer for fit in fits if fit.offer.product_id != taken.product_id), None)
+    mine = f"{taken.product_id} at {taken.price} PHP"
+    if other is None:
+        return f"{mine} is the only hit."
+    left = f"{other.title} at {other.price} PHP"
+    if taken.rank < other.rank:
+        return f"{mine} ranks above {left}, so I prefer it."
+    return f"{mine} fits shop {taken.shop_id}, unlike {left}."
 
 
 def _cite(offer: Offer) -> str:

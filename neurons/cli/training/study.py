@@ -6,9 +6,11 @@ It opens plan and recipes and shows what runs; the decisions are in `training.st
 from __future__ import annotations
 
 import difflib
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,42 +33,49 @@ app = typer.Typer(help="Run the small study.", no_args_is_help=True)
 @app.command()
 def study(
     out: Annotated[Path, typer.Option("--out", help="Folder of the study; an unfinished one goes on.")],
-    plan: Annotated[Path | None, typer.Option("--plan", help="TOML file; its recipes lie beside it.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="The plan's TOML file; its recipes lie beside it.")
+    ] = None,
+    results: Annotated[Path | None, typer.Option("--results", help="Folder of finished rows. Default: in OUT.")] = None,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder. Default: the trimmed one.")] = None,
-    ablations: Annotated[bool, typer.Option("--ablations", help="Also train and measure the ablations.")] = False,
     only: Annotated[str, typer.Option("--only", help="Run the unfinished parts whose name begins so.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the parts, what they take, what is done.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", "--dry-run", help="What is left, and how long; runs nothing.")
+    ] = False,
     as_json: Annotated[bool, json_flag("Print the report, or the parts, as JSON on stdout.")] = False,
 ) -> None:
     """Run the small study from nothing to its report.
 
-    A small model on a synthetic market: problems, a frozen partition, records of agents, export, corpus, base, every
-    stage, evaluation with controls, report.html. Killed at any point, the same command goes on; a stage that can't be
-    trained is named, on the page too, and the rest is measured (exit code 1). It takes CPU hours
-    (training/recipes/README.md); `--dry-run` lists the parts with an estimate of each, and writes nothing. Parts that
-    need one another's results apart, several commands with `--only` may run side by side.
+    A small model on a synthetic market: problems, a frozen partition, records of agents, export, corpus, base, then row
+    after row of the table: a stage, its measurements, its result, and report.html. Killed or stopped at any point, the
+    same command goes on; a stage that can't be trained is named, on the page too, and the rest is measured (exit code
+    1). A row's result is a file in RESULTS and is never made twice: with it and without OUT the same command makes
+    again what the open rows start from. It takes CPU hours (training/recipes/README.md); `--plan` says what is left and how
+    long, row by row, from what finished parts took. SIGTERM stops it where it is.
     """
     from neurons.node import wiring
     from training.study.plan import read_plan
     from training.study.study import Study
 
     recipes = Path(wiring.__file__).parents[2] / "training" / "recipes"
-    file = plan or recipes / "study" / "study.toml"
+    told = file or recipes / "study" / "study.toml"
     with show_progress(is_quiet=as_json) as progress:
         running = Study(
-            read_plan(file),
-            file.read_text("utf-8"),
-            file.parent,
+            read_plan(told),
+            told.read_text("utf-8"),
+            told.parent,
             tokenizer or recipes / "smoke" / "tokenizer",
             out,
             code_commit=wiring.code_commit(),
             now_ms=wiring.unix_ms,
+            results=results,
             progress=progress,
         )
-        parts = _chosen(running, only, with_ablations=ablations)
-        failed = {} if dry_run else _run(running, parts, is_quiet=as_json)
-    if dry_run:
-        _show(running, parts, file.parent, as_json=as_json)
+        parts = _chosen(running, only)
+        signal.signal(signal.SIGTERM, _stop)
+        failed = {} if plan else _run(running, parts, is_quiet=as_json)
+    if plan:
+        _show(running, parts, told.parent, as_json=as_json)
     elif as_json:
         echo_json(running.document())
     elif not only:
@@ -75,30 +84,42 @@ def study(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _chosen(running: Study, only: str, *, with_ablations: bool) -> list[Part]:
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does: what is under way is kept as far as it is resumable, and servers are stopped."""
+    raise KeyboardInterrupt
+
+
+def _chosen(running: Study, only: str) -> list[Part]:
     """The parts whose name begins with `only`. Raises typer.BadParameter for none, naming the nearest."""
-    chosen = [part for part in running.parts(with_ablations=with_ablations) if part.name.startswith(only)]
+    chosen = [part for part in running.parts() if part.name.startswith(only)]
     if chosen:
         return chosen
-    names = [part.name for part in running.parts(with_ablations=True)]
-    if any(name.startswith(only) for name in names):
-        raise typer.BadParameter(f"{only!r} is of the ablations: add --ablations", param_hint="--only")
-    (nearest,) = difflib.get_close_matches(only, names, n=1, cutoff=0.0)
+    (nearest,) = difflib.get_close_matches(only, [part.name for part in running.parts()], n=1, cutoff=0.0)
     raise typer.BadParameter(f"no part's name begins with {only!r}; the nearest is {nearest!r}", param_hint="--only")
 
 
 def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool) -> None:
-    """The parts with what each would take, and what is left in all."""
-    from training.study.costs import estimate_minutes, read_recipes
+    """The rows with what each takes, and what is left in all; as JSON, part by part."""
+    from training.study.costs import estimate_minutes, read_recipes, row_costs
 
-    known = read_recipes(running.plan, recipes)
-    rows = [(part, estimate_minutes(part, running.plan, known), running.is_done(part)) for part in parts]
+    known, took = read_recipes(running.plan, recipes), running.seconds()
     listed = [
-        {"name": part.name, "kind": part.kind, "minutes": round(minutes, 1), "is_done": is_done}
-        for part, minutes, is_done in rows
+        {
+            "name": part.name,
+            "kind": part.kind,
+            "row": part.row,
+            "minutes": round(estimate_minutes(part, running.plan, known, took), 1),
+            "is_measured": part.name in took,
+            "is_done": running.is_done(part),
+        }
+        for part in parts
     ]
-    left_min = sum(minutes for _, minutes, is_done in rows if not is_done)
-    lines = [f"{'done' if is_done else 'open':<6}{minutes:7.1f} min  {part.name}" for part, minutes, is_done in rows]
+    rows = row_costs([(part, told["minutes"], told["is_done"]) for part, told in zip(parts, listed, strict=True)])
+    lines = [
+        f"{'open' if one.is_open else 'done':<6}{one.left / 60:6.1f} h of {one.whole / 60:5.1f}  {one.row}"
+        for one in rows
+    ]
+    left_min = sum(one.left for one in rows)
     show(listed, [*lines, f"left: about {left_min / 60:.1f} hours of one core"], as_json=as_json)
 
 

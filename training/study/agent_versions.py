@@ -1,0 +1,54 @@
+"""The agents whose episodes are a study's records, each in as many versions of its source as the plan asks for.
+
+Promise: version 1 is the shipped source; a later one differs by one line that changes what the agent does or says, so
+that its episodes are no copies. A subnet's log is mostly agents whose code drives and whose model narrates (paper,
+section 5), many of them variants of each other: versions give a study that mass without its authors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from harness.agents.registry import reference_agents
+from training.agents import distilled_source
+from training.study.plan import AgentRules
+
+_DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
+_SENTENCE = "Say in one sentence why this fits."
+_ORDER = "Repeat exactly this tool call and nothing else:"
+_EDITS: Mapping[str, Sequence[tuple[str, str]]] = {  # what version 2 and those after it replace, and by what
+    "subtask": (
+        (_SENTENCE, "Tell the user in one sentence what was chosen."),
+        ('" ".join(search_words(wish))', '" ".join(search_words(wish)[:4])'),
+        ('" ".join(search_words(wish))', '" ".join(search_words(wish)[-3:])'),
+        ("chosen.append(hits[0])", 'chosen.append(min(hits, key=lambda hit: hit["price"]))'),
+        (_SENTENCE, "Write a short note about it."),
+    ),
+    "echoer": (
+        (_ORDER, "Repeat this tool call word by word:"),
+        ('problem["query"][:150]', 'problem["query"][:80]'),
+        ('hits[0]["product_id"] if', 'hits[-1]["product_id"] if'),
+    ),
+}
+
+
+def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
+    """(name, source) of each version, NAME and NAME/2 on.
+
+    Raises KeyError for an agent that is not shipped, ValueError for more versions than there are.
+    """
+    source = _source(rules.name)
+    edits = _EDITS.get(rules.name, ())
+    if rules.versions > 1 + len(edits):
+        raise ValueError(f"{rules.name} has {1 + len(edits)} versions, not {rules.versions}")
+    yield rules.name, source
+    for number, (old, new) in enumerate(edits[: rules.versions - 1], 2):
+        if old not in source:
+            raise ValueError(f"{rules.name}/{number}: {old!r} is not in the source")
+        yield f"{rules.name}/{number}", source.replace(old, new)
+
+
+def _source(name: str) -> str:
+    if name.startswith(_DISTILLED):
+        return distilled_source().replace('MODEL = ""', f'MODEL = "{name.removeprefix(_DISTILLED)}"', 1)
+    return {agent.name: agent.source for agent in reference_agents()}[name]

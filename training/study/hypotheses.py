@@ -1,0 +1,160 @@
+"""The tests of a study, as they were written down before it ran, and what they came to.
+
+Promise: which rows, set, decoding and statistic are compared stands in a file that the plan's folder holds
+(`hypotheses.toml`); nothing here chooses. A test is made when all of its rows are finished, and not before: a part of
+them has no p value. Holm's correction is over all tests of the file, those not made yet counted as p = 1.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from foundation.errors import ArenaError
+from training.evaluation.report import EvalReport, compare
+from training.evaluation.resampling import seed_interval, sign_flip_p
+from training.report.document import holm
+from training.study.measure import SET_NAMES
+from training.study.parts import BASE
+from training.study.plan import SetKey, StudyPlan
+from training.study.results import RowResult
+
+HYPOTHESES = "hypotheses.toml"
+
+
+class Hypothesis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`better` solves more than `worse`: rows without their seed. `better` against `control` is shown beside."""
+
+    name: str
+    better: str
+    worse: str
+    control: str = ""
+
+
+class Hypotheses(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All tests of a study. `p_value` and `beside` name decodings of the plan."""
+
+    alpha: float
+    set: SetKey
+    p_value: str
+    beside: str
+    seeds: tuple[int, ...]
+    draws_seed: int
+    hypotheses: tuple[Hypothesis, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """`better` against `worse` over all seeds: difference in success with its interval over seeds and problems, by
+    seed, and the exact test of each seed on greedy episodes (p value, gained, lost)."""
+
+    better: str
+    worse: str
+    problems: int
+    difference: float
+    low: float
+    high: float
+    by_seed: tuple[float, ...]
+    p_value: float
+    greedy: tuple[tuple[float, int, int], ...]
+
+
+class Tested(msgspec.Struct, frozen=True, kw_only=True):
+    """A hypothesis with its comparison, None while rows are `missing`; `holm` is its p value, corrected."""
+
+    name: str
+    missing: tuple[str, ...]
+    comparison: Comparison | None
+    holm: float | None
+    control: Comparison | None = None
+
+
+def read_hypotheses(path: Path) -> Hypotheses:
+    """The file's tests. Raises ArenaError V2120."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Hypotheses)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ArenaError("V2120", f"{path}: {error}") from error
+
+
+def run_tests(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult]) -> tuple[Tested, ...]:
+    """Every test, made or not. Raises KeyError for a decoding the plan lacks."""
+    compared = [_compared(asked, plan, results, one.better, one.worse) for one in asked.hypotheses]
+    corrected = holm([1.0 if found is None else found.p_value for found in compared])
+    return tuple(
+        Tested(
+            name=one.name,
+            missing=tuple(row for row in rows_of(asked, one) if row not in results),
+            comparison=found,
+            holm=None if found is None else p_value,
+            control=_compared(asked, plan, results, one.better, one.control) if one.control else None,
+        )
+        for one, found, p_value in zip(asked.hypotheses, compared, corrected, strict=True)
+    )
+
+
+def rows_of(asked: Hypotheses, one: Hypothesis) -> tuple[str, ...]:
+    """The rows that a test needs."""
+    return tuple(dict.fromkeys(_row(recipe, seed) for recipe in (one.better, one.worse) for seed in asked.seeds))
+
+
+def lines_of(tested: Sequence[Tested], alpha: float) -> list[str]:
+    """A sentence a test, for the page."""
+    lines = []
+    for one in tested:
+        if one.comparison is None or one.holm is None:
+            lines.append(f"Confirmatory: {one.name}: not tested yet, {', '.join(one.missing)} not measured.")
+            continue
+        found = one.comparison
+        held = "holds" if one.holm < alpha and found.difference > 0 else "does not hold"
+        beside = f"; over {one.control.worse} {_said(one.control)}" if one.control else ""
+        lines.append(
+            f"Confirmatory: {one.name}: {held}. {_said(found)}, p = {found.p_value:.2g}, {one.holm:.2g} after Holm; "
+            f"by seed {', '.join(f'{100 * value:+.1f}' for value in found.by_seed)}; greedy, exact p by seed "
+            f"{', '.join(f'{p:.2g} (+{gained} -{lost})' for p, gained, lost in found.greedy)}{beside}."
+        )
+    return lines
+
+
+def _compared(
+    asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult], better: str, worse: str
+) -> Comparison | None:
+    pairs = [(results.get(_row(worse, seed)), results.get(_row(better, seed))) for seed in asked.seeds]
+    whole = [(mine, other) for mine, other in pairs if mine is not None and other is not None]
+    if len(whole) < len(pairs):
+        return None
+    place, decodes = SET_NAMES[asked.set], {rules.name: rules for rules in plan.decodes}
+    drawn, beside = (decodes[name].temperature for name in (asked.p_value, asked.beside))
+    shares = [(_shares(mine.report(place, drawn)), _shares(other.report(place, drawn))) for mine, other in whole]
+    shared = sorted(set.intersection(*(mine.keys() & other.keys() for mine, other in shares)))
+    differences = [[other[name] - mine[name] for name in shared] for mine, other in shares]
+    by_problem = [sum(values) / len(values) for values in zip(*differences, strict=True)]
+    mean, low, high = seed_interval(differences, asked.draws_seed)
+    exact = [compare(mine.report(place, beside), other.report(place, beside)) for mine, other in whole]
+    return Comparison(
+        better=better,
+        worse=worse,
+        problems=len(shared),
+        difference=mean,
+        low=low,
+        high=high,
+        by_seed=tuple(sum(values) / len(values) for values in differences),
+        p_value=sign_flip_p(by_problem, asked.draws_seed),
+        greedy=tuple((one.p_value, one.second_only, one.first_only) for one in exact),
+    )
+
+
+def _row(recipe: str, seed: int) -> str:
+    return recipe if recipe == BASE else f"{recipe}-{seed}"
+
+
+def _shares(report: EvalReport) -> dict[str, float]:
+    """Share of scored samples that succeed, by problem."""
+    return {one.problem_id: one.successes / one.scored for one in report.problems if one.scored}
+
+
+def _said(found: Comparison) -> str:
+    values = (100 * value for value in (found.difference, found.low, found.high))
+    return "{:+.1f} points [{:+.1f}, {:+.1f}] on {} problems".format(*values, found.problems)

@@ -1,0 +1,91 @@
+"""The results of a study's rows: one JSON file a row, which outlives the folder the row was made in.
+
+Promise: a result holds what its numbers depend on and what they are: the plan's hash, the commit, the lineage of every
+checkpoint back to the base, the reports with each problem's outcome, why episodes failed, and how long the parts took.
+No weights. A row with a result is finished: it is never run again, and rows that start from its checkpoint make that
+again, where the folder was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from foundation.canonical import text_hash
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
+from training.evaluation.report import EvalReport
+from training.model import RunLineage
+from training.study.measure import file_name
+
+RESULT_VERSION = 1
+
+
+class RowResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `lineage` leads from its checkpoint back to the base, none for a control; `failures` is by report (SET
+    DECODING), bucket and reason; `seconds` by part, of one processor."""
+
+    version: int = RESULT_VERSION
+    row: str
+    plan_sha256: str
+    code_commit: str
+    lineage: tuple[RunLineage, ...] = ()
+    reports: tuple[EvalReport, ...]
+    failures: dict[str, dict[str, dict[str, int]]]
+    seconds: dict[str, float]
+
+    def report(self, place: str, decoding_temperature: float) -> EvalReport:
+        """The report on the set of that name at that temperature. Raises KeyError without one."""
+        for one in self.reports:
+            if one.conditions.set.name == place and one.conditions.decode.temperature == decoding_temperature:
+                return one
+        raise KeyError(f"{self.row} has no report on {place} at temperature {decoding_temperature}")
+
+    @property
+    def stopped_by(self) -> str:
+        """The guard that ended its training, "" for none."""
+        return self.lineage[0].stopped_by if self.lineage else ""
+
+
+class Results:
+    """The results in a folder that are of one plan."""
+
+    def __init__(self, folder: Path, plan_text: str) -> None:
+        self.folder, self.plan_sha256 = folder, text_hash(plan_text)
+
+    def has(self, row: str) -> bool:
+        """Whether that row is finished."""
+        return self._path(row).exists()
+
+    def add(self, result: RowResult) -> None:
+        """Write a row's result."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._path(result.row), msgspec.json.encode(result) + b"\n")
+
+    def read(self, rows: Sequence[str]) -> dict[str, RowResult]:
+        """Those of `rows` that are finished, in that order.
+
+        Raises ArenaError V2124 for a file that is no result, or one of another plan: its row was measured otherwise.
+        """
+        found: dict[str, RowResult] = {}
+        for row in rows:
+            path = self._path(row)
+            if not path.exists():
+                continue
+            try:
+                result = msgspec.json.decode(path.read_bytes(), type=RowResult)
+            except msgspec.DecodeError as error:
+                raise ArenaError("V2124", f"{path}: {error}") from error
+            if result.plan_sha256 != self.plan_sha256:
+                raise ArenaError("V2124", f"{path} is the result of another plan: name another folder for the results")
+            found[row] = result
+        return found
+
+    def seconds(self, rows: Sequence[str]) -> Mapping[str, float]:
+        """How long the parts of finished rows took, by part."""
+        return {name: took for result in self.read(rows).values() for name, took in result.seconds.items()}
+
+    def _path(self, row: str) -> Path:
+        return self.folder / f"{file_name(row)}.json"
