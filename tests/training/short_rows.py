@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,16 @@ def save(model: Any, folder: Path) -> None:
     model.save_pretrained(str(folder))
 
 
-def require_killed(work: Callable[..., None], folder: Path, *given: object) -> None:
-    """Run `work(*given)`, which trains in `folder`, in another process until it dies there by -9.
-
-    That process comes from one that has read the engine already and nothing else: each would take seconds to read it.
-    """
+def engine_processes() -> ForkServerContext:
+    """Starts processes that have read the engine already and nothing else: each would take seconds to read it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.bandit", "tests.training.kto_rows", "tests.training.short_rows"])
-    killed = context.Process(target=work, args=given)
+    return context
+
+
+def require_killed(work: Callable[..., None], folder: Path, *given: object) -> None:
+    """Run `work(*given)`, which trains in `folder`, in another process until it dies there by -9."""
+    killed = engine_processes().Process(target=work, args=given)
     killed.start()
     killed.join(300)
     assert killed.exitcode == -signal.SIGKILL

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from tests.training.bandit import die_in_grpo, Bandit, grpo_recipe, run_grpo, run_losing
+from tests.training.bandit import Bandit, die_in_grpo, grpo_recipe, run_grpo, run_losing
 from tests.training.short_rows import require_killed, save
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
