@@ -28,11 +28,13 @@ async def read_state(store: Store, race_id: str) -> RaceState:
 
 
 class RaceList:
-    """Reads races from a store. States that can't change any more are read once."""
+    """Reads races from a store. States that can't change any more are read once; while a race goes on no other is begun,
+    so it alone is read: a node asks several times a second."""
 
     def __init__(self, store: Store, *, is_shared: bool) -> None:
         self._store, self._is_shared = store, is_shared
         self._finished: dict[str, RaceState] = {}
+        self._going_on: str | None = None  # the first race that was not finished when last read
 
     @property
     def finished(self) -> tuple[RaceState, ...]:
@@ -41,13 +43,19 @@ class RaceList:
 
     async def states(self, now_ms: int, rules: RaceRules) -> list[RaceState]:
         """Every race so far, the current one last (stage `new` when it has no event yet)."""
+        if self._going_on is not None:
+            state = await read_state(self._store, self._going_on)
+            if not state.is_finished:
+                return [*self._finished.values(), state]
         states: list[RaceState] = []
         for name in await race_names(self._store):
             state = self._finished.get(name) or await read_state(self._store, name)
             states.append(state)
             if not state.is_finished:
+                self._going_on = name
                 return states
             self._finished[name] = state
+        self._going_on = None
         if self._is_shared:
             coming = race_name(race_number(self.coming_ms(states, now_ms, rules), rules))
         else:

@@ -42,3 +42,8 @@ class Product:
     def trees(self) -> dict[Path, ast.Module]:
         """Each file parsed."""
         return {path: ast.parse(path.read_text("utf-8"), filename=self.name_of(path)) for path in self.files}
+
+    @cached_property
+    def nodes(self) -> dict[Path, list[ast.AST]]:
+        """All parts of each file, as `ast.walk` has them."""
+        return {path: list(ast.walk(tree)) for path, tree in self.trees.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.structure.product import Product
@@ -30,7 +30,7 @@ def full_folders(product: Product) -> dict[str, int]:
 
 def functions(product: Product) -> list[str]:
     """The name of every function and method, nested ones included."""
-    return [node.name for tree in product.trees.values() for node in ast.walk(tree) if isinstance(node, _FUNCTION)]
+    return [node.name for nodes in product.nodes.values() for node in nodes if isinstance(node, _FUNCTION)]
 
 
 def used_once(product: Product) -> tuple[list[str], list[str]]:
@@ -39,11 +39,13 @@ def used_once(product: Product) -> tuple[list[str], list[str]]:
     A private name is its file's own, so files are looked at one by one; a public one is looked for everywhere. Named is
     what an expression reads, by name or as an attribute; an import names nothing.
     """
-    in_file = {path: Counter(_names(tree)) for path, tree in product.trees.items()}
-    anywhere = sum(in_file.values(), Counter[str]())
+    in_file = {path: Counter(_names(nodes)) for path, nodes in product.nodes.items()}
+    anywhere = Counter[str]()
+    for counted in in_file.values():
+        anywhere.update(counted)
     private, public = [], []
-    for path, tree in product.trees.items():
-        for node in ast.walk(tree):
+    for path, nodes in product.nodes.items():
+        for node in nodes:
             if not isinstance(node, _FUNCTION) or _is_dunder(node.name):
                 continue
             place = f"{product.name_of(path)}:{node.lineno} {node.name}"
@@ -54,8 +56,8 @@ def used_once(product: Product) -> tuple[list[str], list[str]]:
     return private, private + public
 
 
-def _names(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _names(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):
@@ -72,8 +74,8 @@ def repeated_classes(product: Product) -> dict[str, list[str]]:
     A leading underscore does not make it another name: readers say `_Refusal` and `Refusal` alike.
     """
     where: dict[str, set[str]] = defaultdict(set)
-    for path, tree in product.trees.items():
-        for node in ast.walk(tree):
+    for path, nodes in product.nodes.items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 where[node.name.lstrip("_")].add(product.name_of(path))
     return {name: sorted(files) for name, files in sorted(where.items()) if len(files) > 1}
@@ -83,8 +85,8 @@ def replacements(product: Product) -> list[str]:
     """Places that put one file in another's place by hand: `os.replace`, `os.rename`, `shutil.move`, `Path.replace`."""
     return [
         f"{product.name_of(path)}:{node.lineno}"
-        for path, tree in product.trees.items()
-        for node in ast.walk(tree)
+        for path, nodes in product.nodes.items()
+        for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _replaces(node.func, node)
     ]
 
@@ -150,7 +152,7 @@ def _imports(
                     yield found
                 elif base in modules:
                     yield base
-        waiting.extend(ast.iter_child_nodes(node))
+        waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 def _components(graph: dict[str, set[str]]) -> Iterable[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,5 +126,6 @@ def run_losing(folder: Path, out: Path, progress: Callable[..., None] | None = N
     return run_grpo(folder, out, losing, progress=progress, steps=5, refresh=2, every=2)
 
 
-if __name__ == "__main__":  # such a run, which dies by kill -9 in the step named last
-    run_losing(Path(sys.argv[1]), Path(sys.argv[2]), progress=die_in(int(sys.argv[3])))
+def die_in_grpo(folder: Path, out: Path, step: int) -> None:
+    """Such a run, which dies in the step named."""
+    run_losing(folder, out, progress=die_in(step))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ def run_kto(
     return train_kto(recipe, RunFolder(out, recipe, text, progress), labelled(codec), codec.tokenizer, rate, save=save)
 
 
-if __name__ == "__main__":  # a run that dies by kill -9 in the step named; behind it the rates it is watched by
-    rates = iter(map(float, sys.argv[4:]))
-    watched = (lambda policy: next(rates)) if sys.argv[4:] else None
-    run_kto(Path(sys.argv[1]), Path(sys.argv[2]), watched, progress=die_in(int(sys.argv[3])))
+def die_in_kto(model: Path, out: Path, step: int, rates: tuple[float, ...] = ()) -> None:
+    """A run that dies in the step named, watched by these rates."""
+    watched = iter(rates)
+    run_kto(model, out, (lambda policy: next(watched)) if rates else None, progress=die_in(step))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,19 @@ def save(model: Any, folder: Path) -> None:
     model.save_pretrained(str(folder))
 
 
-def require_killed(module: str, model: Path, folder: Path, step: int, *more: str) -> None:
-    """Run a stage's program of this room (`python -m MODULE MODEL FOLDER STEP MORE`) until it dies there by -9."""
-    killed = subprocess.run(
-        [sys.executable, "-m", f"tests.training.{module}", str(model), str(folder), str(step), *more],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
+def engine_processes() -> ForkServerContext:
+    """Starts processes that have read the engine already and nothing else: each would take seconds to read it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.bandit", "tests.training.kto_rows", "tests.training.short_rows"])
+    return context
+
+
+def require_killed(work: Callable[..., None], folder: Path, *given: object) -> None:
+    """Run `work(*given)`, which trains in `folder`, in another process until it dies there by -9."""
+    killed = engine_processes().Process(target=work, args=given)
+    killed.start()
+    killed.join(300)
+    assert killed.exitcode == -signal.SIGKILL
     assert not (folder / CHECKPOINT).exists()
 
 
@@ -111,5 +114,6 @@ def die_in(step: int) -> Callable[[str, int, int], None]:
     return die
 
 
-if __name__ == "__main__":  # a run of so many steps (the last word) that dies, by kill -9, in the step named before
-    run_sft(Path(sys.argv[1]), Path(sys.argv[2]), steps=int(sys.argv[4]), progress=die_in(int(sys.argv[3])))
+def die_in_sft(model: Path, out: Path, step: int, steps: int) -> None:
+    """A run of so many steps that dies in the step named."""
+    run_sft(model, out, steps=steps, progress=die_in(step))

@@ -1,7 +1,8 @@
 """Two processes that train one run: the losses of one process, one writer, and a run that goes on after kill -9.
 
-The command, its launcher, the process group (gloo, on loopback) and the engine's data parallelism are real. The devices
-are CPUs, where the pinned accelerate shares out rows but no weights, whatever its config asks for.
+The process group (gloo, on loopback) and the engine's data parallelism are real, in `make prove` the command and its
+launcher too. The devices are CPUs, where the pinned accelerate shares out rows but no weights, whatever its config asks
+for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from tests.training.short_rows import engine_processes
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock
 from training.model import RunLineage
 from training.models.opening import open_run
@@ -50,7 +54,7 @@ tokens_max = 4500
 r = {r}
 [optim]
 lr = 1e-2
-epochs = 3.0
+epochs = 2.0
 batch_rows = 1
 accumulation = 2
 warmup_share = 0.0
@@ -125,41 +129,58 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def start_two(work: Callable[..., None], *given: object) -> list[ForkServerProcess]:
+    """`work(*given)` in each of two processes that find each other as a launcher's do."""
+    port, context = str(free_port()), engine_processes()
+    started = [context.Process(target=one_of_two, args=(index, port, work, given)) for index in (0, 1)]
+    for one in started:
+        one.start()
+    return started
+
+
+def one_of_two(index: int, port: str, work: Callable[..., None], given: tuple[object, ...]) -> None:
+    torch.set_num_threads(1)
+    named = {"RANK": str(index), "LOCAL_RANK": str(index), "WORLD_SIZE": "2"}
+    os.environ.update(environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **named))
+    work(*given)
+
+
+def require_both_trained(stock: Stock, recipe: Path, out: Path) -> None:
+    """The run on two processes to its end."""
+    started = start_two(run_in, stock.folder, recipe, out)
+    for one in started:
+        one.join(LIMIT_S)
+    assert [one.exitcode for one in started] == [0, 0]
+
+
 def require_both_killed(stock: Stock, recipe: Path, out: Path) -> None:
     """Begin the run on two processes, and kill both with -9 once they are in `DEATH_STEP`."""
-    port = str(free_port())
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.training.test_several_devices", str(stock.folder), str(recipe), str(out)],
-            cwd=ROOT,
-            env=environment(
-                RANK=str(index), LOCAL_RANK=str(index), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port
-            ),
-            stderr=subprocess.PIPE,
-        )
-        for index in (0, 1)
-    ]
+    started = start_two(run_to_death, stock.folder, recipe, out)
     ends = time.monotonic() + LIMIT_S
-    while not (out / "reached").exists() and all(one.poll() is None for one in started) and time.monotonic() < ends:
+    while not (out / "reached").exists() and all(one.is_alive() for one in started) and time.monotonic() < ends:
         time.sleep(0.05)
     for one in started:
         one.kill()
-    errors = [one.communicate()[1].decode()[-4_000:] for one in started]
-    assert [one.returncode for one in started] == [-signal.SIGKILL] * 2, errors
+        one.join()
+    assert [one.exitcode for one in started] == [-signal.SIGKILL] * 2
     assert (out / "reached").exists() and not (out / "lineage.json").exists()
     assert newest_checkpoint(out / "trainer", TWO)
 
 
 def run_to_death(folder: Path, recipe: Path, out: Path) -> None:
     """The run of one of the two, which stands still in `DEATH_STEP`."""
-    torch.set_num_threads(1)
 
     def stand_still(phase: str, done: int, of: int) -> None:
         if done == DEATH_STEP:
             (out / "reached").touch()
             time.sleep(LIMIT_S)
 
-    bench = replace(reopen_stock(folder).bench, progress=stand_still)
+    run_in(folder, recipe, out, stand_still)
+
+
+def run_in(folder: Path, recipe: Path, out: Path, progress: Callable[..., None] | None = None) -> None:
+    """The run of one of the two."""
+    bench = replace(reopen_stock(folder).bench, progress=progress)
     text = recipe.read_text("utf-8")
     run_stage(parse_recipe(text), text, out, bench, open_teacher=no_teacher)
 
@@ -181,22 +202,44 @@ def require_equal_runs(two: Path, one: Path) -> None:
         torch.testing.assert_close(found, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("are_killed", [False, pytest.param(True, marks=pytest.mark.prove)])
+def begin_nothing(stock: Stock, recipe: Path, out: Path) -> None:
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "is_command"),
+    [
+        (require_both_trained, False),
+        pytest.param(begin_nothing, True, marks=pytest.mark.prove),
+        pytest.param(require_both_killed, True, marks=pytest.mark.prove),
+    ],
+)
 def test_two_processes_killed_with_9_or_not_come_to_the_losses_of_one(
-    stock: Stock, corpora: Path, tmp_path: Path, are_killed: bool
+    stock: Stock, corpora: Path, tmp_path: Path, before: Callable[..., None], is_command: bool
 ) -> None:
+    """By the command under its launcher, and without both: each reads the engine anew, in three processes."""
     text = text_of(stock, corpora, 0)
     recipe, one, two = tmp_path / "two.toml", tmp_path / "one", tmp_path / "two"
     recipe.write_text(text, "utf-8")
     done = alone(stock, text, one)
     assert done.steps > DEATH_STEP and done.metrics["rows"] % 2  # the last step of an epoch has one row
-    if are_killed:
-        require_both_killed(stock, recipe, two)
-    train_on_two(stock, corpora, recipe, two)
+    before(stock, recipe, two)
+    if is_command:
+        train_on_two(stock, corpora, recipe, two)
     require_equal_runs(two, one)
     [(_, checkpoint, lineage)] = lineage_chain(two)
     assert checkpoint.kind == "full" and lineage.parent_sha256 == weights_sha256(stock.model)
     assert (two / "checkpoint" / "tokenizer.json").exists() and not (two / "trainer").exists()
+
+
+def test_the_launcher_takes_the_shipped_config() -> None:
+    """What it would start is started in `make prove`."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    words = ["--config_file", str(CONFIG), "--num_processes", "2", "-m", "neurons.cli.app", "train", "sft"]
+    asked, _, _ = _validate_launch_command(launch_command_parser().parse_args(words))
+    assert (asked.num_processes, asked.use_fsdp, asked.module) == (2, True, True)
+    assert (asked.training_script, asked.training_script_args) == ("neurons.cli.app", ["train", "sft"])
 
 
 @pytest.mark.prove
@@ -320,9 +363,6 @@ def run_sharded(out: Path) -> None:
     main()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # the command, with weights shared out
     torch.set_num_threads(1)
-    if sys.argv[1] == "train":  # the command, with weights shared out
-        run_sharded(Path(sys.argv[sys.argv.index("--out") + 1]))
-    else:  # one of two processes that stand still, to be killed
-        run_to_death(*map(Path, sys.argv[1:4]))
+    run_sharded(Path(sys.argv[sys.argv.index("--out") + 1]))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from tests.training.bandit import Bandit, grpo_recipe, run_grpo, run_losing
+from tests.training.bandit import Bandit, die_in_grpo, grpo_recipe, run_grpo, run_losing
 from tests.training.short_rows import require_killed, save
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
@@ -86,7 +86,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
 def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock: Stock, tmp_path: Path) -> None:
     whole = run_losing(stock.folder, tmp_path / "whole")
     assert whole.steps == 5 and whole.dropped == {"not one sequence": 5} and any(lines(tmp_path / "whole", "loss"))
-    require_killed("bandit", stock.folder, tmp_path / "killed", 3)
+    require_killed(die_in_grpo, tmp_path / "killed", stock.folder, tmp_path / "killed", 3)
     again = run_losing(stock.folder, tmp_path / "killed")
     assert again == whole
     for key in ("loss", "reward", "kl", "importance_ratio", "rollouts", "rollouts/dropped: not one sequence"):

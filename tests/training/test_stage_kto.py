@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from foundation.errors import ArenaError
-from tests.training.kto_rows import kto_recipe, labelled, run_kto
+from tests.training.kto_rows import die_in_kto, kto_recipe, labelled, run_kto
 from tests.training.short_rows import require_killed, run_sft, save, short_rows
 from tests.training.stock import TOKENIZER
 from training.guards import GuardStopError
@@ -65,7 +65,7 @@ def finish(folder: Path, model: Path) -> None:
 def killed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, watched by no rate, that was killed with 9 in its third step."""
     folder = tmp_path_factory.mktemp("killed") / "run"
-    require_killed("kto_rows", model, folder, 3)
+    require_killed(die_in_kto, folder, model, folder, 3)
     return folder
 
 
@@ -205,7 +205,7 @@ def test_a_parent_that_never_recommends_is_not_trained(model: Path, tmp_path: Pa
 
 def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_path: Path) -> None:
     """When it is killed its own rate has fallen: 0.88 is above the floor of that, and below that of the parent's."""
-    require_killed("kto_rows", model, tmp_path / "run", 3, "1.0", "0.95")
+    require_killed(die_in_kto, tmp_path / "run", model, tmp_path / "run", 3, (1.0, 0.95))
     assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95)]
     done = run_kto(model, tmp_path / "run", lambda policy: 0.88)
     assert done.stopped_by.startswith("emission: 0.880") and done.steps == 4

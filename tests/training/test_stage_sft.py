@@ -12,7 +12,7 @@ import torch
 
 from foundation.errors import ArenaError
 from tests.training.engine_settings import KEPT, settings_in_force
-from tests.training.short_rows import require_killed, run_sft, save, sft_recipe, short_rows
+from tests.training.short_rows import die_in_sft, require_killed, run_sft, save, sft_recipe, short_rows
 from tests.training.stock import TOKENIZER, Stock
 from training.model import TokenRow
 from training.models.mask import masked_runs
@@ -51,7 +51,7 @@ def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(
     model: Path, tmp_path: Path, steps: int, killed_in: int
 ) -> None:
     whole = run_sft(model, tmp_path / "whole", steps=steps)
-    require_killed("short_rows", model, tmp_path / "killed", killed_in, str(steps))
+    require_killed(die_in_sft, tmp_path / "killed", model, tmp_path / "killed", killed_in, steps)
     again = run_sft(model, tmp_path / "killed", steps=steps)
     assert again.losses == whole.losses
     assert [(line["step"], line.get("loss")) for line in log_lines(tmp_path / "killed")] == [
