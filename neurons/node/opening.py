@@ -69,6 +69,7 @@ from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
+from neurons.worker.protocol import Endpoint
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
@@ -110,7 +111,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         if refusal := None if settings.share else lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
         await asyncio.to_thread(prepare_catalogue, settings)
-        pool = await _open_pool(settings, policy, stack)
+        upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
+        pool = await _open_pool(settings, policy, upstreams, judge, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
@@ -166,9 +168,14 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         )
 
 
-async def _open_pool(settings: Settings, policy: Policy, stack: contextlib.AsyncExitStack) -> WorkerPool:
+async def _open_pool(
+    settings: Settings,
+    policy: Policy,
+    upstreams: tuple[Endpoint, ...],
+    judge: Endpoint | None,
+    stack: contextlib.AsyncExitStack,
+) -> WorkerPool:
     """The node's workers, running. Raises ArenaError V2001 to V2003, V2062, U3001, U3005."""
-    upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
     for silent in await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models):
         structlog.get_logger().warning("endpoint.away", detail=silent, costs="episodes wait until it answers")
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
@@ -224,8 +231,7 @@ async def open_door(
     status = StatusDesk(store, chain, inbox, policy)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
-    ports = {"netuid": chain.netuid, "reads_port": settings.serve_port}
-    door = Door(store, auth, registration, desk, status, policy, **ports)
+    door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid, reads_port=settings.serve_port)
     return DoorServer(door, listener, board or Board(store, now_ms=unix_ms, suites=suites))
 
 

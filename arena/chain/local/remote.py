@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -77,6 +77,10 @@ class RemoteSubtensor:
         """(uid, u16) pairs last set by a validator."""
         return await self._ask(tuple[tuple[int, int], ...], "weights", hotkey=hotkey)
 
+    async def owner_hotkey(self) -> str | None:
+        """The owner's hotkey; None for a chain that was made without one."""
+        return await self._ask(str | None, "owner_hotkey")  # type: ignore[arg-type]
+
     async def register(self, signer: Signer) -> ChainResult:
         """Register the hotkey."""
         return await self._send("register", signer, {})
@@ -94,7 +98,7 @@ class RemoteSubtensor:
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._send("set_weights", signer, arguments, uids=uids, weights_u16=weights_u16)
 
-    async def _send(self, call: Call, signer: Signer, arguments: dict[str, object], **asked: object) -> ChainResult:
+    async def _send(self, call: Call, signer: Signer, arguments: Mapping[str, object], **asked: object) -> ChainResult:
         signature = signer.sign(extrinsic_payload(call, self._netuid, arguments)).hex()
         return await self._ask(ChainResult, call, hotkey=signer.hotkey, signature=signature, **asked)
 

@@ -91,6 +91,8 @@ async def ask(chain: LocalSubtensor, asked: ChainQuestion) -> object:
             return await chain.commitments(asked.hotkeys, asked.block or 0)
         case "weights":
             return await chain.weights(asked.hotkey)
+        case "owner_hotkey":
+            return await chain.owner_hotkey()
         case "register":
             return await chain.register(sender)
         case "commit":

@@ -24,6 +24,7 @@ Call = Literal[
     "commitment",
     "commitments",
     "weights",
+    "owner_hotkey",
     "register",
     "commit",
     "publish",
