@@ -124,9 +124,5 @@ def _unit_rows(content: bytes, count: int) -> Vectors:
         raise ArenaError("U3003", f"{len(rows)} vectors for {count} texts")
     if not np.isfinite(vectors).all() or not np.linalg.norm(vectors, axis=1).all():
         raise ArenaError("U3003", "a vector is zero or not finite")
-    return _normalised(vectors)
-
-
-def _normalised(vectors: npt.NDArray[np.float64]) -> Vectors:
     unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     return unit

@@ -106,7 +106,10 @@ class _ConversationReading:
 
     def conversation(self) -> Conversation:
         is_linear = self._is_linear()
-        path = len(self._turns) - 1 if is_linear else self._longest()
+        # the completion whose request carries most of the completions before it; of several, the last
+        lengths = [] if is_linear else [len(self._recognised(number)) for number in range(len(self._turns))]
+        longest = max(range(len(lengths)), key=lambda number: (lengths[number], number), default=0)
+        path = len(self._turns) - 1 if is_linear else longest
         messages: list[ChatMessage] = []
         place: dict[int, int] = {}  # message index of the body -> place in messages + other_messages
         replies: dict[int, int] = {}  # turn -> place of its reply
@@ -154,11 +157,6 @@ class _ConversationReading:
             if number not in self._written.get(self._words[after[length]] or ("", ()), ()):
                 return False
         return True
-
-    def _longest(self) -> int:
-        """The completion whose request carries most of the completions before it; of several, the last."""
-        lengths = [len(self._recognised(number)) for number in range(len(self._turns))]
-        return max(range(len(lengths)), key=lambda number: (lengths[number], number), default=0)
 
     def _recognised(self, number: int) -> dict[int, int]:
         """Positions in a request of assistant turns that earlier completions wrote, in order -> which turn."""

@@ -48,7 +48,6 @@ Thing = Literal[
 # and released; and once the embargo is over
 Moment = Literal["open", "racing", "revealed", "settled", "published"]
 VIEWERS: tuple[Viewer, ...] = get_args(Viewer)
-THINGS: tuple[Thing, ...] = get_args(Thing)
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 _Never = Literal["never"]

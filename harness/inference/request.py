@@ -52,7 +52,14 @@ def rebuild(
         raise GuestCallError(BAD_REQUEST, "stream is not available: leave it out, the reply comes in one piece")
     if params.get("n") not in (None, 1):
         raise GuestCallError(BAD_REQUEST, "n must be 1: one request gives one completion")
-    messages = _messages(params.get("messages"), rules)
+    given = params.get("messages")
+    if not isinstance(given, list) or not given:
+        raise GuestCallError(BAD_REQUEST, "messages must be a list of at least one message")
+    if len(given) > rules.message_count:
+        raise GuestCallError(BAD_REQUEST, f"{len(given)} messages; at most {rules.message_count} are allowed")
+    messages = [_message(index, message) for index, message in enumerate(given)]
+    if messages[-1]["role"] == "assistant":
+        raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
     fields: dict[str, object] = {"messages": messages}
     fields |= _sampling(params, rules, min(limits.completion_tokens_per_call, completion_tokens_left))
     fields |= _tools(params, schemas)
@@ -125,17 +132,6 @@ def _tools(params: Mapping[str, object], schemas: Mapping[str, dict[str, object]
     if not tools:
         return {}
     return {"tools": tools, "tool_choice": "none"} if choice == "none" else {"tools": tools}
-
-
-def _messages(value: object, rules: InferenceRules) -> list[dict[str, object]]:
-    if not isinstance(value, list) or not value:
-        raise GuestCallError(BAD_REQUEST, "messages must be a list of at least one message")
-    if len(value) > rules.message_count:
-        raise GuestCallError(BAD_REQUEST, f"{len(value)} messages; at most {rules.message_count} are allowed")
-    messages = [_message(index, message) for index, message in enumerate(value)]
-    if messages[-1]["role"] == "assistant":
-        raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
-    return messages
 
 
 def _message(index: int, value: object) -> dict[str, object]:

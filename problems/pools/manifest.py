@@ -115,7 +115,9 @@ class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def token_of(key: bytes, mark: str) -> str:
     """The token (hex) of a text under the manifest's key: an HMAC under a key of its own, derived from both."""
-    return _keyed(_opening_key(key, mark), mark)
+    text = mark.encode(errors="surrogatepass")
+    own_key = hmac.digest(key, b"agent-arena/partition-opening/1\n" + text, "sha256")
+    return hmac.digest(own_key, text, "sha256").hex()
 
 
 def commitment_of(key: bytes) -> str:
@@ -179,22 +181,6 @@ def apply_changes(older: PartitionManifest, changes: Sequence[ManifestChange]) -
     return made
 
 
-def read_manifest(content: str | bytes) -> PartitionManifest:
-    """A manifest from its JSON. Raises ArenaError P4021 when it is not one."""
-    try:
-        return msgspec.json.decode(content, type=PartitionManifest)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ArenaError("P4021", str(error)) from error
-
-
 def manifest_bytes(manifest: PartitionManifest) -> bytes:
-    """The canonical JSON that is hashed, signed and stored; `read_manifest` gives it back equal."""
+    """The canonical JSON that is hashed, signed and stored."""
     return canonical_bytes(manifest)
-
-
-def _opening_key(key: bytes, mark: str) -> bytes:
-    return hmac.digest(key, b"agent-arena/partition-opening/1\n" + mark.encode(errors="surrogatepass"), "sha256")
-
-
-def _keyed(opening_key: bytes, mark: str) -> str:
-    return hmac.digest(opening_key, mark.encode(errors="surrogatepass"), "sha256").hex()

@@ -18,7 +18,7 @@ from arena.exchange.port import Peer, Progress
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
-from foundation.codes.names import PEER_AWAY, PEER_FOLDER, PEER_REFUSED
+from foundation.codes.names import PEER_AWAY, PEER_REFUSED
 from foundation.errors import ArenaError
 
 
@@ -130,7 +130,7 @@ def _refusals(peer: Peer) -> Iterator[None]:
         code = error.failure.code
         if code.startswith("U304"):
             raise
-        away = code.startswith("V202") or code == PEER_FOLDER
+        away = code.startswith("V202") or code == "V2114"
         raise ArenaError(
             PEER_AWAY if away else PEER_REFUSED, f"{peer.hotkey}: {code} {error.failure.detail}"
         ) from error

@@ -16,8 +16,11 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policies import AGENTIC, DEMO
 from foundation.canonical import foreign_text
 from harness.agents.registry import reference_agent
+from harness.emission.attribution import emitters_of
+from harness.emission.call_reader import CallReader
 from harness.inference.port import ModelReply
-from harness.trace import EmittedCall
+from harness.tools.registry import profile_schemas
+from harness.trace import EmittedCall, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from problems.scoring.title_matching import LexicalTitles
@@ -114,6 +117,9 @@ def test_a_puppet_earns_no_more_than_the_shipped_subtask_agent(way: str, tmp_pat
     assert puppet.body.recommended == (LAMP,), puppet.cost.output_tail
     assert puppet.body.totals.llm_calls <= 1  # terminate, which says nothing of its own
     assert (puppet.body.is_agentic, subtask.body.is_agentic) == (False, False)
+    for body in (puppet.body, subtask.body):  # the body alone is enough to say again who wrote each call
+        recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
+        assert emitters_of(body, CallReader(profile_schemas(body.tool_profile))) == recorded != ()
     assert isinstance(puppet.verdict, Verdict) and isinstance(subtask.verdict, Verdict)
     assert puppet.verdict.quality_e4 == 1_000
     assert puppet.verdict.coefficient_e4 <= subtask.verdict.coefficient_e4

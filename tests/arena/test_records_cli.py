@@ -175,6 +175,7 @@ def test_show_finds_a_record_by_number_and_by_the_beginning_of_an_id(node: Path)
     assert by_number.returncode == 0, by_number.stderr
     for part in ("evaluation", "outcome by slot and axis", "I search first.", "find_product by llm", "span 1"):
         assert part in by_number.stdout
+    assert "who wrote the calls, worked out again by emission/" in by_number.stdout
     shown = json.loads(records(node, "show", "3", "--json").stdout)
     assert shown["body"]["problem_id"] == "p0001"
     assert [verdict["quality_e4"] for verdict in shown["verdicts"]] == [7_000]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -27,9 +28,11 @@ from arena.visibility.moments import (
     standing_of,
     stated_opening_ms,
 )
-from arena.visibility.rule import MOMENTS, THINGS, VIEWERS, may_see
+from arena.visibility.rule import MOMENTS, VIEWERS, Thing, may_see
 from problems.model import POOLS
 from tests.arena.log_stand import release, settlement
+
+THINGS: tuple[Thing, ...] = get_args(Thing)
 
 # For each thing and viewer the moments open, racing, revealed, settled, published. S seen; p seen if its pool was asked
 # for by name; w seen of a promoted winner and never of another; . not yet.

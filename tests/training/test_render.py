@@ -17,12 +17,12 @@ from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from harness.tools.registry import PROFILES, profile_schemas
 from tests.training.stock import TOKENIZER, Stock
+from tests.training.trimmed_tokenizer import trim_tokenizer
 from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Trace
 from training.model import TokenRow
 from training.models.mask import mask_defect, masked_runs, run_defect
 from training.models.render import Qwen3Codec
-from training.models.tokenizer_trim import trim_tokenizer
 
 GOLDEN = Path(__file__).with_name("qwen3_rendered.jsonl")
 TOOLS = (

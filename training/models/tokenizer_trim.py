@@ -1,4 +1,4 @@
-"""Small Qwen3 tokenizers out of the real one: its first base tokens, or base tokens trained on texts of a market.
+"""Small Qwen3 tokenizers out of the real one: base tokens trained on texts of a market.
 
 Promise: any text still round-trips (the 256 bytes are among the base tokens), pre-tokenizer, specials and chat template
 are Qwen3's, specials keep their meaning under new ids, and rendering, masks and parsing are the real code paths at a
@@ -17,20 +17,6 @@ import msgspec
 from foundation.errors import ArenaError
 
 BYTES = 256
-
-
-def trim_tokenizer(source: Path, target: Path, *, keep: int) -> int:
-    """Write the trimmed tokenizer and return its number of tokens. Raises ArenaError V2121.
-
-    `keep` base tokens are kept, at least the 256 bytes; special tokens get the ids after them.
-    """
-    _require_bytes(keep)
-    tokenizer, config = _read(source)
-    model = tokenizer["model"]
-    kept = {token: number for token, number in model["vocab"].items() if number < keep}
-    model["merges"] = [merge for merge in model["merges"] if _is_kept(merge, kept)]
-    model["vocab"] = kept
-    return _write(target, tokenizer, config)
 
 
 def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: int) -> int:
@@ -83,8 +69,3 @@ def _write(target: Path, tokenizer: dict[str, Any], config: dict[str, Any]) -> i
     for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
         (target / name).write_bytes(msgspec.json.encode(value))
     return keep + len(renumbered)
-
-
-def _is_kept(merge: str | list[str], kept: dict[str, int]) -> bool:
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left in kept and right in kept and left + right in kept

@@ -69,7 +69,17 @@ def released_pool(
         if batch is None:
             missing.append(release.race_id)
             continue
-        _require_kept(release, batch)
+        checked = check_release(
+            release,
+            batch_sha256=release.batch_sha256,
+            partition_sha256=release.partition_sha256,
+            commitments=batch.cluster_commitments,
+            batch=batch,
+        )
+        if batch.partition_sha256 != release.partition_sha256:
+            raise ArenaError("P4010", f"{release.race_id}: batch and release name different partitions")
+        if not checked.is_ok:
+            raise ArenaError("P4010", f"{release.race_id}: {checked.faults[0]}")
         taken = {
             one.problem_id
             for one in release.problems
@@ -103,20 +113,6 @@ def released_pool(
         batches_missing=tuple(missing),
         titles=tuple(titles),
     )
-
-
-def _require_kept(release: ReleaseRecord, batch: SealedBatch) -> None:
-    checked = check_release(
-        release,
-        batch_sha256=release.batch_sha256,
-        partition_sha256=release.partition_sha256,
-        commitments=batch.cluster_commitments,
-        batch=batch,
-    )
-    if batch.partition_sha256 != release.partition_sha256:
-        raise ArenaError("P4010", f"{release.race_id}: batch and release name different partitions")
-    if not checked.is_ok:
-        raise ArenaError("P4010", f"{release.race_id}: {checked.faults[0]}")
 
 
 def _reasons(

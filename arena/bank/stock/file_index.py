@@ -48,21 +48,27 @@ class FileIndex:
 
     def files(self, pattern: str) -> list[IndexedFile]:
         """Every file that matches, in order of its name. Raises what `describe` does, P4001 for one that is gone."""
-        known = self._loaded()
+        if self._known is None:
+            self._known = {}
+            with contextlib.suppress(OSError):
+                for line in (self._folder / INDEX_FILE).read_bytes().splitlines():
+                    with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
+                        entry = msgspec.json.decode(line, type=IndexedFile)
+                        self._known[entry.name] = entry  # the latest line of a file counts
         found, fresh = [], []
         for path in sorted(self._folder.glob(pattern)):
             try:
                 now = path.stat()
             except OSError as error:
                 raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-            entry = known.get(path.name)
-            if entry is None or (entry.size, entry.changed_ns) != (now.st_size, now.st_mtime_ns):
-                entry = IndexedFile(
+            known = self._known.get(path.name)
+            if known is None or (known.size, known.changed_ns) != (now.st_size, now.st_mtime_ns):
+                known = IndexedFile(
                     name=path.name, size=now.st_size, changed_ns=now.st_mtime_ns, held=self._describe(path)
                 )
-                known[path.name] = entry
-                fresh.append(entry)
-            found.append(entry)
+                self._known[path.name] = known
+                fresh.append(known)
+            found.append(known)
         if fresh:
             # one write, after a line break: a line that a kill cut short spoils no other
             text = b"".join(b"\n" + msgspec.json.encode(entry) for entry in fresh)
@@ -71,13 +77,3 @@ class FileIndex:
                 with os.fdopen(descriptor, "wb") as stream:
                     stream.write(text)
         return found
-
-    def _loaded(self) -> dict[str, IndexedFile]:
-        if self._known is None:
-            self._known = {}
-            with contextlib.suppress(OSError):
-                for line in (self._folder / INDEX_FILE).read_bytes().splitlines():
-                    with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
-                        entry = msgspec.json.decode(line, type=IndexedFile)
-                        self._known[entry.name] = entry  # the latest line of a file counts
-        return self._known

