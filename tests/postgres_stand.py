@@ -1,7 +1,8 @@
 """Servers for tests without `initdb` and migrations: made once in each process of the tests, then copied.
 
 They do not wait for the disk: a test may kill them, which loses nothing that they had written, but nobody cuts the
-machine's power.
+machine's power. Passwords are hashed once and not 4,096 times, by the server and by whoever logs in: they are random,
+and each test has its own.
 
 What a server's first start makes is tested in `tests/arena/test_store_embedded.py`, which begins from nothing, and so
 do the demo and the README.
@@ -9,15 +10,22 @@ do the demo and the README.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import functools
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+import asyncpg
+
+from arena.store import schema
 from arena.store.embedded.binaries import ServerPaths, lay_out, server_user
 from arena.store.embedded.server import EmbeddedServer, start_embedded
+
+schema.SCRAM_ITERATIONS = 1  # of validators' roles
 
 
 @functools.cache
@@ -25,11 +33,24 @@ def _made() -> ServerPaths:
     """A migrated server without validators, stopped."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-", dir="/tmp"))
     atexit.register(shutil.rmtree, state_dir, ignore_errors=True)
-    start_embedded(state_dir).stop()
+    server = start_embedded(state_dir)
+    asyncio.run(_hash_once(server.owner_dsn))
+    server.stop()
     paths = lay_out(state_dir, server_user())
     with (paths.data / "postgresql.auto.conf").open("a", encoding="utf-8") as settings:
         settings.write("fsync = off\nfull_page_writes = off\n")
     return paths
+
+
+async def _hash_once(owner_dsn: str) -> None:
+    """The owner's own password, stored again. Commands that a test starts hash those that they make as ever."""
+    connection = await asyncpg.connect(owner_dsn)
+    try:
+        await connection.execute("set scram_iterations = 1")
+        password = unquote(urlsplit(owner_dsn).password or "")
+        await connection.execute(f"alter role current_user password '{password}'")
+    finally:
+        await connection.close()
 
 
 def lay_server(state_dir: Path) -> None:

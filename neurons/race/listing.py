@@ -28,8 +28,8 @@ async def read_state(store: Store, race_id: str) -> RaceState:
 
 
 class RaceList:
-    """Reads races from a store. States that can't change any more are read once; while a race goes on no other is begun,
-    so it alone is read: a node asks several times a second."""
+    """Reads races from a store. States that can't change any more are read once. While a race goes on no other
+    is begun, so it alone is read: a node asks several times a second."""
 
     def __init__(self, store: Store, *, is_shared: bool) -> None:
         self._store, self._is_shared = store, is_shared

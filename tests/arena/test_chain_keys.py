@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import bittensor_core as core
@@ -14,15 +15,21 @@ from arena.chain.opening import open_signer
 from foundation.errors import ArenaError
 
 ALICE = keypair_signer("//Alice")
+# the keyfile of //Alice as the SDK encrypts it under the password "secret", which takes seconds
+ENCRYPTED = base64.b64decode(
+    "JE5BQ0wQToI0VCcmR2BmJjBmM7iPWbQrR6KELMVSXPeeJv8fFbksZiSVWaV5vnQt26oxA4QU0UYhtbqBWF7HvBLWi6o9bG4b2Euw"
+    "Va/hosebJx2S7RJf6dWTzTIICA7iSF6LWd8yXc6puTLK4pfVJFHmwll1PFU0QgoSFYglVRM1zhUGX9f7uodaeMCTB0wpA77Fusx2"
+    "Fjvq7BCdL7QtGdzjYfqZ7V44rfAycOPePU6uytlT+dHyVZCg/GlUboC1ysK8TakpCZYbO2ThU/Kttfh7PBO+cywn8vkAXgcmhiT4"
+    "IlF5hkfe984ldH0QB3wF/0ufcj7x10+F9DKWMNyzFyX1KCvXqEejYSUNiPvZmQroXs3wOr0eA1zT8UMGyFblz/cXsc98SKVqKzlq"
+    "jfxd7OfLqwaRnI40DwLPzSPCpCyNJl12t4l+L2uV73f7llXqzCjDF+yOtFcVL2K291+FKvQLKxc0wMPk0ePW8Vr64LCCct4PWVGT"
+    "SZeC0rguSRj2+zUMUcutj6dejRM2KN9FkFWZKVa1kbg5ll1gMspXLin1Rel0Z2DIfOFdOqVp0M6SHCs="
+)
 ALICE_ADDRESS = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY"  # the ecosystem's well-known development key
 
 
-def _write_hotkey(path: Path, keypair: core.Keypair, password: str | None = None) -> None:
-    data = bytes(core.serialized_keypair_to_keyfile_data(keypair))
-    if password is not None:
-        data = bytes(core.encrypt_keyfile_data(data, password))
+def _write_hotkey(path: Path, keypair: core.Keypair) -> None:
     path.parent.mkdir(parents=True)
-    path.write_bytes(data)
+    path.write_bytes(bytes(core.serialized_keypair_to_keyfile_data(keypair)))
 
 
 def test_a_development_key_is_the_ecosystems() -> None:
@@ -83,7 +90,8 @@ def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyfile = tmp_path / "cold" / "hotkeys" / "hot"
-    _write_hotkey(keyfile, core.Keypair.create_from_uri("//Alice"), "secret")
+    keyfile.parent.mkdir(parents=True)
+    keyfile.write_bytes(ENCRYPTED)
     with pytest.raises(ArenaError, match="BT_PW_") as caught:
         wallet_signer("cold", "hot", tmp_path)
     assert caught.value.failure.code == "V2031"

@@ -14,7 +14,7 @@ from problems.synthesis.difficulty import measure_difficulty
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
 from tests.arena.table_agents import KINDS, table_agent
 
-SEEDS = tuple(qualifying_seed("s1", f"{agent:064x}", "0x" + "ab" * 32) for agent in range(2))
+SEEDS = tuple(qualifying_seed("s1", f"{agent:064x}", "0x" + "ab" * 32) for agent in range(1))
 ON_SUITE = [(problem, SUITE.titles) for problem in SUITE.problems]
 HONEST = {"baseline": baseline_source("scripted-careful"), "subtask": reference_agent("subtask").source}
 
@@ -36,7 +36,7 @@ def ground(products: tuple[Product, ...], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def variants(products: tuple[Product, ...]) -> list[Variant]:
-    """Those of two agents."""
+    """Those of one agent."""
     maker = VariantMaker(SUITE.problems, products)
     return [maker.variant(problem.problem_id, seed) for seed in SEEDS for problem in SUITE.problems]
 
@@ -64,7 +64,7 @@ def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
 def test_an_honest_agent_scores_on_variants_as_on_the_suite(
     ground: Ground, variants: list[Variant], honest: str, least: float
 ) -> None:
-    """Within what chance explains of 30 and 60 problems; the figures over 600 are in `problems/README.md`."""
+    """Within what chance explains of 30 problems each; the figures over 600 are in `problems/README.md`."""
     on_suite = ground.count(HONEST[honest], ON_SUITE) / len(ON_SUITE)
     on_variants = ground.count(HONEST[honest], [(one.problem, one.titles) for one in variants]) / len(variants)
     assert on_suite >= least

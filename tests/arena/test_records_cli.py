@@ -1,8 +1,13 @@
-"""`arena records` on a real store: what it prints, its exit codes, and that it starts and stops the server itself."""
+"""`arena records` on a real store: what it prints, its exit codes, and that it starts and stops the server itself.
+
+The commands run in this process, through their entry point; one is a process of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -11,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -23,6 +29,7 @@ from arena.store.embedded.server import is_running, start_embedded
 from arena.store.location import StoreLocation, default_state_dir, read_location, write_location
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
+from neurons.cli.app import main
 from neurons.cli.records.view import report_lines, utc_time
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_records_sources import put
@@ -67,13 +74,24 @@ async def append_one(dsn: str) -> None:
 
 
 def records(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    printed = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    streams = contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1])
+    node_of = mock.patch.dict(os.environ, {"ARENA_STATE_DIR": str(node)})
+    with streams[0], streams[1], node_of, pytest.raises(SystemExit) as ended:
+        main(["records", *arguments])
+    for stream in printed:
+        stream.seek(0)
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), printed[0].read(), printed[1].read())
+
+
+def records_by_a_process(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "neurons.cli.app", "records", *arguments]
     environment = {**os.environ, "ARENA_STATE_DIR": str(node)}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_verify_of_a_whole_log_is_ok_and_leaves_the_server_as_it_was(node: Path) -> None:
-    done = records(node, "verify", "--checkpoint", str(node / "checkpoint.txt"))
+    done = records_by_a_process(node, "verify", "--checkpoint", str(node / "checkpoint.txt"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 records (3 attempt, 2 evaluation, 1 settlement, 2 verdict), 2 bodies, 1 logs" in done.stdout
     assert "ok: every signature" in done.stdout

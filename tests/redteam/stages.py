@@ -112,8 +112,7 @@ class Stages:
 
     @functools.cache  # noqa: B019 - one per test run
     def _reachable_python(self) -> tuple[Path, Path]:
-        """An interpreter and packages that any user can reach, and a guest root made with them, as that user. Bytecode
-        comes along and stays valid, since copies keep their times: else each stage would compile it all."""
+        """An interpreter and packages that any user can reach, and a guest root made with them, as that user."""
         home = Path(f"{open_guest_root(self._state).path}{PYTHON_HOME}")
         python = self._folder / "python"
         variables = f"PYTHONHOME='{home}' LD_LIBRARY_PATH='{home / 'lib'}' PYTHONDONTWRITEBYTECODE=1"
@@ -121,14 +120,14 @@ class Stages:
         python.chmod(0o755)
         packages = self._folder / "packages"
         for room in ("foundation", "problems", "harness", "tests/redteam", "tests/harness"):
-            shutil.copytree(REPOSITORY / room, packages / room)
+            shutil.copytree(REPOSITORY / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "tests" / "__init__.py", packages / "tests")
         for name in _NEEDED:
             for file in importlib.metadata.files(name) or ():
-                if ".." not in file.parts and Path(file.locate()).exists():
+                if ".." not in file.parts and "__pycache__" not in file.parts:
                     target = packages / file
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(str(file.locate()), target)
+                    shutil.copy(str(file.locate()), target)
         self._user_state.mkdir()
         os.chown(self._user_state, _USER, _USER)
         command = [str(python), "-c", _BUILD, str(python), str(self._user_state)]

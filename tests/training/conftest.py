@@ -20,9 +20,9 @@ DAY = 60  # trajectories
 
 @pytest.fixture(scope="session")
 def episodes(tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
-    """Every agent of the firehose on three problems of each bucket, run for real."""
+    """Every agent of the firehose on seven problems, run in this process: the bodies are a jail's."""
     folder = tmp_path_factory.mktemp("arena")
-    return real_episodes(folder, counts={"product": 3, "shop": 2, "voucher": 2})
+    return real_episodes(folder, counts={"product": 3, "shop": 2, "voucher": 2}, is_in_process=True)
 
 
 @pytest.fixture(scope="session")
