@@ -37,7 +37,7 @@ from neurons.race.listing import race_names, read_state
 from neurons.race.sharing import peers_of
 
 START_S = 30.0  # for a node that could start with what it has
-PAUSES = Backoff(first_ms=1_000, most_ms=30_000)
+PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
 
 
 async def take_operator_files(
