@@ -19,7 +19,7 @@ from arena.policies import DEMO, PAPER
 from arena.race.state.events import Event, RaceClosed, RaceOpened, encode_event
 from foundation.errors import ArenaError
 from neurons.cli.app import app
-from neurons.health.node_file import ReleaseFacts
+from neurons.health.node_file import OperatorFacts
 from neurons.health.status_page import page
 from neurons.node import operator_files
 from neurons.node.node import Node, Permits, Sharing
@@ -222,7 +222,7 @@ async def test_a_batch_that_stands_there_is_never_replaced_and_a_liar_is_counted
 
 
 def test_the_status_says_what_waits_for_a_person_and_what_does_not() -> None:
-    whole = ReleaseFacts(operator="5Operator", sequence=4, release_sha256="cd" * 32, files=6, whole_sequence=4)
+    whole = OperatorFacts(operator="5Operator", sequence=4, release_sha256="cd" * 32, files=6, whole_sequence=4)
     well = status(replace(BEAT, release=whole))
     assert well.points == ()
     assert "4 (cdcdcdcdcdcd) of operator 5Operato…: 6 of 6 files here" in page(well, UTC)
@@ -232,7 +232,7 @@ def test_the_status_says_what_waits_for_a_person_and_what_does_not() -> None:
     waits = status(replace(BEAT, release=replace(whole, policy_waits="ab" * 32, second_sha256="ef" * 32)))
     assert urgent(waits) == ["U3047", "V2104"]
     assert "its policy abababababab takes effect at the next start" in page(waits, UTC)
-    assert "none seen of operator 5Operator" in page(status(replace(BEAT, release=ReleaseFacts(operator="5Operator"))))
+    assert "none seen of operator 5Operator" in page(status(replace(BEAT, release=OperatorFacts(operator="5Operator"))))
 
 
 def arena(*arguments: object) -> tuple[int, str, Exception | None]:
