@@ -16,7 +16,7 @@ import msgspec
 from arena.bank.stock.level import HORIZON_RACES
 from arena.race.state.schedule import coming_closes_ms
 from foundation.errors import ArenaError
-from neurons.health.node_file import Heartbeat, NodeFile, PeerSeen, OperatorFacts, skewed, write_node_file
+from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, PeerSeen, skewed, write_node_file
 from neurons.health.status_reading import read_race
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.run_loop import StopSignal

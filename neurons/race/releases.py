@@ -32,7 +32,7 @@ class ReleaseLoop:
         self._node, self._files, self._peers = node, files, peers
         asks = node.sharing.peers if node.sharing else None
         self._puller = ReleasePuller(asks, files.store, files.operator, verify) if asks else None
-        self._said: set[tuple[str, str, str]] = set()
+        self._said: set[tuple[str, str]] = set()
         self._placed: FilesRelease | None = files.started_with
         self._unusable: tuple[str, ...] = ()
         self.facts = OperatorFacts(operator=files.operator.hotkey)
@@ -63,6 +63,8 @@ class ReleaseLoop:
             of_operator(signed, files.operator, verify)
             for signed in (files.store.newest(), files.store.whole(), files.store.second())
         )
+        if second and newest and second.release.sequence < newest.release.sequence:
+            second = None  # a higher number has ended the dispute
         if second is not None and not self.facts.second_sha256:
             log.error("two releases of one number", code=RELEASE_TWICE, release=second.release.sequence)
         waits = ""

@@ -217,8 +217,35 @@ async def test_a_batch_that_stands_there_is_never_replaced_and_a_liar_is_counted
     node = world.node(sharing=world.sharing)
     facts = await ReleaseLoop(node, files, lambda: list(peers(world))).turn()
     assert facts.second_sha256 and facts.sequence == 1
+    publish_folder(world.giver.releases, world.folder / "files")
+    facts = await ReleaseLoop(node, files, lambda: list(peers(world))).turn()
+    assert (facts.second_sha256, facts.sequence) == ("", 2)  # a higher number ends the dispute
     complaints = node.metrics.registry.get_sample_value("arena_release_complaints_total", {"code": "U3047"})
     assert complaints == 1
+
+
+async def test_a_batch_that_came_by_hand_under_another_name_is_not_placed_twice(world: World) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    name = next(name for name in world.names if name.endswith(".sealed.json"))
+    (world.state_dir / "bank").mkdir(parents=True)
+    (world.state_dir / "bank" / "mine.sealed.json").write_bytes((world.folder / "files" / "sealed" / name).read_bytes())
+    await world.take(world.settings())
+    assert not (world.state_dir / "bank" / name).exists()
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_file_that_was_damaged_here_is_fetched_again(world: World, is_cut: bool) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    settings, files = await world.take(world.settings())
+    (damaged,) = files.started_with.of_kind("policy")
+    path = files.store.path_of(damaged)
+    content = path.read_bytes()
+    path.write_bytes(content[1:] if is_cut else content.replace(b"demo", b"dome"))
+    if not is_cut:  # of its length: found when it is read
+        with pytest.raises(ArenaError, match="V2114"):
+            await world.take(world.settings())
+    again, _ = await world.take(world.settings())
+    assert again == settings and path.read_bytes() == content
 
 
 def test_the_status_says_what_waits_for_a_person_and_what_does_not() -> None:
