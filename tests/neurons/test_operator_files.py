@@ -18,6 +18,7 @@ from arena.chain.local.chain import LocalSubtensor
 from arena.policies import DEMO, PAPER
 from arena.race.state.events import Event, RaceClosed, RaceOpened, encode_event
 from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.app import app
 from neurons.health.node_file import OperatorFacts
 from neurons.health.status_page import page
@@ -231,6 +232,17 @@ async def test_a_batch_that_came_by_hand_under_another_name_is_not_placed_twice(
     (world.state_dir / "bank" / "mine.sealed.json").write_bytes((world.folder / "files" / "sealed" / name).read_bytes())
     await world.take(world.settings())
     assert not (world.state_dir / "bank" / name).exists()
+
+
+async def test_an_index_travels_too_and_is_the_nodes_catalogue_where_none_is_set(
+    world: World, small_catalogue: Path
+) -> None:
+    publish_folder(world.giver.releases, small_catalogue, world.folder / "files")
+    settings, _ = await world.take(world.settings())
+    ours, theirs = open_catalogue(settings.catalogue_dir), open_catalogue(small_catalogue)
+    assert ours.content_sha256 == theirs.content_sha256 and set(ours.product_ids()) == set(theirs.product_ids())
+    settings, _ = await world.take(world.settings(catalogue_dir=small_catalogue))
+    assert settings.catalogue_dir == small_catalogue
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
