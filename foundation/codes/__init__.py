@@ -6,11 +6,13 @@ reused or renumbered: records name them for ever.
 
 from __future__ import annotations
 
-from foundation.codes import agent, corpus, door, problem, training, upstream, validator
+from foundation.codes import agent, corpus, door, exchange, problem, training, upstream, validator
 from foundation.codes.row import ErrorCode
 
 CODES: dict[str, ErrorCode] = {
-    row.code: row for part in (agent, validator, door, corpus, training, upstream, problem) for row in part.ROWS
+    row.code: row
+    for part in (agent, validator, door, exchange, corpus, training, upstream, problem)
+    for row in part.ROWS
 }
 
 

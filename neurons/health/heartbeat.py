@@ -16,7 +16,7 @@ import msgspec
 from arena.bank.stock.level import HORIZON_RACES
 from arena.race.state.schedule import coming_closes_ms
 from foundation.errors import ArenaError
-from neurons.health.node_file import Heartbeat, NodeFile, PeerSeen, ReleaseFacts, skewed, write_node_file
+from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, PeerSeen, skewed, write_node_file
 from neurons.health.status_reading import read_race
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.run_loop import StopSignal
@@ -45,7 +45,7 @@ class HeartbeatLoop:
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
-        release: Callable[[], ReleaseFacts | None] = lambda: None,
+        release: Callable[[], OperatorFacts | None] = lambda: None,
     ) -> None:
         """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `release` says how
         the operator's files stand here."""

@@ -44,7 +44,7 @@ class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
     seen_ms: int
 
 
-class ReleaseFacts(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's files as this node has them. `sequence` 0: no release was seen yet. `policy_waits` is the hash of
     a released policy that takes effect at the next start, "" for none."""
 
@@ -81,7 +81,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     anchor_every_s: int = 0
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     bank_days_min: int = 0
-    release: ReleaseFacts | None = None  # None: this node takes nobody's files
+    release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from arena.store.port import WeightsResult
 from foundation.codes import lookup
 from foundation.codes.names import FILE_UNUSABLE, FILES_LACKING, NO_BATCH_LEFT, POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import Failure
-from neurons.health.node_file import Heartbeat, NodeFile, ReleaseFacts, skewed
+from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, skewed
 
 SILENT_MS = 180_000  # six heartbeats
 OVERDUE_MS = 3_600_000
@@ -145,7 +145,7 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
     return points + (_of_release(beat.release) if beat.release else [])
 
 
-def _of_release(release: ReleaseFacts) -> list[Point]:
+def _of_release(release: OperatorFacts) -> list[Point]:
     """What waits of the operator's files; a restart and a fault of the operator's wait for a person."""
     points = [_point(FILE_UNUSABLE, about) for about in release.unusable]
     if release.second_sha256:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
-from neurons.health.node_file import Heartbeat, ReleaseFacts, skewed
+from neurons.health.node_file import Heartbeat, OperatorFacts, skewed
 from neurons.health.status import DAY_MS, Status, StoreFacts
 
 _SHORT = 12  # digits of a hash
@@ -96,7 +96,7 @@ def _chain(beat: Heartbeat, now_ms: int) -> str:
     return f"{place}; block {chain.block} ({duration(now_ms - chain.grew_ms)} old, {behind} not final){reorgs}"
 
 
-def _release(release: ReleaseFacts) -> str:
+def _release(release: OperatorFacts) -> str:
     if not release.sequence:
         return f"none seen of operator {release.operator}"
     text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…: "

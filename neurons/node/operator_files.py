@@ -1,7 +1,7 @@
 """How a node starts with the operator's files: asks the other validators, places what it got, completes its settings.
 
-Promise: a node that names its operator and no policy waits until it has a whole release, and starts with no other
-policy; every other node asks once, briefly. A race past its close under another policy than the released one is first
+Promise: a node that names its operator and no policy waits until it has a whole release, and starts under its policy;
+every other node asks once, briefly. A race past its close under another policy than the released one is first
 finished under its own.
 """
 
@@ -37,7 +37,7 @@ from neurons.race.listing import race_names, read_state
 from neurons.race.sharing import peers_of
 
 START_S = 30.0  # for a node that could start with what it has
-PAUSES = Backoff(first_ms=1_000, most_ms=30_000)
+PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
 
 
 async def take_operator_files(
@@ -99,13 +99,13 @@ async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
     return Operator(hotkey=hotkey, netuid=chain.netuid) if hotkey else None
 
 
-def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str, str]]) -> None:
-    """What a turn of fetching brought; of a complaint the first time, which `said` remembers."""
-    log = structlog.get_logger()
+def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str]]) -> None:
+    """What a turn of fetching brought, and complaints (peer, code) that are not `said` since the turn before."""
+    log, before = structlog.get_logger(), frozenset(said)
+    said.clear()
     for complaint in turn.complaints:
-        told = (complaint.peer, complaint.failure.code, complaint.failure.detail)
-        if told not in said:
-            said.add(told)
+        said.add(told := (complaint.peer, complaint.failure.code))
+        if told not in before:
             log.warning("peer", peer=complaint.peer, code=complaint.failure.code, detail=complaint.failure.detail)
     newest = store.newest()
     if newest is None or not (turn.is_new or turn.fetched or turn.is_whole):
@@ -127,34 +127,46 @@ async def _first_release(
 ) -> FilesRelease | None:
     """The newest whole release to be had now; for a node that can't start without one, whenever it comes."""
     puller = ReleasePuller(sharing.peers, releases, operator, verify) if sharing else None
-    must_wait, said, failures = bool(settings.operator_hotkey) and not settings.policy, set[tuple[str, str, str]](), 0
+    must_wait, said, failures = bool(settings.operator_hotkey) and not settings.policy, set[tuple[str, str]](), 0
     while True:
         whole = of_operator(releases.whole(), operator, verify)
         if puller is not None:
-            peers = peers_of(await chain.metagraph(), signer.hotkey)
-            try:
-                async with asyncio.timeout(START_S if whole or not must_wait else None):
-                    log_turn(await puller.turn(peers), releases, said)
-            except TimeoutError:
-                structlog.get_logger().info("operator's files are fetched while the node runs", seconds=START_S)
+            limit_s = None if must_wait and whole is None else START_S
+            await _ask(puller, chain, signer.hotkey, releases, said, limit_s)
             whole = of_operator(releases.whole(), operator, verify)
         if whole is not None or not must_wait:
             return whole.release if whole else None
-        told = f"no whole release of {operator.hotkey} for netuid {operator.netuid} in {releases.folder}"
+        lacking = f"no whole release of {operator.hotkey} for netuid {operator.netuid} in {releases.folder}"
         if puller is None:
-            raise ArenaError(
-                FILES_LACKING, f"{told}, and this node shares no races: `arena operator publish`, or set policy"
-            )
+            told = f"{lacking}, and this node shares no races: `arena operator publish`, or set policy"
+            raise ArenaError(FILES_LACKING, told)
         failures += 1
-        pause_ms = PAUSES.pause_ms(failures)
-        structlog.get_logger().warning(
-            "waiting for the operator's files",
-            code=FILES_LACKING,
-            detail=told,
-            peers=len(peers),
-            seconds=pause_ms // 1_000,
-        )
-        await asyncio.sleep(pause_ms / 1_000)
+        pause_s = PAUSES.pause_ms(failures) / 1_000
+        log = structlog.get_logger()
+        log.warning("waiting for the operator's files", code=FILES_LACKING, detail=lacking, seconds=pause_s)
+        await asyncio.sleep(pause_s)
+
+
+async def _ask(
+    puller: ReleasePuller,
+    chain: Subtensor,
+    own_hotkey: str,
+    releases: ReleaseStore,
+    said: set[tuple[str, str]],
+    limit_s: float | None,
+) -> None:
+    """Ask the other validators once, for `limit_s` at most. What a retry can mend is told. Raises any other failure."""
+    log = structlog.get_logger()
+    try:
+        async with asyncio.timeout(limit_s):
+            peers = peers_of(await chain.metagraph(), own_hotkey)
+            log_turn(await puller.turn(peers), releases, said)
+    except TimeoutError:
+        log.info("operator's files are fetched while the node runs", seconds=limit_s)
+    except ArenaError as error:
+        if not error.entry.is_retryable:
+            raise
+        log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
 
 
 async def _unfinished_policy(store: Store, policy: Policy) -> Policy | None:

@@ -72,12 +72,12 @@ def complete_settings(settings: Settings, store: ReleaseStore, release: FilesRel
 
 def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None:
     """The policy of a whole release, or None where it has none. Raises ArenaError V2105 for one that can't be read, or
-    names rules that this software does not know, since its races would be others than the network's."""
+    names rules that this software does not know, since its races would be others than the network's; V2114."""
     for file in release.of_kind("policy"):
+        content = store.content(file)
         try:
-            content = store.path_of(file).read_bytes()
             policy = msgspec.json.decode(content, type=Policy)
-        except (OSError, *UNREADABLE_JSON) as error:
+        except UNREADABLE_JSON as error:
             raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
         if unknown := _unknown_key(msgspec.json.decode(content), msgspec.to_builtins(policy)):
             told = (
@@ -104,7 +104,7 @@ def place_files(
 ) -> tuple[Failure, ...]:
     """Put the files of some kinds of a whole release where this node reads them; those that can't be used (V2105).
 
-    Raises ArenaError V2064 for a folder that can't be written.
+    Raises ArenaError V2064 for a folder that can't be written, V2114 for a file that was damaged.
     """
     failures = []
     for file in release.of_kind(*kinds):
@@ -113,7 +113,9 @@ def place_files(
             continue
         path = folder / file.name
         try:
-            if path.exists() and filecmp.cmp(path, store.path_of(file), shallow=False):
+            # A batch may have come by hand under another name; two of one round would serve no race.
+            standing = folder.glob("*.sealed.json") if file.kind == "batch" else [path] if path.exists() else []
+            if any(filecmp.cmp(other, store.path_of(file), shallow=False) for other in standing):
                 continue
             if path.exists() and file.kind == "batch":
                 detail = f"{path} is another batch than {file.sha256[:16]} of release {release.sequence}"
@@ -124,7 +126,7 @@ def place_files(
                 path.unlink(missing_ok=True)
                 os.link(store.path_of(file), path)
             else:
-                write_whole(path, store.path_of(file).read_bytes(), mode=MODE)
+                write_whole(path, store.content(file), mode=MODE)
         except OSError as error:
             raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return tuple(failures)

@@ -20,7 +20,7 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
-from neurons.health.node_file import ReleaseFacts, note_ending
+from neurons.health.node_file import OperatorFacts, note_ending
 from neurons.loops.anchoring import AnchorLoop
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
@@ -187,7 +187,7 @@ class Supervisor:
             if isinstance(result, Exception):
                 raise result
 
-    def _release_facts(self) -> ReleaseFacts | None:
+    def _release_facts(self) -> OperatorFacts | None:
         return self._releases.facts if self._releases else None
 
     def _race_id(self) -> str:

@@ -15,7 +15,7 @@ from arena.exchange.operator_files.release_pull import ReleasePuller, of_operato
 from arena.exchange.port import Peer
 from foundation.codes.names import POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import ReleaseFacts
+from neurons.health.node_file import OperatorFacts
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node, OperatorFiles
 from neurons.node.operator_files import log_turn
@@ -32,16 +32,16 @@ class ReleaseLoop:
         self._node, self._files, self._peers = node, files, peers
         asks = node.sharing.peers if node.sharing else None
         self._puller = ReleasePuller(asks, files.store, files.operator, verify) if asks else None
-        self._said: set[tuple[str, str, str]] = set()
+        self._said: set[tuple[str, str]] = set()
         self._placed: FilesRelease | None = files.started_with
         self._unusable: tuple[str, ...] = ()
-        self.facts = ReleaseFacts(operator=files.operator.hotkey)
+        self.facts = OperatorFacts(operator=files.operator.hotkey)
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await run_loop("operator files", self.turn, drain, self._node.log, every_s=TURN_S)
 
-    async def turn(self) -> ReleaseFacts:
+    async def turn(self) -> OperatorFacts:
         """Ask the others, take what came. Raises ArenaError V2064, V2114, V2115."""
         peers = self._peers()
         if self._puller is not None and peers:
@@ -56,13 +56,15 @@ class ReleaseLoop:
         metrics.policy_waits.set(bool(self.facts.policy_waits))
         return self.facts
 
-    def _look(self) -> ReleaseFacts:
+    def _look(self) -> OperatorFacts:
         """Place what a newer whole release brought, also one that was published here, and tell how it stands."""
         files, log = self._files, self._node.log
         newest, whole, second = (
             of_operator(signed, files.operator, verify)
             for signed in (files.store.newest(), files.store.whole(), files.store.second())
         )
+        if second and newest and second.release.sequence < newest.release.sequence:
+            second = None  # a higher number has ended the dispute
         if second is not None and not self.facts.second_sha256:
             log.error("two releases of one number", code=RELEASE_TWICE, release=second.release.sequence)
         waits = ""
@@ -83,7 +85,7 @@ class ReleaseLoop:
                 now=self._node.policy.policy_sha256[:12],
                 released=waits[:12],
             )
-        return ReleaseFacts(
+        return OperatorFacts(
             operator=files.operator.hotkey,
             sequence=newest.release.sequence if newest else 0,
             release_sha256=newest.release.release_sha256 if newest else "",

@@ -237,7 +237,7 @@ def test_sealing_says_what_goes_where_and_what_near_identical_products_need(tmp_
     asked = ["--races", 1, "--size", 3, "--policy", "paper", "--partition", manifest_file, *KEY]
     bare = run("seal", more, "--out", tmp_path / "a", *asked)
     assert bare.exit_code == 0 and "near-identical" in bare.output
-    assert f"bank_hotkey = {OPERATOR.hotkey}" in bare.output and "notice.json for everybody" in bare.output
+    assert f"operator_hotkey = {OPERATOR.hotkey}" in bare.output and "notice.json for everybody" in bare.output
     entered = run("seal", bank, "--out", tmp_path / "b", *asked)
     assert entered.exit_code == 0 and "near-identical" not in entered.output
 

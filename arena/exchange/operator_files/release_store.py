@@ -55,8 +55,9 @@ class ReleaseStore:
         return self._read(_NEWEST)
 
     def whole(self) -> SignedRelease | None:
-        """The newest release whose files were all here. Raises ArenaError V2114."""
-        return self._read(_WHOLE)
+        """The newest release that was whole, if all its files are still here. Raises ArenaError V2114."""
+        whole = self._read(_WHOLE)
+        return None if whole is None or self.missing(whole.release) else whole
 
     def second(self) -> SignedRelease | None:
         """Another release with the number of one that was kept: evidence against the operator. Raises V2114."""
@@ -108,8 +109,8 @@ class ReleaseStore:
         return True
 
     def _settle(self) -> bool:
-        newest, whole = self.newest(), self.whole()
-        if newest is None or newest == whole or self.missing(newest.release):
+        newest = self.newest()
+        if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
             return False
         self._write(_WHOLE, newest)
         kept = {file.sha256 for file in newest.release.files}
@@ -123,6 +124,17 @@ class ReleaseStore:
     def path_of(self, file: SharedFile) -> Path:
         """Where a file lies that is here."""
         return self._files / file.sha256
+
+    def content(self, file: SharedFile) -> bytes:
+        """A file's bytes, checked again. Raises ArenaError V2114 for one that was damaged: it is thrown away, and asked
+        for anew."""
+        path = self.path_of(file)
+        with _coded(path):
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != file.sha256:
+                path.unlink()
+                raise ArenaError(PEER_FOLDER, f"{path}: {file.name} was damaged; it is fetched again")
+        return content
 
     def missing(self, release: FilesRelease) -> tuple[SharedFile, ...]:
         """The files of a release that are not here, in the order in which they are fetched, each content once."""

@@ -65,8 +65,7 @@ def seal(
     NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
     its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
-    the folder ends. A validator uses the files from STATE_DIR/bank when its setting bank_hotkey names your key. Next:
-    `arena problems stock`.
+    the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
     from arena.bank.batches.sealing import deal, lock_all
     from arena.bank.stock.sealed_stock import SealedStock
@@ -112,8 +111,8 @@ def seal(
     _show_sealed(made, assigned, timelock, as_json)
     if not as_json:
         typer.echo(
-            f"{len(made)} batches in {out}: *.sealed.json for validators, into STATE_DIR/bank; *.notice.json for"
-            f" everybody\nvalidators set bank_hotkey = {signer.hotkey}"
+            f"{len(made)} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
+            f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"
         )
 
 
@@ -134,11 +133,12 @@ def stock(
     from arena.bank.stock.level import DAY_MS
     from arena.bank.stock.sealed_stock import SUFFIX
     from neurons.node.bank_preparation import measure_stock
+    from neurons.node.released_settings import with_held_release
     from neurons.node.settings import resolve
     from neurons.node.wiring import unix_ms
 
     flags = {"state_dir": state_dir, "policy": policy, "network": network, "bank_hotkey": bank_hotkey}
-    settings, now_ms = resolve(flags).settings, unix_ms()
+    settings, now_ms = with_held_release(resolve(flags).settings), unix_ms()
     level = measure_stock(settings, now_ms)
     is_low = level.is_low(settings.bank_days_min)
     row = {

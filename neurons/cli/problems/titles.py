@@ -104,7 +104,8 @@ def sign_suite(
     """Sign a suite with the operator's key, so that validators qualify agents on it.
 
     Writes NAME.jsonl, NAME.titles.json, NAME.manifest.json and NAME.signature.json. On a real network a validator reads
-    them from STATE_DIR/suites when it starts, and runs with no suite but the one that its setting bank_hotkey signed.
+    them from STATE_DIR/suites when it starts, and runs with no suite but the one that its setting bank_hotkey signed:
+    `arena operator publish OUT` brings them there.
     Every problem must be solvable in the catalogue under these titles; one that is not is named, nothing is written,
     and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
     """
@@ -130,7 +131,7 @@ def sign_suite(
     counts = ", ".join(f"{count} {bucket}" for bucket, count in manifest.counts.items())
     lines = [
         f"{name}: {counts} over {len(products):,} products, titles {manifest.titles}; signed by {signer.hotkey}",
-        f"written to {out}: validators put the four files into STATE_DIR/suites and set bank_hotkey",
+        f"written to {out}: next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
     ]
     show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines, as_json=as_json)
 

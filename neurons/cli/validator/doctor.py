@@ -30,10 +30,11 @@ def doctor(
     with less; exit code 3 that something failed.
     """
     from neurons.health.doctor import CHECKS, examine, is_ready
+    from neurons.node.released_settings import with_held_release
     from neurons.node.settings import resolve
 
     rows = []
-    settings = resolve({"state_dir": state_dir}, config).settings
+    settings = with_held_release(resolve({"state_dir": state_dir}, config).settings)
     for row in examine(settings, CHECKS):
         rows.append(row)
         if not as_json:

@@ -1,0 +1,305 @@
+"""A node and the operator's files: started with settings alone, completed by a release, told of what waits."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from arena.chain.keys import keypair_signer
+from arena.chain.local.chain import LocalSubtensor
+from arena.policies import DEMO, PAPER
+from arena.race.state.events import Event, RaceClosed, RaceOpened, encode_event
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
+from neurons.cli.app import app
+from neurons.health.node_file import OperatorFacts
+from neurons.health.status_page import page
+from neurons.node import operator_files
+from neurons.node.node import Node, Permits, Sharing
+from neurons.node.operator_files import operator_of, take_operator_files
+from neurons.node.released_settings import open_releases, with_held_release
+from neurons.node.settings import Settings, resolve
+from neurons.node.wiring import policy_of
+from neurons.race.releases import ReleaseLoop
+from tests.arena import exchange_stand
+from tests.arena.local_peers import LocalPeers
+from tests.arena.operator_stand import (
+    HOUR_MS,
+    NETUID,
+    NOW_MS,
+    OPERATOR_KEY,
+    make_folder,
+    publish_folder,
+    release_of,
+    seal,
+)
+from tests.arena.race_stand import batch
+from tests.neurons.clock_stand import Desk, Time
+from tests.neurons.test_status import BEAT, status, urgent
+
+TAO_RAO = 1_000_000_000
+OTHER = replace(DEMO, name="later")
+
+
+class Races:
+    """A store that holds the events of one race, or none."""
+
+    def __init__(self, *events: Event) -> None:
+        self._events = [encode_event(event) for event in events]
+
+    async def streams(self, prefix: str) -> list[str]:
+        return [f"{prefix}race-000001"] if self._events else []
+
+    async def events(self, stream: str) -> list[str]:
+        return self._events
+
+
+class World:
+    """A validator that has the files, and a new one with settings alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.signer = folder, keypair_signer("//Second")
+        self.giver = exchange_stand.Node(folder / "giver", {self.signer.hotkey}, signer=keypair_signer("//First"))
+        self.names = make_folder(folder / "files")
+        self.peers = LocalPeers(self.signer.hotkey)
+        self.peers.services = {self.giver.hotkey: self.giver.desk}
+        self.state_dir = folder / "second"
+        self.chain = LocalSubtensor(
+            folder / "chain.sqlite", now_ms=lambda: NOW_MS, netuid=NETUID, owner=OPERATOR_KEY.hotkey
+        )
+        self.sharing = Sharing(
+            listener=None, store=None, auth=None, peers=self.peers, peer_logs=None, puller=None,
+            submission_cache=None, endpoint="", permits=Permits(),
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    async def enrol(self) -> None:
+        for signer in (self.giver.signer, self.signer):
+            await self.chain.register(signer)
+            await self.chain.set_stake(signer.hotkey, 5_000 * TAO_RAO)
+        await self.chain.publish(self.giver.signer, "http://127.0.0.1:9")
+
+    def settings(self, **flags: object) -> Settings:
+        return resolve({"state_dir": self.state_dir, "operator_hotkey": OPERATOR_KEY.hotkey, **flags}).settings
+
+    async def take(self, settings: Settings, store: Races | None = None, sharing: Sharing | None = None):
+        return await take_operator_files(settings, self.signer, self.chain, store or Races(), sharing or self.sharing)
+
+    def node(self, **changes: object) -> Node:
+        (self.folder / "desk").mkdir(exist_ok=True)
+        desk = Desk(None, self.signer, self.folder / "desk", Time(), DEMO)  # type: ignore[arg-type]  # nothing is stored
+        return dataclasses.replace(desk.node, **changes)
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    made = World(tmp_path)
+    await made.enrol()
+    return made
+
+
+async def test_a_node_with_settings_alone_waits_and_then_starts_under_the_operators_policy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+
+    async def publish_meanwhile(seconds: float) -> None:
+        waited.append(seconds)
+        publish_folder(world.giver.releases, world.folder / "files")
+
+    monkeypatch.setattr(operator_files.asyncio, "sleep", publish_meanwhile)
+    settings, files = await world.take(world.settings())
+    assert waited == [1.0]
+    assert policy_of(settings).policy_sha256 == DEMO.policy_sha256 == files.policy_sha256
+    assert settings.bank_hotkey == OPERATOR_KEY.hotkey
+    placed = {path.name for folder in ("suites", "bank") for path in (world.state_dir / folder).iterdir()}
+    assert placed == world.names - {"policy.json"}
+    assert {path.stat().st_mode & 0o077 for path in (world.state_dir / "bank").iterdir()} == {0}
+    assert with_held_release(world.settings()) == settings  # what doctor and stock look at
+
+
+async def test_what_a_setting_names_stays(world: World) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    settings, files = await world.take(world.settings(policy="agentic", bank_hotkey="5Own"))
+    assert (settings.policy, settings.bank_hotkey, files.policy_sha256) == ("agentic", "5Own", "")
+
+
+async def test_without_a_name_the_subnets_owner_is_the_operator_and_nobody_is_waited_for(world: World) -> None:
+    settings, files = await world.take(world.settings(operator_hotkey=""))
+    assert (files.operator.hotkey, files.started_with, settings.policy) == (OPERATOR_KEY.hotkey, None, "")
+    assert policy_of(settings) == PAPER
+    publish_folder(world.giver.releases, world.folder / "files")
+    settings, _ = await world.take(world.settings(operator_hotkey=""))
+    assert policy_of(settings) == DEMO
+
+
+async def test_an_operator_that_is_none_and_one_that_nobody_can_be_asked_about(world: World) -> None:
+    assert await operator_of(world.settings(operator_hotkey="none"), world.chain) is None
+    assert await take_operator_files(
+        world.settings(operator_hotkey="none"), world.signer, world.chain, Races(), None
+    ) == (world.settings(operator_hotkey="none"), None)
+    with pytest.raises(ArenaError, match=r"V2030.*no ss58"):
+        await operator_of(world.settings(operator_hotkey="Alice"), world.chain)
+    with pytest.raises(ArenaError, match=r"U3048.*shares no races"):
+        await take_operator_files(world.settings(), world.signer, world.chain, Races(), None)
+
+
+@pytest.mark.parametrize(("events", "expected"), [(1, OTHER), (2, DEMO)])
+async def test_a_race_past_its_close_is_finished_under_its_own_policy(world: World, events: int, expected) -> None:
+    (world.folder / "files" / "policy.json").write_bytes(msgspec.json.encode(OTHER))
+    publish_folder(world.giver.releases, world.folder / "files")
+    opened = RaceOpened(
+        race_id="race-000001", policy=DEMO, policy_sha256=DEMO.policy_sha256, batch=batch(), opened_ms=1, closes_ms=2
+    )
+    story = (opened, RaceClosed(closing_block=5, beacon_network="local", beacon_round=1))[:events]
+    settings, files = await world.take(world.settings(), Races(*story))
+    assert policy_of(settings) == expected
+    assert files.policy_sha256 == expected.policy_sha256
+
+
+async def test_a_policy_that_this_software_does_not_know_stops_the_start_but_no_running_node(world: World) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    _, files = await world.take(world.settings())
+    unknown = msgspec.to_builtins(OTHER)
+    unknown["race"]["moon_phase"] = 3
+    (world.folder / "files" / "policy.json").write_text(json.dumps(unknown))
+    publish_folder(world.giver.releases, world.folder / "files")
+    loop = ReleaseLoop(world.node(sharing=world.sharing), files, lambda: list(peers(world)))
+    facts = await loop.turn()
+    assert (facts.whole_sequence, len(facts.unusable), facts.policy_waits) == (2, 1, "")
+    assert "moon_phase" in (await loop.turn()).unusable[0]
+    with pytest.raises(ArenaError, match=r"V2105.*moon_phase"):
+        await world.take(world.settings())
+
+
+def peers(world: World):
+    from arena.exchange.port import Peer
+
+    yield Peer(hotkey=world.giver.hotkey, endpoint="local")
+
+
+async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits(world: World) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    _, files = await world.take(world.settings())
+    node = world.node(sharing=world.sharing, log=structlog.get_logger())
+    loop = ReleaseLoop(node, files, lambda: list(peers(world)))
+    with structlog.testing.capture_logs() as first:
+        facts = await loop.turn()
+    assert (facts.sequence, facts.lacking, facts.policy_waits, first) == (1, 0, "", [])
+    (later,) = seal(world.folder / "more", [NOW_MS + 3 * HOUR_MS], seed=2)
+    (world.folder / "more" / "policy.json").write_bytes(msgspec.json.encode(OTHER))
+    publish_folder(world.giver.releases, world.folder / "more")
+    with structlog.testing.capture_logs() as said:
+        facts = await loop.turn()
+        assert await loop.turn() == facts
+    assert (world.state_dir / "bank" / later).is_file()
+    assert (facts.whole_sequence, facts.policy_waits) == (2, OTHER.policy_sha256)
+    waiting = [line for line in said if line.get("code") == "V2104"]
+    assert [line["released"] for line in waiting] == [OTHER.policy_sha256[:12]]
+    assert node.metrics.registry.get_sample_value("arena_policy_waits") == 1
+
+
+async def test_a_batch_that_stands_there_is_never_replaced_and_a_liar_is_counted(world: World) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    name = next(name for name in world.names if name.endswith(".sealed.json"))
+    (world.state_dir / "bank").mkdir(parents=True)
+    (world.state_dir / "bank" / name).write_bytes(b"by hand")
+    _, files = await world.take(world.settings())
+    assert (world.state_dir / "bank" / name).read_bytes() == b"by hand"
+    world.giver.releases._write("newest.json", release_of(sequence=1, made_ms=5))
+    node = world.node(sharing=world.sharing)
+    facts = await ReleaseLoop(node, files, lambda: list(peers(world))).turn()
+    assert facts.second_sha256 and facts.sequence == 1
+    publish_folder(world.giver.releases, world.folder / "files")
+    facts = await ReleaseLoop(node, files, lambda: list(peers(world))).turn()
+    assert (facts.second_sha256, facts.sequence) == ("", 2)  # a higher number ends the dispute
+    complaints = node.metrics.registry.get_sample_value("arena_release_complaints_total", {"code": "U3047"})
+    assert complaints == 1
+
+
+async def test_a_batch_that_came_by_hand_under_another_name_is_not_placed_twice(world: World) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    name = next(name for name in world.names if name.endswith(".sealed.json"))
+    (world.state_dir / "bank").mkdir(parents=True)
+    (world.state_dir / "bank" / "mine.sealed.json").write_bytes((world.folder / "files" / "sealed" / name).read_bytes())
+    await world.take(world.settings())
+    assert not (world.state_dir / "bank" / name).exists()
+
+
+async def test_an_index_travels_too_and_is_the_nodes_catalogue_where_none_is_set(
+    world: World, small_catalogue: Path
+) -> None:
+    publish_folder(world.giver.releases, small_catalogue, world.folder / "files")
+    settings, _ = await world.take(world.settings())
+    ours, theirs = open_catalogue(settings.catalogue_dir), open_catalogue(small_catalogue)
+    assert ours.content_sha256 == theirs.content_sha256 and set(ours.product_ids()) == set(theirs.product_ids())
+    settings, _ = await world.take(world.settings(catalogue_dir=small_catalogue))
+    assert settings.catalogue_dir == small_catalogue
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_file_that_was_damaged_here_is_fetched_again(world: World, is_cut: bool) -> None:
+    publish_folder(world.giver.releases, world.folder / "files")
+    settings, files = await world.take(world.settings())
+    (damaged,) = files.started_with.of_kind("policy")
+    path = files.store.path_of(damaged)
+    content = path.read_bytes()
+    path.write_bytes(content[1:] if is_cut else content.replace(b"demo", b"dome"))
+    if not is_cut:  # of its length: found when it is read
+        with pytest.raises(ArenaError, match="V2114"):
+            await world.take(world.settings())
+    again, _ = await world.take(world.settings())
+    assert again == settings and path.read_bytes() == content
+
+
+def test_the_status_says_what_waits_for_a_person_and_what_does_not() -> None:
+    whole = OperatorFacts(operator="5Operator", sequence=4, release_sha256="cd" * 32, files=6, whole_sequence=4)
+    well = status(replace(BEAT, release=whole))
+    assert well.points == ()
+    assert "4 (cdcdcdcdcdcd) of operator 5Operato…: 6 of 6 files here" in page(well, UTC)
+    lacking = status(replace(BEAT, release=replace(whole, lacking=2, whole_sequence=3)))
+    assert (urgent(lacking), [point.code for point in lacking.points]) == ([], ["U3048"])
+    assert "4 of 6 files here; 3 is whole" in page(lacking, UTC)
+    waits = status(replace(BEAT, release=replace(whole, policy_waits="ab" * 32, second_sha256="ef" * 32)))
+    assert urgent(waits) == ["U3047", "V2104"]
+    assert "its policy abababababab takes effect at the next start" in page(waits, UTC)
+    assert "none seen of operator 5Operator" in page(status(replace(BEAT, release=OperatorFacts(operator="5Operator"))))
+
+
+def arena(*arguments: object) -> tuple[int, str, Exception | None]:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return done.exit_code, done.stdout, done.exception if isinstance(done.exception, ArenaError) else None
+
+
+def test_publish_and_releases_by_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = make_folder(tmp_path / "files")
+    state, key = ("--state-dir", tmp_path / "state"), ("--wallet.hotkey", "//Operator")
+    assert "no release in" in arena("operator", "releases", *state)[1]
+    refused = arena("operator", "publish", tmp_path / "files", "--policy", "agentic", *state, *key)[2]
+    assert refused is not None and "two policy files" in refused.failure.detail  # the folder has one of its own
+    (tmp_path / "files" / "policy.json").unlink()
+    code, said, _ = arena("operator", "publish", tmp_path / "files", "--policy", "agentic", *state, *key)
+    assert code == 0
+    assert f"left out: {tmp_path / 'files' / 'bank.jsonl'}" in said and OPERATOR_KEY.hotkey in said
+    code, said, _ = arena("operator", "releases", "--json", *state)
+    row = json.loads(said)
+    assert (code, row["release"], row["missing"], row["signer"]) == (0, 1, 0, OPERATOR_KEY.hotkey)
+    assert {file["name"] for file in row["files"]} == names
+    settings = with_held_release(resolve({"state_dir": tmp_path / "state"}).settings)
+    assert policy_of(settings).name == "agentic"
+    store = open_releases(tmp_path / "state")
+    batch_file = next(file for file in store.newest().release.files if file.kind == "batch")
+    store.path_of(batch_file).unlink()
+    said = arena("operator", "releases", *state)[1]
+    assert f"{batch_file.name}  MISSING" in said and "1 missing in" in said
+    refused = arena("operator", "publish", tmp_path / "files" / "bank.jsonl", *state, *key)[2]
+    assert refused is not None and refused.failure.code == "V2106"
