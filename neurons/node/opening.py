@@ -198,8 +198,9 @@ async def open_door(
     status = StatusDesk(store, chain, inbox, policy)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
-    ports = {"netuid": chain.netuid, "reads_port": settings.serve_port}
-    return DoorServer(Door(store, auth, registration, desk, status, policy, **ports), listener)
+    reads_port = settings.serve_port
+    door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid, reads_port=reads_port)
+    return DoorServer(door, listener)
 
 
 def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -94,7 +94,7 @@ class RemoteSubtensor:
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._send("set_weights", signer, arguments, uids=uids, weights_u16=weights_u16)
 
-    async def _send(self, call: Call, signer: Signer, arguments: dict[str, object], **asked: object) -> ChainResult:
+    async def _send(self, call: Call, signer: Signer, arguments: Mapping[str, object], **asked: object) -> ChainResult:
         signature = signer.sign(extrinsic_payload(call, self._netuid, arguments)).hex()
         return await self._ask(ChainResult, call, hotkey=signer.hotkey, signature=signature, **asked)
 
