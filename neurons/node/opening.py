@@ -124,7 +124,6 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
         door = await open_door(settings, signer, chain, open_again, inbox, stack)
-        local_chain = open_local_chain(settings, chain, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -153,7 +152,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             door=door,
-            local_chain=local_chain,
+            local_chain=open_local_chain(settings, chain, stack),
             sharing=sharing,
         )
 
