@@ -43,7 +43,7 @@ Pools = Annotated[
 def _knows(*names: str) -> Any:
     """A route's refusal of query parameters it does not know."""
 
-    def check(request: Request) -> None:
+    async def check(request: Request) -> None:  # else each request would take a thread
         for name in request.query_params:
             if name not in names:
                 raise ArenaError("V2081", f"{name[:64]} is not a parameter; there are {', '.join(names) or 'none'}")

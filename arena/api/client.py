@@ -31,7 +31,9 @@ PAUSES = Backoff(first_ms=500, most_ms=30_000)
 TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
 
 
-class _ServedRefusal(msgspec.Struct):
+class ServedRefusal(msgspec.Struct):
+    """What a client reads of an answer that is an error."""
+
     code: str
     message: str = ""
 
@@ -144,9 +146,9 @@ class TailClient:
             with httpx.stream("GET", f"{self._url}/v1/tail", params=parameters, timeout=self._timeout) as answer:
                 if answer.status_code != httpx.codes.OK:
                     try:
-                        refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
+                        refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=ServedRefusal)
                     except UNREADABLE_JSON:
-                        refusal = _ServedRefusal(code="", message=f"status {answer.status_code}")
+                        refusal = ServedRefusal(code="", message=f"status {answer.status_code}")
                     if refusal.code == TAIL_LACKS and checked.head and checked.head.seq:
                         read = f"record {checked.head.seq} of {checked.validator} was read"
                         raise ArenaError("V2050", f"{read}, and now {refusal.message}")

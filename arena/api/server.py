@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from arena.api.app import make_exchange_app, make_tail_app
 from arena.api.limits import RequestLimits
+from arena.api.reads.answer_cache import AnswerCache
 from arena.api.reads.board import Board
 from arena.api.stream import Places
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail
@@ -70,7 +71,8 @@ class TailServer:
         room = self.places.limit + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
         app = make_tail_app(self.tail, self.places, self.board, is_sn15_served=self._is_sn15_served)
-        limited = RequestLimits(app, requests_per_s=self._requests_per_s, burst=int(2 * self._requests_per_s))
+        cached, per_s = AnswerCache(app, self.board), self._requests_per_s
+        limited = RequestLimits(cached, requests_per_s=per_s, burst=int(2 * per_s))
         await serve_app(limited, self._listener, connections, stop, self.tail.closing)
 
 

@@ -124,7 +124,6 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         inbox = Inbox(settings.state_dir / "inbox")
         board = tail.board if tail is not None else None
         door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, board)
-        local_chain = open_local_chain(settings, chain, stack)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -163,7 +162,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             door=door,
             operator_files=operator_files,
-            local_chain=local_chain,
+            local_chain=open_local_chain(settings, chain, stack),
             sharing=sharing,
         )
 

@@ -68,6 +68,7 @@ class Stand:
         desk = SubmissionDesk(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
         status = StatusDesk(store, self.chain, Inbox(self.folder / "inbox"), self.policy)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
+        auth.sign("GET", "/", auth.hotkey)  # as a node does: the SDK is imported before anybody waits
         return Door(store, auth, registration, desk, status, self.policy, netuid=15, rules=rules), store
 
     async def serve(self, stop: asyncio.Event, is_up: Any, rules: DoorRules | None, **stale: float) -> None:

@@ -14,8 +14,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from arena.api.limits import RequestLimits
+from arena.api.reads.answer_cache import ANSWER_BYTES_MAX, AnswerCache
 from arena.api.reads.delivery import deliver
 from arena.api.reads.pages import page_of, read_cursor, write_cursor
 from foundation.errors import ArenaError
@@ -166,6 +168,46 @@ def test_half_open_clients_keep_nobody_out(author):
                 half.sendall(b"GET /v1/races HTTP/1.1\r\nhost: x\r\nx-slow: ")
         for _ in range(3):
             assert httpx.get(f"{server.address}/v1/races", timeout=30).status_code == 200
+
+
+class Standing:
+    """What an answer cache asks of a board."""
+
+    epoch, is_fresh = 1, True
+
+
+def test_an_answer_is_kept_until_the_board_is_refreshed():
+    asked = []
+
+    async def answer(request: Request):
+        asked.append(str(request.url.query))
+        if request.query_params.get("closed"):
+            return PlainTextResponse("closed", 403, {"etag": '"x"'})
+        return deliver(request, b"x" * int(request.query_params.get("bytes", "9")), "text/plain")
+
+    board = Standing()
+    http = TestClient(AnswerCache(Starlette(routes=[Route("/v1/races", answer, methods=["GET", "POST"])]), board))
+    first = http.get("/v1/races")
+    assert [http.get("/v1/races").content for _ in range(3)] == [first.content] * 3
+    assert http.get("/v1/races").headers == first.headers
+    unchanged = http.get("/v1/races", headers={"if-none-match": first.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content, unchanged.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert asked == [""]
+    for again in ({"closed": 1}, {"bytes": ANSWER_BYTES_MAX + 1}):  # neither refusals nor large ones are kept
+        before = len(asked)
+        statuses = [http.get("/v1/races", params=again).status_code for _ in range(2)]
+        assert statuses == [403 if "closed" in again else 200] * 2
+        assert len(asked) == before + 2
+    assert http.get("/v1/races", headers={"range": "bytes=0-1"}).status_code == 206
+    http.post("/v1/races")
+    before = len(asked)
+    board.is_fresh = False
+    http.get("/v1/races")
+    board.is_fresh, board.epoch = True, 2
+    http.get("/v1/races")
+    assert len(asked) == before + 2
+    http.get("/v1/races")
+    assert len(asked) == before + 2
 
 
 # -- a winner, by HTTP

@@ -88,6 +88,10 @@ async def deliver_source(request: Request, board: Board, agent_version_id: str) 
 
 def agent_rows(board: Board) -> dict[str, ListedAgent]:
     """What everybody may know of every agent version."""
+    return board.once("agent rows", lambda: _agent_rows(board))
+
+
+def _agent_rows(board: Board) -> dict[str, ListedAgent]:
     subjects: dict[str, Subject] = dict(board.subjects)
     subjects |= {agent: stored.subject for agent, stored in board.submissions.items()}
     standings, promotions = standings_of(board), board.promotions()
@@ -125,6 +129,10 @@ def winner_moment(promoted: Sequence[RaceView]) -> tuple[Moment, bool]:
 
 def standings_of(board: Board) -> dict[str, list[tuple[str, Standing]]]:
     """By agent version: race and standing, in settled races that may be told."""
+    return board.once("standings", lambda: _standings_of(board))
+
+
+def _standings_of(board: Board) -> dict[str, list[tuple[str, Standing]]]:
     found: dict[str, list[tuple[str, Standing]]] = defaultdict(list)
     told: list[RaceView] = [race for race in board.races() if may_see("public", "score", race.moment).is_seen]
     for race in told:

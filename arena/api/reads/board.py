@@ -1,18 +1,20 @@
 """What the public reads are answered from: a fold over the logs of a store and the events of its races.
 
-Promise: every record is read once; what is kept of an episode is a count, so memory grows with agents, days and races
-and not with episodes. It keeps more than may be shown: whoever answers from it asks `arena.visibility.rule`. Verdicts
-are never counted: a failure has none, so their number would tell the score of a race that is under way.
+Promise: every record is read once, and what follows from them is worked out once between two refreshes; what is kept of
+an episode is a count, so memory grows with agents, days and races, not with episodes. It keeps more than may be shown:
+whoever answers from it asks `arena.visibility.rule`. Verdicts are never counted: a failure has none, so their number
+would tell the score of a race that is under way.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -35,6 +37,7 @@ from problems.scoring.outcome import OutcomeScore
 
 REFRESH_S = 1.0
 BREATHER = 64  # records
+_Value = TypeVar("_Value")
 _NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
 
 
@@ -112,11 +115,27 @@ class Board:
         self._settlements: dict[str, SettlementRecord] = {}
         self._releases: dict[str, ReleaseRecord] = {}
         self._states: dict[str, RaceState] = {}
+        self.epoch = 0  # grows with each refresh
+        self._stands_until_ms = math.inf  # until then no moment of a race changes
+        self._derived: dict[str, Any] = {}  # from this epoch
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `refresh` would read nothing now: it has just been done, and no embargo ended since."""
+        is_recent = self._monotonic() - self._refreshed_at < self._refresh_s
+        return is_recent and self.now_ms() < self._stands_until_ms
+
+    def once(self, name: str, make: Callable[[], _Value]) -> _Value:
+        """What `make` gives, made once between two refreshes, however many ask for it by this name."""
+        if name not in self._derived:
+            self._derived[name] = make()
+        found: _Value = self._derived[name]
+        return found
 
     async def refresh(self) -> None:
         """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
         async with self._refreshing:
-            if self._monotonic() - self._refreshed_at < self._refresh_s:
+            if self.is_fresh:
                 return
             for validator in await self.store.validators():
                 log = self.logs.setdefault(validator, _ServedLog(validator))
@@ -132,26 +151,32 @@ class Board:
             for agent in self.submissions:
                 self.first_seen_ms.setdefault(agent, self.now_ms())
             await self._read_races()
-            self._refreshed_at = self._monotonic()
+            self._refreshed_at, self.epoch = self._monotonic(), self.epoch + 1
+            self._derived.clear()
+            now_ms = self.now_ms()
+            moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}
+            self._stands_until_ms = min((at_ms for at_ms in moments if at_ms > now_ms), default=math.inf)
 
     def races(self) -> list[RaceView]:
         """Every race that was opened here or that the logs tell of, in that order."""
-        names = list(dict.fromkeys([*self._states, *self._settlements, *self._releases]))
-        return [self._race(number, name) for number, name in enumerate(names, start=1)]
+        return self.once("races", self._races)
 
     def race(self, race_id: str) -> RaceView:
         """Raises ArenaError V2082 for a race that is not known here."""
-        found = next((race for race in self.races() if race.race_id == race_id), None)
+        found = self.once("race", lambda: {race.race_id: race for race in self.races()}).get(race_id)
         if found is None:
             raise ArenaError("V2082", f"there is no race {race_id}")
         return found
 
     def promotions(self) -> dict[str, list[RaceView]]:
         """By agent version: the races that promoted it, if they may be told."""
-        found: dict[str, list[RaceView]] = defaultdict(list)
+        return self.once("promotions", self._promotions)
+
+    def _promotions(self) -> dict[str, list[RaceView]]:
+        found: dict[str, list[RaceView]] = {}
         for race in self.races():
             if race.settlement and race.settlement.is_promotion and MOMENTS.index(race.moment) >= _SETTLED:
-                found[race.settlement.top_agent_version_id].append(race)
+                found.setdefault(race.settlement.top_agent_version_id, []).append(race)
         return found
 
     def days(self) -> dict[tuple[str, str], DayCounts]:
@@ -160,6 +185,10 @@ class Board:
         for key, (episodes, scored, solved) in self._days.items():
             found[key] = DayCounts(episodes, scored, solved, frozenset(self._day_agents[key]))
         return found
+
+    def _races(self) -> list[RaceView]:
+        names = list(dict.fromkeys([*self._states, *self._settlements, *self._releases]))
+        return [self._race(number, name) for number, name in enumerate(names, start=1)]
 
     def _race(self, number: int, race_id: str) -> RaceView:
         state, release = self._states.get(race_id), self._releases.get(race_id)

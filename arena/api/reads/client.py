@@ -12,6 +12,7 @@ from typing import TypeVar
 import httpx
 import msgspec
 
+from arena.api.client import ServedRefusal
 from arena.api.reads.answers import AgentDetail, RaceDetail
 from arena.submissions.model import agent_version_id
 from foundation.canonical import UNREADABLE_JSON
@@ -34,11 +35,6 @@ class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
     def score_e4(self) -> int | None:
         """What it scored in that race; None where it did not run in it."""
         return next((one.standing.race_score_e4 for one in self.agent.races if one.race_id == self.race_id), None)
-
-
-class _ServedRefusal(msgspec.Struct):
-    code: str
-    message: str = ""
 
 
 def read_winner(url: str) -> WinnerFile:
@@ -71,7 +67,7 @@ def _get(http: httpx.Client, target: str) -> bytes:
         raise ArenaError("V2084", f"{http.base_url}: {str(error) or type(error).__name__}") from error
     if answer.is_success:
         return bytes(content)
-    refused = _value(bytes(content), _ServedRefusal)
+    refused = _value(bytes(content), ServedRefusal)
     raise ArenaError(refused.code if refused.code in CODES else "V2084", refused.message)
 
 

@@ -26,8 +26,7 @@ def deliver(request: Request, content: bytes, media_type: str, *, name: str = ""
     if name:
         headers["content-disposition"] = f'attachment; filename="{name}"'
     asked = request.headers
-    known = [each.strip().removeprefix("W/") for each in asked.get("if-none-match", "").split(",")]
-    if etag in known or known == ["*"]:
+    if is_known(etag, asked.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     wanted = _RANGE.fullmatch(asked.get("range", "").strip())
     if wanted is None or wanted.groups() == ("", "") or asked.get("if-range", etag) != etag:
@@ -42,6 +41,12 @@ def deliver(request: Request, content: bytes, media_type: str, *, name: str = ""
         return answer
     headers["content-range"] = f"bytes {start}-{end}/{len(content)}"
     return Response(content[start : end + 1], 206, headers, media_type)
+
+
+def is_known(etag: str, if_none_match: str) -> bool:
+    """Whether a client that sent this `If-None-Match` has the bytes already."""
+    known = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
+    return etag in known or known == ["*"]
 
 
 def deliver_json(request: Request, value: object) -> Response:

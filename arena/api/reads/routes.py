@@ -27,7 +27,7 @@ def add_reads(app: FastAPI, board: Board, tail: Tail) -> None:
     complete_document(app)
 
 
-def _require_known(request: Request) -> None:
+async def _require_known(request: Request) -> None:
     route = request.scope["route"]
     names = [str(one.alias) for one in route.dependant.query_params] if isinstance(route, APIRoute) else []
     for name in request.query_params:

@@ -1,0 +1,75 @@
+"""Whole answers, kept until the board that they were made from is refreshed, around the application of the reads.
+
+Promise: an answer is kept no longer than the board itself stands (`Board.is_fresh`: a second, or an embargo's end), so
+it shows what a read at that moment may see. Only whole 200 answers with an ETag are kept, and memory is bounded.
+Whether somebody may ask so often is decided before (`arena.api.limits`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from arena.api.reads.board import Board
+from arena.api.reads.delivery import is_known
+
+ANSWERS_MAX, ANSWER_BYTES_MAX = 512, 64 << 10
+_OF_PARTS = frozenset({b"range", b"if-range"})
+_OK, _UNCHANGED = 200, 304
+
+
+class _Answer(NamedTuple):
+    start: Message
+    etag: str
+    body: bytes
+
+
+class AnswerCache:
+    """Answers GET requests from memory where the same was asked since the board's last refresh."""
+
+    def __init__(self, app: ASGIApp, board: Board) -> None:
+        self._app, self._board = app, board
+        self._epoch = -1
+        self._answers: dict[tuple[bytes, bytes], _Answer] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        is_read = scope["type"] == "http" and scope["method"] == "GET"
+        if not is_read or any(name in _OF_PARTS for name, _ in scope["headers"]):
+            await self._app(scope, receive, send)
+            return
+        key = scope["raw_path"], scope["query_string"]
+        found = self._kept().get(key) if self._board.is_fresh else None
+        if found is None:
+            await self._app(scope, receive, self._keeping(key, send))
+        elif is_known(found.etag, Headers(scope=scope).get("if-none-match", "")):
+            bare = [(name, value) for name, value in found.start["headers"] if not name.startswith(b"content-")]
+            await send({**found.start, "status": _UNCHANGED, "headers": bare})
+            await send({"type": "http.response.body"})
+        else:
+            await send(found.start)
+            await send({"type": "http.response.body", "body": found.body})
+
+    def _kept(self) -> dict[tuple[bytes, bytes], _Answer]:
+        if self._epoch != self._board.epoch:
+            self._epoch = self._board.epoch
+            self._answers.clear()
+        return self._answers
+
+    def _keeping(self, key: tuple[bytes, bytes], send: Send) -> Send:
+        """Sends an answer on, and keeps it when it is one whole piece."""
+        start: Message = {}
+
+        async def kept(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                start.update(message)
+            elif start["status"] == _OK and not message.get("more_body"):
+                headers, body, answers = Headers(raw=start["headers"]), message.get("body", b""), self._kept()
+                is_whole = headers.get("content-length") == str(len(body)) and len(body) <= ANSWER_BYTES_MAX
+                if "etag" in headers and is_whole and self._board.is_fresh and len(answers) < ANSWERS_MAX:
+                    answers[key] = _Answer(dict(start), headers["etag"], body)
+            await send(message)
+
+        return kept

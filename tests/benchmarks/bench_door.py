@@ -1,0 +1,210 @@
+"""What a public read and a submission cost: processor time of the server and of its Postgres, whatever else runs.
+
+One process serves the public reads and the door over a store of eight settled races; the clients are another process.
+Processor time, and not latency, is measured here: it hardly depends on what else the machine does.
+Run alone: `python -m tests.benchmarks.bench_door [reads] [submissions]`, one JSON line a figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import msgspec
+import psutil
+from msgspec.structs import replace
+
+from arena.chain.keys import generate_signer, keypair_signer
+from arena.records.model import Subject
+from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.store.port import StoredSubmission
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.model import SignedSubmission, agent_version_id
+from foundation.canonical import text_hash
+from harness.agents.registry import baseline_source
+from tests.arena.door_stand import WIDE_RULES, Miner, Stand
+from tests.arena.log_stand import episode, release, settlement
+from tests.arena.tail_stand import Author
+from tests.benchmarks.row import Row
+
+ROOT = Path(__file__).parents[2]
+READS, SUBMISSIONS = 2_000, 150
+RACES, FIELD, PROBLEMS = 8, 40, 2
+READ_TARGET_MS, SUBMISSION_TARGET_MS = 2.0, 15.0  # 200 and 20 a second within two thirds of one core
+URI = "//Bench"
+
+
+def measure(reads: int = READS, submissions: int = SUBMISSIONS) -> Sequence[Row]:
+    """Milliseconds of processor time a read and a submission."""
+    command = f"python -m tests.benchmarks.bench_door {reads} {submissions}"
+    with tempfile.TemporaryDirectory(prefix="arena-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        server = start_embedded(folder)
+        try:
+            dsn = server.dsn_for(keypair_signer(URI).hotkey)
+            targets = fill(dsn)
+            with serving(folder, dsn) as (process, reads_url, door_url):
+                burned = Burned(process, server)
+                with httpx.Client(base_url=reads_url) as http:
+                    require(http, targets[:200])
+                    burned.start()
+                    require(http, [targets[number % len(targets)] for number in range(reads)])
+                    of_reads = burned.stop(reads)
+                requests = asyncio.run(make_requests(folder, dsn, door_url, submissions + 1))
+                with httpx.Client(timeout=60) as http:
+                    http.send(requests.pop())  # starts the parser
+                    burned.start()
+                    for request in requests:
+                        answer = http.send(request)
+                        assert answer.status_code == 202, answer.text
+                    of_submissions = burned.stop(submissions)
+        finally:
+            server.stop()
+    return [
+        Row(
+            name="public read, processor time", value=sum(of_reads), unit="ms", baseline=READ_TARGET_MS, command=command
+        ),
+        Row(name="... of it in Postgres", value=of_reads[1], unit="ms", command=command),
+        Row(
+            name="submission, processor time",
+            value=sum(of_submissions),
+            unit="ms",
+            baseline=SUBMISSION_TARGET_MS,
+            command=command,
+        ),
+        Row(name="... of it in Postgres", value=of_submissions[1], unit="ms", command=command),
+    ]
+
+
+class Burned:
+    """Processor seconds of the server with its children, and of Postgres with its backends."""
+
+    def __init__(self, server: int, postgres: EmbeddedServer) -> None:
+        self._server = psutil.Process(server)
+        self._postgres = psutil.Process(postgres.pid)
+        self._before = (0.0, 0.0)
+
+    def start(self) -> None:
+        self._before = (_seconds(self._server), _seconds(self._postgres))
+
+    def stop(self, requests: int) -> tuple[float, float]:
+        """Milliseconds a request."""
+        now = (_seconds(self._server), _seconds(self._postgres))
+        served, stored = (1_000 * (after - before) / requests for after, before in zip(now, self._before, strict=True))
+        return served, stored
+
+
+def _seconds(process: psutil.Process) -> float:
+    total = 0.0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def fill(dsn: str) -> list[str]:
+    """A store of settled and open races; the addresses that readers ask for."""
+    author = Author(dsn, keypair_signer(URI))
+    agents = [f"{number:02x}" for number in range(FIELD)]
+    for number in range(RACES):
+        race_id = f"race-{number:06d}"
+        pairs = [(problem, agent) for agent in agents for problem in range(1, PROBLEMS + 1)]
+        made = [episode(problem, race_id=race_id, agent=agent) for problem, agent in pairs]
+        author.append([each for payloads, _ in made for each in payloads], [body for _, body in made])
+        record = settlement(race_id)
+        (first,) = record.standings
+        standings = tuple(
+            replace(first, rank=rank, agent_version_id=agent * 32) for rank, agent in enumerate(agents, start=1)
+        )
+        author.append([replace(record, standings=standings), release(race_id, range(1, PROBLEMS + 1))])
+    asyncio.run(_submissions(dsn))
+    races = [f"race-{number:06d}" for number in range(RACES)]
+    return [
+        "/v1/leaderboard",
+        "/v1/races",
+        "/v1/stats/days",
+        "/v1/validators",
+        "/v1/agents?limit=50",
+        *(f"/v1/races/{race}" for race in races),
+        *(f"/v1/races/{race}/leaderboard" for race in races),
+        *(f"/v1/agents/{agent * 32}" for agent in agents[:16]),
+        *(f"/v1/races/{race}/problems?agent={agents[0] * 32}" for race in races[:4]),
+    ]
+
+
+async def _submissions(dsn: str) -> None:
+    store = await PostgresStore.open(dsn, keypair_signer(URI).hotkey)
+    for number in range(FIELD):
+        miner, source = generate_signer().hotkey, f"# {number}\n{baseline_source('scripted-expert')}"
+        code = text_hash(source)
+        subject = Subject(agent_version_id=agent_version_id(miner, code), miner_hotkey=miner, agent_sha256=code)
+        stored = StoredSubmission(subject=subject, name=f"agent-{number}", state="qualified", submitted_block=7)
+        await store.put_submission(stored, source)
+    await store.close()
+
+
+async def make_requests(folder: Path, dsn: str, url: str, count: int) -> list[httpx.Request]:
+    """Signed submissions, each of another registered miner that committed."""
+    stand = Stand(folder, dsn, URI)
+    stand.address = url
+    miners = [Miner(stand) for _ in range(count)]
+    made: list[tuple[Miner, SignedSubmission]] = []
+    for number, miner in enumerate(miners):
+        assert (await stand.chain.register(miner.signer)).status == "ok"
+        made.append((miner, await miner.commit(f"{baseline_source('scripted-expert')}# {number}\n")))
+    await asyncio.sleep(1)  # until the last registration is final
+    return [miner.request(submission) for miner, submission in made]
+
+
+def require(http: httpx.Client, targets: Sequence[str]) -> None:
+    """Ask for each; all have to be there."""
+    for target in targets:
+        answer = http.get(target)
+        assert answer.status_code == 200, (target, answer.text)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, dsn: str) -> Iterator[tuple[int, str, str]]:
+    """The reads and the door in a process of their own: its id and their addresses."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_door", "--serve", str(folder), dsn]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    try:
+        reads_url, door_url = process.stdout.readline().split()
+        yield process.pid, reads_url, door_url
+    finally:
+        process.communicate()  # closing its input ends it
+
+
+async def _serve(folder: str, dsn: str) -> None:
+    from arena.api.server import TailServer
+    from harness.catalogue.server.application import listen
+
+    stand, stop, loop = Stand(Path(folder), dsn, URI), asyncio.Event(), asyncio.get_running_loop()
+    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(stop.set)), daemon=True).start()
+    store = await PostgresStore.open(dsn)
+    with listen("127.0.0.1", 0) as listener:
+        reads = TailServer(store, listener, requests_per_s=1e6)
+        tell = lambda: print(reads.address, stand.address, flush=True)  # noqa: E731 - once both listen
+        await asyncio.gather(reads.run(stop), stand.serve(stop, tell, WIDE_RULES))
+    await store.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        asyncio.run(_serve(*sys.argv[2:]))
+    else:
+        started = time.perf_counter()
+        for row in measure(*map(int, sys.argv[1:])):
+            print(msgspec.json.encode(row).decode())
+        print(f"{time.perf_counter() - started:.1f} s", file=sys.stderr)

@@ -1,0 +1,252 @@
+"""Readers and miners beside a running race: what they wait for, and what the race's episodes lose by them.
+
+A validator of its own process races the demo's agents; a further process reads 200 times a second over kept connections
+and submits 20 times a second, both by the clock and not as fast as answers come. Episodes are compared with those of
+the same race before and after the load, so the figure is a ratio of one run. Nothing else should run meanwhile.
+Run alone: `python -m tests.benchmarks.bench_load [seconds]`, one JSON line a figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import msgspec
+from msgspec.structs import replace
+
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import generate_signer, keypair_signer
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.opening import local_chain_path
+from arena.policy import Policy
+from arena.records.body import decode_content
+from arena.records.model import EvaluationRecord, SettlementRecord
+from arena.store.location import read_location
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.model import make_submission
+from harness.agents.registry import baseline_source
+from neurons.demo.demo import VALIDATOR, DemoRun, running_validator
+from neurons.node.wiring import unix_ms
+from tests.benchmarks.row import Row
+from tests.neurons.arena_stand import SMALL, build_small_catalogue, make_run, short_folder
+from tests.neurons.shared_nodes_stand import free_port
+
+SECONDS, READS_PER_S, SUBMISSIONS_PER_S, CONNECTIONS = 20, 200, 20, 24
+MINERS = 60  # new agents of the load; their further submissions are retries, other versions and repetitions
+RACERS, PROBLEMS_PER_S = ("expert", "careful", "hasty", "subtask", "echoer"), 3
+P99_TARGET_MS = 250.0
+WAIT_S = 240.0
+
+
+def measure(seconds: int = SECONDS) -> Sequence[Row]:
+    """p50 and p99 of reads and submissions, and what the load does to episodes."""
+    command = f"python -m tests.benchmarks.bench_load {seconds}"
+    with short_folder() as base:
+        return [replace(row, command=command) for row in _measure(base, seconds)]
+
+
+def _measure(base: Path, seconds: int) -> list[Row]:
+    ports = {name: free_port() for name in ("DOOR_PORT", "SERVE_PORT")}
+    os.environ |= {f"ARENA_{name}": str(port) for name, port in ports.items()}
+    run = make_run(base, build_small_catalogue(base), policy=policy_for(seconds), names=RACERS)
+    with running_validator(run) as process:
+        with httpx.Client(base_url=f"http://127.0.0.1:{ports['SERVE_PORT']}", timeout=30) as http:
+            race_id = wait_for_stage(http, "running", process)
+            time.sleep(2)
+            spans = [("quiet", unix_ms())]
+            time.sleep(seconds / 2)
+            spans.append(("loaded", unix_ms()))
+            seen = run_load(run, ports, race_id, seconds)
+            spans.append(("quiet", unix_ms()))
+            time.sleep(seconds / 2)
+            spans.append(("", unix_ms()))
+            wait_for_stage(http, "settled", process)
+        quiet, loaded, lost = asyncio.run(read_episodes(run, race_id, spans))
+    assert process.returncode == 0, (run.folder / "validator.log").read_text()[-2_000:]
+    usual, under_load = statistics.median(quiet), statistics.median(loaded)
+    rows = [
+        Row(name=f"{kind} beside a race, {share}", value=values[at], unit="ms", baseline=P99_TARGET_MS)
+        for kind, values in seen.milliseconds.items()
+        for share, at in (("p50", len(values) // 2), ("p99", len(values) * 99 // 100))
+    ]
+    for status, count in sorted(seen.statuses.items()):
+        rows.append(Row(name=f"... answers {status}", value=count, unit="answers"))
+    per_s = len(loaded) / seconds, len(quiet) / seconds
+    return [
+        *rows,
+        Row(name="... median episode", value=under_load, unit="ms", baseline=usual, ratio=under_load / usual),
+        Row(name="... episodes", value=per_s[0], unit="1/s", baseline=per_s[1], ratio=per_s[0] / per_s[1]),
+        Row(name="... episodes lost", value=lost, unit="episodes", baseline=0),
+    ]
+
+
+def policy_for(seconds: int) -> Policy:
+    """A race that lasts longer than the measurement at 15 episodes a second."""
+    problems = max(6, PROBLEMS_PER_S * (2 * seconds + 4))
+    race = replace(SMALL.race, problems=problems, batch_problems=problems + 2, closes_after_ms=15_000, lease_ms=30_000)
+    return replace(SMALL, name="load", race=race, qualifying=replace(SMALL.qualifying, problems=2, variant_blocks=0))
+
+
+def wait_for_stage(http: httpx.Client, stage: str, process: subprocess.Popen[bytes]) -> str:
+    """The first race once it is at that stage."""
+    end_s = time.monotonic() + WAIT_S
+    while process.poll() is None and time.monotonic() < end_s:
+        with contextlib.suppress(httpx.TransportError):
+            races = http.get("/v1/races").json()["items"]
+            if races and races[-1]["stage"] == stage:
+                return str(races[-1]["race_id"])
+        time.sleep(0.5)
+    raise AssertionError(f"the first race is not {stage}")
+
+
+async def read_episodes(
+    run: DemoRun, race_id: str, spans: Sequence[tuple[str, int]]
+) -> tuple[list[int], list[int], int]:
+    """Milliseconds of the race's episodes outside and under load, by when they were recorded; how many it lacks."""
+    location = read_location(run.folder)
+    assert location is not None
+    store = await PostgresStore.open(location.dsn, location.validator)
+    found: dict[str, list[int]] = {"quiet": [], "loaded": [], "": []}
+    lost = -1
+    async for record in store.records(location.validator, race_id=race_id):
+        content = decode_content(record.content)
+        if isinstance(content.payload, SettlementRecord):
+            lost = sum(row.missing for row in content.payload.standings) + len(content.payload.void)
+        elif isinstance(content.payload, EvaluationRecord) and content.recorded_ms >= spans[0][1]:
+            span = [name for name, since_ms in spans if since_ms <= content.recorded_ms][-1]
+            found[span].append(content.host.episode_ms)
+    await store.close()
+    return found["quiet"], found["loaded"], lost
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What the clients saw: milliseconds from when a request was due, ascending, by kind."""
+
+    milliseconds: dict[str, list[float]]
+    statuses: dict[str, int]
+
+
+def run_load(run: DemoRun, ports: dict[str, int], race_id: str, seconds: int) -> Seen:
+    """Run the clients in a process of their own."""
+    told = json.dumps({"folder": str(run.folder), "race": race_id, "seconds": seconds, **ports})
+    command = [sys.executable, "-m", "tests.benchmarks.bench_load", "--clients", told]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    return msgspec.json.decode(done.stdout, type=Seen)
+
+
+# -- the clients
+
+
+class Clients:
+    """Readers and miners of one validator."""
+
+    def __init__(self, folder: Path, ports: dict[str, int], race_id: str) -> None:
+        self.chain = LocalSubtensor(local_chain_path(folder), now_ms=unix_ms)
+        self.ports, self.race_id = ports, race_id
+        self.receiver = keypair_signer(VALIDATOR).hotkey
+        self.miners = [generate_signer() for _ in range(MINERS)]
+        self.auths = [HttpAuth(miner, time.time_ns) for miner in self.miners]
+        self.sources = [f"{baseline_source('scripted-expert')}# of miner {number}\n" for number in range(MINERS)]
+        self.seen: dict[str, list[float]] = {"read": [], "submission": []}
+        self.statuses: Counter[str] = Counter()
+        self.targets = itertools.cycle(
+            [
+                "/v1/leaderboard",
+                "/v1/races",
+                f"/v1/races/{race_id}",
+                "/v1/agents?limit=50",
+                "/v1/stats/days",
+                "/v1/validators",
+                "/v1/suites",
+                f"/v1/races/{race_id}/leaderboard",
+                *(f"/v1/agents?limit={count}" for count in range(1, 12)),
+            ]
+        )
+
+    async def enrol(self) -> None:
+        """Register every miner and commit to its agent."""
+        for miner, source in zip(self.miners, self.sources, strict=True):
+            assert (await self.chain.register(miner)).status == "ok"
+            made = make_submission(miner, "load", source, unix_ms())
+            assert (await self.chain.commit(miner, made.commitment_sha256)).status == "ok"
+        self.auths[0].sign("GET", "/", self.receiver)  # imports the SDK before the clock runs
+        await asyncio.sleep(2)
+
+    def submission(self, number: int) -> bytes:
+        """Whole requests: each miner's agent, then by turns the same again and a version without a commitment."""
+        miner, auth = number % MINERS, self.auths[number % MINERS]
+        changed = "# another\n" if (number // MINERS) % 2 else ""
+        made = make_submission(self.miners[miner], "load", self.sources[miner] + changed, unix_ms())
+        form = {"agent_name": made.name, "submitted_ms": str(made.submitted_ms), "signature": made.signature}
+        request = httpx.Request("POST", "http://x/v1/submissions", data=form, files={"file": ("a.py", made.source)})
+        body = request.read()
+        signed = auth.sign("POST", "/v1/submissions", self.receiver, body)
+        lines = {**signed, "host": "x", "content-type": request.headers["content-type"], "content-length": len(body)}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return f"POST /v1/submissions HTTP/1.1\r\n{head}\r\n".encode() + body
+
+    async def work(self, kind: str, per_s: int, seconds: int) -> None:
+        """Requests of one kind, each sent when it is due by a free connection, or by the next that gets free."""
+        port = self.ports["SERVE_PORT" if kind == "read" else "DOOR_PORT"]
+        due: asyncio.Queue[tuple[int, float] | None] = asyncio.Queue()
+        workers = [asyncio.create_task(self.connection(kind, port, due)) for _ in range(CONNECTIONS)]
+        started = time.monotonic()
+        for number in range(per_s * seconds):
+            at = started + number / per_s
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            due.put_nowait((number, at))
+        for _ in workers:
+            due.put_nowait(None)
+        await asyncio.gather(*workers)
+
+    async def connection(self, kind: str, port: int, due: asyncio.Queue[tuple[int, float] | None]) -> None:
+        """One connection that is kept as long as the server keeps it."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (order := await due.get()) is not None:
+            number, at = order
+            if kind == "read":
+                request = f"GET {next(self.targets)} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+            else:
+                request = self.submission(number)
+            if writer.is_closing():
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+            await reader.readexactly(length)
+            self.seen[kind].append(1_000 * (time.monotonic() - at))
+            self.statuses[f"{kind} {head.split()[1].decode()}"] += 1
+            if b"connection: close" in head:
+                writer.close()
+        writer.close()
+
+
+async def _clients(told: str) -> None:
+    asked = json.loads(told)
+    clients = Clients(Path(asked["folder"]), asked, asked["race"])
+    await clients.enrol()
+    await asyncio.gather(
+        clients.work("read", READS_PER_S, asked["seconds"]),
+        clients.work("submission", SUBMISSIONS_PER_S, asked["seconds"]),
+    )
+    seen = {kind: sorted(values) for kind, values in clients.seen.items()}
+    print(msgspec.json.encode(Seen(seen, dict(clients.statuses))).decode())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--clients"]:
+        asyncio.run(_clients(sys.argv[2]))
+    else:
+        for row in measure(*map(int, sys.argv[1:])):
+            print(msgspec.json.encode(row).decode())
