@@ -124,8 +124,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         if tail is not None:
             metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
-        board = tail.board if tail is not None else None
-        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, board)
+        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, tail)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -187,10 +186,10 @@ async def open_door(
     inbox: Inbox,
     stack: contextlib.AsyncExitStack,
     suites: dict[str, tuple[Problem, ...]],
-    board: Board | None,
+    tail: TailServer | None,
 ) -> DoorServer | None:
-    """Where miners submit; not yet serving. None on a real network whose operator names no port. `board`: the tail's,
-    where there is a tail. Raises ArenaError V2014."""
+    """Where miners submit; not yet serving. None on a real network whose operator names no port. The board of
+    `tail` is the door's, too. Raises ArenaError V2014."""
     if not settings.door_port and settings.network != LOCAL_NETWORK:
         return None
     policy, store = policy_of(settings), await open_store()
@@ -201,7 +200,8 @@ async def open_door(
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid)
-    return DoorServer(door, listener, board or Board(store, now_ms=unix_ms, suites=suites))
+    board = tail.board if tail is not None else Board(store, now_ms=unix_ms, suites=suites)
+    return DoorServer(door, listener, board)
 
 
 def episode_deadline_s(policy: Policy) -> float:
