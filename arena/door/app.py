@@ -48,7 +48,6 @@ class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the door one client may take. Bodies at once times the policy's size bounds its memory."""
 
     body_s: float = 20.0
-    discard_s: float = 2.0  # for the body of a caller who is refused, so that the reason reaches it
     bodies: int = 32
     bodies_per_network: int = 4
     address: ShareRules = ShareRules(requests_per_s=20.0, requests_burst=200)
@@ -135,16 +134,16 @@ class Door:
             raise ArenaError("V2205", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         check = check or self.auth
         headers = {name.lower(): value for name, value in request.headers.items()}
-        most = self.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
         try:
             claimed = check.claimed(headers)
             if claimed is None:
                 raise ArenaError("V2110", "no hotkey is named")
             await self.registration.require(claimed)
         except ArenaError:
-            await discard_body(request, most, self.rules.discard_s)
+            await discard_body(request)
             raise
         with self._place(_network(request)):
+            most = self.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
             body = await read_body(request, most, self.rules.body_s)
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")

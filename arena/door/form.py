@@ -18,6 +18,7 @@ from foundation.errors import ArenaError
 
 UNSIGNED_PARTS = ("agent_name", "file")
 PARTS = (*UNSIGNED_PARTS, "submitted_ms", "signature")
+DISCARD_BYTES, DISCARD_S = 4 << 20, 2.0
 _PART_HEAD_BYTES, _BOUNDARY_CHARS, _TEXT_BYTES, _DIGITS = 2_048, 70, 1_024, 15
 _PLAIN = frozenset({"", "7bit", "8bit", "binary"})
 
@@ -37,6 +38,7 @@ async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes
         raise ArenaError("V2204", "the body is compressed")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:20]) > most_bytes:
+        await discard_body(request)
         raise ArenaError("V2202", f"more than {most_bytes} bytes")
     body = bytearray()
     try:
@@ -52,15 +54,17 @@ async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes
     return bytes(body)
 
 
-async def discard_body(request: Request, most_bytes: int, within_s: float) -> None:
-    """Let a body go by, as far as it comes: closed while it is being sent, a connection loses the answer."""
+async def discard_body(request: Request) -> None:
+    """Let a body of a stated length go by, within a size and a time, before it is refused: a connection that is closed
+    while its client sends loses the answer."""
     if request.headers.get("content-length", "0") == "0":
         return
+    left = DISCARD_BYTES
     with contextlib.suppress(TimeoutError, ClientDisconnect):
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(DISCARD_S):
             async for piece in request.stream():
-                most_bytes -= len(piece)
-                if most_bytes < 0:
+                left -= len(piece)
+                if left < 0:
                     return
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 # agent
 COOLDOWN = "A1006"
+NOT_COMMITTED = "A1007"
 BAD_REQUEST = "A1040"
 UNLISTED_MODEL = "A1041"
 FORCED_TURN = "A1042"

@@ -122,8 +122,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         if tail is not None:
             metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
         inbox = Inbox(settings.state_dir / "inbox")
-        board = tail.board if tail is not None else None
-        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, board)
+        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, tail)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -217,10 +216,10 @@ async def open_door(
     inbox: Inbox,
     stack: contextlib.AsyncExitStack,
     suites: dict[str, tuple[Problem, ...]],
-    board: Board | None,
+    tail: TailServer | None,
 ) -> DoorServer | None:
-    """Where miners submit; not yet serving. None on a real network whose operator names no port. `board`: the tail's,
-    where there is a tail. Raises ArenaError V2014."""
+    """Where miners submit; not yet serving. None on a real network whose operator names no port. The board of
+    `tail` is the door's, too. Raises ArenaError V2014."""
     if not settings.door_port and not is_local(settings.network):
         return None
     policy, store = policy_of(settings), await open_store()
@@ -231,7 +230,8 @@ async def open_door(
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid, reads_port=settings.serve_port)
-    return DoorServer(door, listener, board or Board(store, now_ms=unix_ms, suites=suites))
+    board = tail.board if tail is not None else Board(store, now_ms=unix_ms, suites=suites)
+    return DoorServer(door, listener, board)
 
 
 def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:

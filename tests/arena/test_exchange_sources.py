@@ -56,6 +56,17 @@ async def test_a_source_committed_on_chain_reaches_the_inbox_of_who_lacks_it(rel
     assert relaying.reader.shelf.get(SUBMISSION.commitment_sha256) == SUBMISSION
 
 
+async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(relaying: Relaying) -> None:
+    relaying.second.shelf.put(msgspec.structs.replace(SUBMISSION, signature=""))
+    fetched = await relaying.fetch()
+    assert (fetched.delivered, [each.failure.code for each in fetched.complaints]) == ((), ["U3042"])
+    relay = SourceRelay(
+        relaying.ask, relaying.reader.shelf, verify, relaying.inbox.put, now_ms=lambda: 1, is_commitment_enough=True
+    )
+    fetched = await relay.fetch([commitment()], relaying.peers)
+    assert fetched.delivered == (SUBMISSION.commitment_sha256,)
+
+
 async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
     relaying.second.shelf.put(SUBMISSION)
     await relaying.fetch()

@@ -108,6 +108,17 @@ def test_any_change_breaks_the_signature(change: dict[str, object]) -> None:
     assert _code(_admit(changed)) == "A1007"
 
 
+def test_a_commitment_stands_for_a_missing_signature_only_where_the_policy_says_so() -> None:
+    unsigned = msgspec.structs.replace(SUBMISSION, signature="", name="other")
+    assert _code(_admit(unsigned)) == "A1007"
+    assert _admit(unsigned, is_commitment_enough=True).is_accepted
+    assert _code(_admit(unsigned, is_commitment_enough=True, commitment=None)) == "A1007"
+    for change in ({"signature": "00" * 64}, {"signature": "zz"}, {"agent_sha256": "00" * 32}, {"hotkey": BOB.hotkey}):
+        assert not _admit(msgspec.structs.replace(unsigned, **change), is_commitment_enough=True).is_accepted
+    later = {"commitment": _committed(block=4_995), "past": (PastSubmission(block=4_990, ended="accepted"),)}
+    assert _code(_admit(unsigned, is_commitment_enough=True, **later)) == "A1006"
+
+
 def test_a_committed_signed_submission_of_a_registered_hotkey_is_accepted() -> None:
     admission = _admit()
     assert admission.is_accepted

@@ -104,6 +104,24 @@ def test_a_submission_goes_to_the_validator_that_the_chain_names_and_has_a_statu
     assert "refused" in out and "A1006" in out and "next from block 3602" in out
 
 
+def test_a_commitment_alone_hands_nothing_in_and_is_what_submit_finds(
+    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = _arena(capsys, "commit", agent, "--register", "--json", *_flags(tmp_path))
+    assert code == 0, err
+    first = json.loads(out)
+    assert json.loads(_arena(capsys, "versions", "--json", *_flags(tmp_path))[1]) == []
+    assert f"in block {first['commitment_block']}" in _arena(capsys, "commit", agent, *_flags(tmp_path))[1]
+    anew = json.loads(_arena(capsys, "commit", agent, "--again", "--json", *_flags(tmp_path))[1])
+    assert anew["commitment_block"] > first["commitment_block"]
+    submitted = json.loads(_arena(capsys, "submit", agent, "--json", *_flags(tmp_path))[1])
+    assert {name: submitted[name] for name in anew if name != "review"} == {
+        name: anew[name] for name in anew if name != "review"
+    }
+    agent.write_text("def agent_main(problem):\n    return eval('1')\n")
+    assert _arena(capsys, "commit", agent, *_flags(tmp_path))[0] == 1
+
+
 def test_versions_are_listed_and_one_that_waits_is_withdrawn(
     tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:

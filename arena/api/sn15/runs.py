@@ -27,7 +27,7 @@ from arena.api.sn15.names import run_uuid, utc_text, version_uuid
 from arena.api.sn15.picture import Picture
 
 
-class _Run(NamedTuple):
+class _VersionRun(NamedTuple):
     validator: str
     row: ListedAgent
     counts: RunCounts
@@ -135,7 +135,7 @@ class Runs:
 
     def validators(self) -> list[ValidatorPublic]:
         """The validators whose logs are served here; one whose log is empty has nothing to show yet."""
-        latest: dict[str, _Run] = {}
+        latest: dict[str, _VersionRun] = {}
         for run in sorted(self._every(), key=lambda run: run.counts.last_ms):
             if run.status == "RUNNING":
                 latest[run.validator] = run
@@ -158,7 +158,7 @@ class Runs:
             if log.first_recorded_ms is not None and log.last_recorded_ms is not None
         ]
 
-    def _every(self, agent_version_id: str = "") -> Iterator[_Run]:
+    def _every(self, agent_version_id: str = "") -> Iterator[_VersionRun]:
         """All runs, or those of one version."""
         shown = {name: self._picture.race_public(race) for name, race in self._races.items()}
         for (validator, race_id, agent), counts in self._board.runs.items():
@@ -175,9 +175,9 @@ class Runs:
                 status, score = "SUCCESS", self._picture.race_score(self._races[race_id], agent)
             elif race is not None and race.status == "RACE_CANCELLED":
                 status = "CANCELLED"
-            yield _Run(validator, row, counts, race, status, score, run_uuid(validator, race_id, agent))
+            yield _VersionRun(validator, row, counts, race, status, score, run_uuid(validator, race_id, agent))
 
-    def _percent(self, run: _Run) -> float:
+    def _percent(self, run: _VersionRun) -> float:
         whole = len(self._board.suites.get(self._picture.suite_names[self._picture.active_suite], ()))
         if run.race is not None or not whole:
             return 0.0

@@ -15,6 +15,7 @@ from arena.api.sn15.answers import AuthDetail, Refused, Violation
 from arena.chain.block_times import BLOCK_MS
 from arena.door.refusals import RETRY_S, AgentFileError, CooldownError, status_of
 from arena.door.sn15.headers import HeaderError
+from foundation.codes.names import NOT_COMMITTED
 from foundation.errors import ArenaError
 
 _ANSWERS: dict[str, tuple[int, str]] = {
@@ -24,7 +25,7 @@ _ANSWERS: dict[str, tuple[int, str]] = {
     "A1004": (413, "FILE_TOO_LARGE"),
     "A1005": (422, "CODE_ANALYSIS_ERROR"),
     "A1006": (429, "COOLDOWN_ACTIVE"),
-    "A1007": (409, "COMMITMENT_MISSING"),
+    NOT_COMMITTED: (409, "COMMITMENT_MISSING"),
     "A1010": (400, "INVALID_AGENT_NAME"),
     "A1012": (409, "SUBMISSION_WAITING"),
     "V2112": (429, "RATE_LIMIT_EXCEEDED"),
@@ -50,7 +51,7 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
         answered, value = error.status, Refused(detail=AuthDetail(code=error.reason, message=error.failure.detail))
     elif code in _AUTH:
         value = Refused(detail=AuthDetail(code=_AUTH[code], message=detail))
-    elif code == "A1007":
+    elif code == NOT_COMMITTED:
         value = Refused(detail=f"{_UNCOMMITTED} ({error.failure.detail})", error_code=name)
     elif isinstance(error, CooldownError):
         left_s = -(-error.blocks_left * BLOCK_MS // 1_000)
