@@ -20,10 +20,15 @@ from judge.rubric import Gate, Rubric, quality_of
 from judge.verdict import Citation
 
 _REASON = re.compile(
-    r"\b(because|since|whereas|while|unlike|than|instead|rather|cheaper|cheapest|lower|lowest|less|better|best|closest|"
-    r"but|however|therefore|only|prefer\w*|over|beats?|wins?|dearer|deserves|"
-    r"porque|más|mejor|mientras|prefiero|ya que|rẻ hơn|tốt hơn|nên|vì|mas|kaya|dahil|samantalang|murah|lebih|karena|"
-    r"kerana)\b|因为|所以|更|比|而且|因此|推荐|เพราะ|กว่า|จึง|ดังนั้น",
+    # weighs
+    r"\b(because|since|whereas|while|unlike|than|instead|rather|but|however|therefore|hence|only|over|against|versus|vs|"
+    r"compared|cheaper|cheapest|lower|lowest|less|more|dearer|better|best|closest|worth|advantage|"
+    # decides
+    r"prefer\w*|beats?|wins?|deserves|cho(?:ose|ice|sen?)|pick|select|recommend\w*|settle|drop|reject|skip|verdict|"
+    r"in favou?r|decides?|going with|sav(?:es?|ed|ing)|economical|"
+    r"porque|más|mejor|mientras|prefiero|ya que|elijo|rẻ hơn|tốt hơn|nên|vì|chọn|mas|kaya|dahil|samantalang|pipiliin|"
+    r"murah|lebih|karena|kerana|pilih|manakala|parce que|moins|plus|mieux|meilleure?|alors que|donc|préfère|choix)\b"
+    r"|因为|所以|更|比|而且|因此|推荐|选|เพราะ|กว่า|จึง|ดังนั้น|เลือก",
     re.IGNORECASE,
 )
 _REPORT = re.compile(

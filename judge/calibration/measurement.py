@@ -145,7 +145,7 @@ def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> C
         effects=tuple(_effects(judged)),
         refused=dict(Counter(" ".join(refusal.reason.split()[:6]) for refusal in refusals).most_common()),
         attempts={str(count): n for count, n in sorted(Counter(one.attempts for one in opinions).items())},
-        spent=spent,
+        spent=msgspec.structs.replace(spent, ms=0),  # a clock's word, and no result
         errors=tuple(
             Misjudged(recipe=one.trace.recipe, true_e4=one.trace.quality_e4, given_e4=one.quality_e4 or 0)
             for one in wrong[:_SHOWN_ERRORS]

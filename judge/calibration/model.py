@@ -1,4 +1,4 @@
-"""Values of a calibration: families of traces, recipes that make them, and traces with the quality they were made for."""
+"""Values of a calibration: families of traces, recipes that make them, and traces with their true quality."""
 
 from __future__ import annotations
 
