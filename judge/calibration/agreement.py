@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 LEVELS = 5
@@ -51,10 +51,10 @@ def accuracy(pairs: Sequence[Pair]) -> float | None:
 
 
 def bootstrap_interval(
-    pairs: Mapping[Hashable, Sequence[Pair]], statistic: Callable[[Sequence[Pair]], float | None], seed: int = 0
+    pairs: Mapping[str, Sequence[Pair]], statistic: Callable[[Sequence[Pair]], float | None], seed: int = 0
 ) -> tuple[float, float] | None:
     """95 % interval of a statistic, drawing whole clusters (the keys): traces of one run are not independent."""
-    dice, clusters = random.Random(seed), sorted(pairs, key=str)
+    dice, clusters = random.Random(seed), sorted(pairs)
     if not clusters:
         return None
     drawn = (

@@ -130,8 +130,7 @@ def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> C
         groups["held" if held[one.trace.recipe.family] else "tune"].append(one)
         groups.setdefault(one.trace.recipe.family, []).append(one)
     verdicts = [one.verdict for one in judged if isinstance(one.verdict, Verdict)]
-    owed = [one.verdict for one in judged if isinstance(one.verdict, UnscoredVerdict)]
-    refusals = [refusal for verdict in (*verdicts, *owed) for refusal in verdict.refused]
+    refusals = [refusal for one in judged for refusal in one.verdict.refused]
     opinions = [opinion for verdict in verdicts for opinion in verdict.opinions]
     by_model = {model: [_opinion(one, model) for one in judged] for model in rubric.models}
     units = list(zip(*([None if q is None else _level(q) for q in given] for given in by_model.values()), strict=True))

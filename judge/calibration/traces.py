@@ -140,7 +140,7 @@ def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Reci
         "reward": problem.rewards[0].product_id,
     }[family.answer]
     search = {"q": _words_asked(problem)}
-    steps = [(family.plan, (PlayedCall("find_product", search),))]
+    steps: list[tuple[str, tuple[PlayedCall, ...]]] = [(family.plan, (PlayedCall("find_product", search),))]
     steps += [
         ("filler", (PlayedCall("find_product", {**search, "page": page}),)) for page in range(2, family.pages + 1)
     ]
