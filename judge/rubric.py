@@ -32,6 +32,7 @@ class Rubric(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     attempts_per_model: int = 3
     inference_tokens_min: int = 30
+    calibration_sha256: str | msgspec.UnsetType = msgspec.UNSET  # of the measured error that the policy relies on
 
 
 def coefficient_e4(quality_e4: int) -> int:

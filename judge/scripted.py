@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_reasoning, supports
+from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
 from judge.evidence.results import Evidence, evidence_of
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
@@ -20,17 +20,25 @@ from judge.rubric import Gate, Rubric, quality_of
 from judge.verdict import Citation
 
 _REASON = re.compile(
-    r"\b(because|since|whereas|while|unlike|than|instead|rather|cheaper|cheapest|lower|lowest|better|best|closest|but|"
-    r"however|therefore|only|prefer\w*|over)\b",
+    # weighs
+    r"\b(because|since|whereas|while|unlike|than|instead|rather|but|however|therefore|hence|only|over|against|versus|vs|"
+    r"compared|cheaper|cheapest|lower|lowest|less|more|dearer|better|best|closest|worth|advantage|"
+    # decides
+    r"prefer\w*|beats?|wins?|deserves|cho(?:ose|ice|sen?)|pick|select|recommend\w*|settle|drop|reject|skip|verdict|"
+    r"in favou?r|decides?|going with|sav(?:es?|ed|ing)|economical|"
+    r"porque|más|mejor|mientras|prefiero|ya que|elijo|rẻ hơn|tốt hơn|nên|vì|chọn|mas|kaya|dahil|samantalang|pipiliin|"
+    r"murah|lebih|karena|kerana|pilih|manakala|parce que|moins|plus|mieux|meilleure?|alors que|donc|préfère|choix)\b"
+    r"|因为|所以|更|比|而且|因此|推荐|选|เพราะ|กว่า|จึง|ดังนั้น|เลือก",
     re.IGNORECASE,
 )
-_ANALYSIS = re.compile(
-    r"\b(match\w*|meets?|met|satisf\w+|miss\w*|fails?|lacks?|within|exceeds?|above|below|under|fits?|costs?|priced?|"
-    r"cheaper|cheapest|better|best|wrong|right|correct|suitable|candidates?|options?|returned|found|shows?|has|have|"
-    r"none|nothing|empty)\b",
+_REPORT = re.compile(
+    r"\b(returned|found|came back|comes? up|shows|shown|lists?|listed|results?|offers?|offered|none|nothing|empty)\b",
     re.IGNORECASE,
 )
 _GROUNDED_WORDS_MIN = 2
+_SENTENCES_MAX = 4  # of one passage
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_CALL = re.compile(r"<tool_call>[\s\S]*?(?:</tool_call>|\Z)|^\s*Action(?: Input)?:.*$", re.MULTILINE)
 _EXPLANATIONS = (  # by how many gates have a citation
     "The model does not say what the results mean.",
     "Results are read, but no datum from them is named.",
@@ -55,7 +63,7 @@ class ScriptedJudge:
         citations: list[Citation] = []
         evidence = evidence_of(trace)
         for gate in ("results_analysed", "data_cited", "candidates_compared"):
-            found = next(_supports(gate, trace, rubric, evidence), None)
+            found = next(_supports(gate, trace, evidence), None)
             if found is None:
                 break
             citations.append(found)
@@ -75,22 +83,32 @@ class ScriptedJudge:
         return JudgeReply(text=msgspec.json.encode(reply).decode())
 
 
-def _supports(gate: Gate, trace: RenderedTrace, rubric: Rubric, evidence: Evidence) -> Iterator[Citation]:
-    """Citations that would carry a gate, in trace order."""
+def _supports(gate: Gate, trace: RenderedTrace, evidence: Evidence) -> Iterator[Citation]:
+    """Citations that would carry a gate, in trace order; the shortest passage of a completion first."""
     for span in trace.spans:
-        if is_reasoning(span, rubric):
-            prose = re.sub(r"<tool_call>.*?(?:</tool_call>|\Z)", "\n", span.content, flags=re.DOTALL)
-            for line in prose.split("\n"):
-                passage = line.strip()[:QUOTE_LENGTH_MAX].strip()
-                if len(" ".join(passage.split())) >= QUOTE_LENGTH_MIN and _carries(gate, passage, span, evidence):
-                    yield Citation(span=span.number, quote=passage, gate=gate)
+        if span.kind == "completion" and span.echo_e4 < ECHO_LIMIT_E4:
+            sentences = [part for part in _END.split(_CALL.sub("\n", span.content)) if part.strip()]
+            for size in range(1, _SENTENCES_MAX + 1):
+                for first in range(len(sentences) - size + 1):
+                    passage = _stretch(span.content, sentences[first : first + size])
+                    is_quote = QUOTE_LENGTH_MIN <= len(" ".join(passage.split())) <= QUOTE_LENGTH_MAX
+                    if is_quote and _carries(gate, passage, span, evidence):
+                        yield Citation(span=span.number, quote=passage, gate=gate)
+
+
+def _stretch(content: str, sentences: Sequence[str]) -> str:
+    """The sentences as they stand in the content, one after the other; "" where a call stands between them."""
+    found = re.search(r"\s*".join(re.escape(sentence.strip()) for sentence in sentences), content)
+    return found.group() if found else ""
 
 
 def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence) -> bool:
-    is_grounded = len(evidence.grounded_words(passage, span.number)) >= _GROUNDED_WORDS_MIN
-    if gate == "results_analysed":
-        return is_grounded and _ANALYSIS.search(passage) is not None
+    if not supports(gate, [(passage, span.number)], evidence):
+        return False
+    grounded = evidence.grounded_words(passage, span.number)
+    if gate == "results_analysed":  # words that the query has, too, may only restate the request
+        is_new = not evidence.known.issuperset(grounded) or supports("data_cited", [(passage, span.number)], evidence)
+        return is_new or (len(grounded) >= _GROUNDED_WORDS_MIN and _REPORT.search(passage) is not None)
     if gate == "data_cited":
-        return supports(gate, [(passage, span.number)], evidence)
-    is_choice = supports(gate, [(passage, span.number)], evidence)
-    return is_grounded and is_choice and _REASON.search(passage) is not None
+        return True
+    return len(grounded) >= _GROUNDED_WORDS_MIN and _REASON.search(passage) is not None

@@ -1,74 +1,172 @@
-"""`arena judge`: judge a stored body again. The rubric is in `judge/`."""
+"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is, let people rate."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
-from neurons.cli.options import json_flag
-from neurons.cli.presenter import echo_json
+from neurons.cli.options import DsnOption, JsonOption, RecordArgument, StateDirOption, ValidatorOption, json_flag
+from neurons.cli.presenter import cut, echo_json, printable, share_text
+from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, run_on_store
+from neurons.cli.validator.judge_calibration import (
+    ApiKeyOption,
+    BaseUrlOption,
+    RubricPolicyOption,
+    calibrate,
+    check_calibration_file,
+    judge_meter,
+    panel_of,
+    rubric_of,
+)
+from neurons.cli.validator.judge_replay import replay_records
+from neurons.cli.validator.judge_sheet import agreement, sheet
 
-app = typer.Typer(help="Judge stored bodies again.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from arena.store.postgres.store import PostgresStore
+    from harness.trace import EvaluationBody
+    from judge.explanation import Explanation
+    from judge.verdict import UnscoredVerdict, Verdict
+
+app = typer.Typer(help="Explain verdicts, judge again, measure the judge.", no_args_is_help=True)
 
 
 @app.callback()
 def judge() -> None:
-    """Judge stored bodies again."""
+    """Explain verdicts, judge stored traces again, and measure how wrong a panel is."""
 
 
 @app.command()
-def replay(
+def explain(
+    record: RecordArgument,
+    policy: RubricPolicyOption = "demo",
+    validator: ValidatorOption = "",
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show why a trace has its quality: what code required, the quotes in their place, what was refused.
+
+    arena judge explain 42
+    arena judge explain 42 --json
+
+    Exit code 1 when the record is not there or is no evaluation.
+    """
+    from judge.explanation import explain_verdicts
+
+    found = run_on_store(dsn, state_dir, lambda store: _body_and_verdicts(store, record, validator))
+    if found is None:
+        typer.echo(MESSAGE_NOT_FOUND.format(which=record), err=True)
+        raise typer.Exit(EXIT_FAILED)
+    explanation = explain_verdicts(found[0], rubric_of(policy, ""), found[1])
+    if as_json:
+        echo_json(explanation)
+    else:
+        _print(explanation)
+
+
+@app.command("body")
+def judge_body_file(
     body: Annotated[Path, typer.Option(help="An evaluation body as JSON.", exists=True, dir_okay=False)],
-    policy: Annotated[str, typer.Option(help="The shipped policy whose rubric judges.")] = "demo",
-    base_url: Annotated[str, typer.Option(help="An OpenAI-compatible endpoint for the rubric's models.")] = "",
-    api_key: Annotated[str, typer.Option(envvar="OPENAI_API_KEY", help="Its key.")] = "",
+    policy: RubricPolicyOption = "demo",
+    base_url: BaseUrlOption = "",
+    api_key: ApiKeyOption = "",
     show_trace: Annotated[bool, typer.Option("--show-trace", help="Print the text a judge reads, and stop.")] = False,
     as_json: Annotated[bool, json_flag("Print the verdict as JSON.")] = False,
 ) -> None:
-    """Judge one stored evaluation body and print the verdict with its citations.
+    """Judge one evaluation body in a file and print the verdict with its citations.
 
     The scripted judge of the demo policy needs no endpoint. Exit code 1 when no verdict could be given.
     """
     import msgspec
 
-    from arena.policies import policy_by_name
     from harness.trace import EvaluationBody
-    from judge.client import OpenAIJudge
+    from judge.explanation import explain_verdicts
     from judge.panel import judge_body
-    from judge.port import Judge
     from judge.render import render
-    from judge.scripted import ScriptedJudge
     from judge.verdict import Verdict
 
     try:
         trace = msgspec.json.decode(body.read_bytes(), type=EvaluationBody)
-        rubric = policy_by_name(policy).rubric
-    except (msgspec.DecodeError, KeyError) as error:
-        typer.echo(f"{body} is no evaluation body, or the policy is unknown: {error}", err=True)
+    except msgspec.DecodeError as error:
+        typer.echo(f"{body} is no evaluation body: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from error
+    rubric = rubric_of(policy, "")
     if show_trace:
         typer.echo(render(trace).text)
         return
-    judges: list[Judge] = [
-        OpenAIJudge(model=model, base_url=base_url, api_key=api_key) if base_url else ScriptedJudge(model)
-        for model in rubric.models
-        if base_url or model.startswith("scripted-")
-    ]
-    verdict = judge_body(trace, rubric, judges)
+    verdict = judge_body(trace, rubric, panel_of(rubric, base_url, api_key, None, judge_meter((0, 0))))
     if as_json:
         echo_json(verdict)
-    elif isinstance(verdict, Verdict):
-        typer.echo(
-            f"quality {verdict.quality_e4 / 10_000}  coefficient {verdict.coefficient_e4 / 10_000}  "
-            f"spread {verdict.spread_e4 / 10_000}"
-        )
-        for opinion in verdict.opinions:
-            typer.echo(f"{opinion.model}: {opinion.quality_e4 / 10_000}  {opinion.explanation}")
-            for citation in opinion.citations:
-                typer.echo(f"  span {citation.span} [{citation.gate}] {citation.quote}")
     else:
-        typer.echo(f"no verdict: {verdict.failure.code} {verdict.failure.detail}")
+        _print(explain_verdicts(trace, rubric, [verdict]))
     raise typer.Exit(0 if isinstance(verdict, Verdict) else EXIT_FAILED)
+
+
+app.command("replay")(replay_records)
+app.command("calibrate")(calibrate)
+app.command("check-calibration")(check_calibration_file)
+app.command("sheet")(sheet)
+app.command("agreement")(agreement)
+
+
+async def _body_and_verdicts(
+    store: PostgresStore, which: str, validator: str
+) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
+    from arena.records.body import decode_body, decode_content
+    from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
+
+    found = await find_record(store, which, validator)
+    if found is None:
+        return None
+    record, content = found
+    if not isinstance(content, RecordContent) or not isinstance(content.payload, EvaluationRecord | VerdictRecord):
+        return None
+    payload = content.payload
+    sha256 = payload.verdict.body_sha256 if isinstance(payload, VerdictRecord) else payload.body_sha256
+    stored = await store.body(sha256, record.validator)
+    if stored is None:
+        return None
+    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([sha256], record.validator)]
+    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
+
+
+def _print(found: Explanation) -> None:
+    from judge.rubric import GATES
+    from judge.verdict import UnscoredVerdict
+
+    typer.echo("What code found, before any model was asked")
+    for one in found.completions:
+        kind = "inference" if one.is_inference else "too short" if one.own_chars else "repeats its request"
+        typer.echo(
+            f"  span {one.span}, step {one.step}: {kind} ({one.tokens} tokens, repeated {share_text(one.echo_e4)}, "
+            f"{one.own_chars} characters of its own)"
+        )
+    for gate in GATES:
+        typer.echo(f"  {gate:<20} {'possible' if gate in found.possible else 'not carried by the words of the trace'}")
+    typer.echo(f"  highest quality that any judge can give: {share_text(found.ceiling_e4)}")
+    for verdict in found.verdicts:
+        if isinstance(verdict, UnscoredVerdict):
+            typer.echo(f"No verdict: {verdict.failure.code} {printable(verdict.failure.detail)}")
+        else:
+            typer.echo(
+                f"Verdict by {verdict.rubric_id}: quality {share_text(verdict.quality_e4)}, coefficient "
+                f"{share_text(verdict.coefficient_e4)}, spread {share_text(verdict.spread_e4)}"
+            )
+            for opinion in verdict.opinions:
+                typer.echo(
+                    f"  {opinion.model}: {share_text(opinion.quality_e4)} after {opinion.attempts} "
+                    f"{'reply' if opinion.attempts == 1 else 'replies'}. {printable(cut(opinion.explanation))}"
+                )
+            if not verdict.opinions and not verdict.refused:
+                typer.echo("  code decided: no completion is inference, so no model was asked")
+        for refusal in verdict.refused:
+            whose = "put off by the trace" if refusal.is_by_trace else "no usable reply"
+            typer.echo(
+                f"  {refusal.model}: {whose} after {refusal.attempts} replies. Last: {printable(cut(refusal.reason))}"
+            )
+    for quote in found.quotes:
+        typer.echo(f"  [{quote.gate}] span {quote.span}, {quote.model}{'' if quote.is_there else ': NOT IN THE TRACE'}")
+        typer.echo(f"    …{printable(quote.before)}»{printable(quote.quote)}«{printable(quote.after)}…")

@@ -1,0 +1,204 @@
+"""What judges make of labelled traces: accuracy, kappa, what moves a quality that should not, and what it cost.
+
+Promise: the same traces and replies give the same result, byte for byte (integers, no clock); a verdict that is owed is
+counted as owed and is in no accuracy. A result names by hash all that it was measured with, so a policy can pin it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from foundation.canonical import content_hash
+from foundation.progress import Progress, no_progress
+from judge.budget import Spending
+from judge.calibration.agreement import (
+    Pair,
+    accuracy,
+    bootstrap_interval,
+    confusion,
+    krippendorff_alpha,
+    quadratic_kappa,
+)
+from judge.calibration.model import SET_VERSION, LabelledTrace, Recipe, Trait
+from judge.calibration.traces import families
+from judge.panel import judge_body
+from judge.port import Judge
+from judge.render import RENDERER
+from judge.rubric import QUALITY_LEVELS_E4, Rubric
+from judge.verdict import UnscoredVerdict, Verdict
+
+CALIBRATION_VERSION = 1
+_SHOWN_ERRORS = 100
+
+
+class JudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A labelled trace and its verdict, or why there is none."""
+
+    trace: LabelledTrace
+    verdict: Verdict | UnscoredVerdict
+
+    @property
+    def quality_e4(self) -> int | None:
+        """The panel's; None while owed."""
+        return self.verdict.quality_e4 if isinstance(self.verdict, Verdict) else None
+
+
+class Rated(msgspec.Struct, frozen=True, kw_only=True):
+    """How well one population is judged. Shares and kappa in ten-thousandths; None: not defined. Intervals are 95 %,
+    drawn by cluster. `mean_error_e4` is given less true quality."""
+
+    name: str
+    traces: int
+    owed: int
+    accuracy_e4: int | None
+    kappa_e4: int | None
+    kappa_low_e4: int | None
+    kappa_high_e4: int | None
+    mean_error_e4: int | None
+    confusion: tuple[tuple[int, ...], ...]
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What changing one trait of a run alone does to its quality: how many pairs moved, and by how much on average."""
+
+    trait: Trait
+    pairs: int
+    moved: int
+    mean_change_e4: int
+
+
+class Misjudged(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace whose quality is not what it was made for."""
+
+    recipe: Recipe
+    true_e4: int
+    given_e4: int
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """The result. `set_sha256` covers every recipe with its body's hash; `errors` are at most a hundred."""
+
+    version: int = CALIBRATION_VERSION
+    set_version: int = SET_VERSION
+    set_sha256: str
+    rubric: Rubric
+    renderer: str = RENDERER
+    populations: tuple[Rated, ...]  # all, tune, held, each family
+    models: tuple[Rated, ...]  # each model of the panel alone, over all traces
+    model_alpha_e4: int | None  # Krippendorff's, between the models
+    effects: tuple[Effect, ...]
+    refused: Mapping[str, int]  # first words of the reason -> models that gave no usable reply in the end
+    attempts: Mapping[str, int]  # replies a model needed -> opinions
+    spent: Spending
+    errors: tuple[Misjudged, ...]
+
+    def population(self, name: str) -> Rated:
+        """One population. Raises StopIteration for an unknown name."""
+        return next(one for one in self.populations if one.name == name)
+
+
+def judge_traces(
+    traces: Sequence[LabelledTrace],
+    rubric: Rubric,
+    judges: Sequence[Judge],
+    *,
+    at_once: int = 1,
+    progress: Progress = no_progress,
+) -> tuple[JudgedTrace, ...]:
+    """A verdict on each trace, in their order, `at_once` at a time."""
+
+    def one(trace: LabelledTrace) -> JudgedTrace:
+        return JudgedTrace(trace=trace, verdict=judge_body(trace.body, rubric, judges))
+
+    found: list[JudgedTrace] = []
+    with ThreadPoolExecutor(at_once) as pool:
+        for judged in pool.map(one, traces):
+            found.append(judged)
+            progress("judge", len(found), len(traces))
+    return tuple(found)
+
+
+def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> Calibration:
+    """The result over judged traces."""
+    held = {family.name: family.is_held for family in families()}
+    groups: dict[str, list[JudgedTrace]] = {"all": list(judged), "tune": [], "held": []}
+    for one in judged:
+        groups["held" if held[one.trace.recipe.family] else "tune"].append(one)
+        groups.setdefault(one.trace.recipe.family, []).append(one)
+    verdicts = [one.verdict for one in judged if isinstance(one.verdict, Verdict)]
+    refusals = [refusal for one in judged for refusal in one.verdict.refused]
+    opinions = [opinion for verdict in verdicts for opinion in verdict.opinions]
+    by_model = {model: [_opinion(one, model) for one in judged] for model in rubric.models}
+    units = list(zip(*([None if q is None else _level(q) for q in given] for given in by_model.values()), strict=True))
+    wrong = [one for one in judged if one.quality_e4 not in (None, one.trace.quality_e4)]
+    return Calibration(
+        set_sha256=content_hash([[one.trace.recipe, one.trace.body.body_hash()] for one in judged]),
+        rubric=rubric,
+        populations=tuple(_rated(name, group, [one.quality_e4 for one in group]) for name, group in groups.items()),
+        models=tuple(_rated(model, judged, given) for model, given in by_model.items()),
+        model_alpha_e4=_e4(krippendorff_alpha(units)),
+        effects=tuple(_effects(judged)),
+        refused=dict(Counter(" ".join(refusal.reason.split()[:6]) for refusal in refusals).most_common()),
+        attempts={str(count): n for count, n in sorted(Counter(one.attempts for one in opinions).items())},
+        spent=msgspec.structs.replace(spent, ms=0),  # a clock's word, and no result
+        errors=tuple(
+            Misjudged(recipe=one.trace.recipe, true_e4=one.trace.quality_e4, given_e4=one.quality_e4 or 0)
+            for one in wrong[:_SHOWN_ERRORS]
+        ),
+    )
+
+
+def _opinion(one: JudgedTrace, model: str) -> int | None:
+    """What a model says. Where code decided alone, every model counts as having said the same."""
+    if not isinstance(one.verdict, Verdict):
+        return None
+    if not one.verdict.opinions and not one.verdict.refused:
+        return one.verdict.quality_e4
+    return next((opinion.quality_e4 for opinion in one.verdict.opinions if opinion.model == model), None)
+
+
+def _rated(name: str, judged: Sequence[JudgedTrace], given: Sequence[int | None]) -> Rated:
+    clusters: defaultdict[str, list[Pair]] = defaultdict(list)
+    for one, quality_e4 in zip(judged, given, strict=True):
+        if quality_e4 is not None:
+            clusters[one.trace.cluster].append((_level(one.trace.quality_e4), _level(quality_e4)))
+    pairs = [pair for of_cluster in clusters.values() for pair in of_cluster]
+    interval = bootstrap_interval(clusters, quadratic_kappa)
+    step_e4 = QUALITY_LEVELS_E4[1] - QUALITY_LEVELS_E4[0]
+    return Rated(
+        name=name,
+        traces=len(judged),
+        owed=len(judged) - len(pairs),
+        accuracy_e4=_e4(accuracy(pairs)),
+        kappa_e4=_e4(quadratic_kappa(pairs)),
+        kappa_low_e4=_e4(interval[0]) if interval else None,
+        kappa_high_e4=_e4(interval[1]) if interval else None,
+        mean_error_e4=sum(said - true for true, said in pairs) * step_e4 // len(pairs) if pairs else None,
+        confusion=confusion(pairs),
+    )
+
+
+def _effects(judged: Iterable[JudgedTrace]) -> Iterable[Effect]:
+    by_place = {(one.trace.recipe.family, one.trace.recipe.problem): one.quality_e4 for one in judged}
+    changes: defaultdict[Trait, list[int]] = defaultdict(list)
+    for family in families():
+        for (name, problem), quality_e4 in by_place.items():
+            before = by_place.get((family.pair, problem))
+            if name == family.name and family.varies and quality_e4 is not None and before is not None:
+                changes[family.varies].append(quality_e4 - before)
+    for trait, moves in sorted(changes.items()):
+        yield Effect(
+            trait=trait, pairs=len(moves), moved=sum(map(bool, moves)), mean_change_e4=sum(moves) // len(moves)
+        )
+
+
+def _level(quality_e4: int) -> int:
+    return QUALITY_LEVELS_E4.index(quality_e4)
+
+
+def _e4(value: float | None) -> int | None:
+    return None if value is None else round(value * 10_000)

@@ -1,0 +1,243 @@
+"""From recipes to labelled traces: a generated shop with a real index, generated problems, and families of mutations.
+
+Promise: the same recipe makes the same body, byte for byte. Traces of one leak cluster lie in one split, and families
+that are held out are made of held-out clusters alone. The labels follow from what was put into the run, not from any
+judge: what a family says and what it leaves out is in `families.json` and `phrases.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import random
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic.generator import generate
+from harness.trace import EvaluationBody
+from judge.calibration.model import Family, LabelledTrace, Recipe, Split
+from judge.calibration.played import PlayedCall, Script, Turn, play
+from judge.evidence.tokens import is_telling, tokenise
+from problems.model import Problem
+from problems.pools.clusters import find_clusters
+from problems.synthesis.generator import synthesize
+
+DOCUMENTS = 3_000
+CATALOGUE_SEED, PROBLEM_SEED = 1906, 77
+PROBLEMS = 80  # asked of the catalogue; those whose search brings two fit products are used
+RUNS, HELD_RUNS = 32, 8  # problems used, and how many of them are held out
+OPEN_LANGUAGES, HELD_LANGUAGES = ("zh", "es", "vi", "th", "tl", "ms", "fr"), ("de",)
+_SPOKEN: Mapping[str, int] = {"templated": 3_000, "single": 7_000, "compared": 9_000}
+_TITLE_WORDS = 4
+_WORD_LENGTH_MIN = 5
+
+
+@functools.cache
+def families() -> tuple[Family, ...]:
+    """All families: those of the data file, and one for each language and level."""
+    raw = _data("families.json")
+    spoken = (
+        Family(
+            name=f"{language}_{kind}",
+            quality_e4=quality_e4,
+            is_held=language in HELD_LANGUAGES,
+            plan="templated",
+            then="templated",
+            last=kind,
+            language=language,
+        )
+        for language in (*OPEN_LANGUAGES, *HELD_LANGUAGES)
+        for kind, quality_e4 in _SPOKEN.items()
+    )
+    return (*msgspec.json.decode(raw, type=tuple[Family, ...]), *spoken)
+
+
+class Shop(msgspec.Struct, frozen=True):
+    """The catalogue and the problems that recipes name by their place; `splits` and `clusters` in the same order."""
+
+    catalogue: Catalogue
+    problems: tuple[Problem, ...]
+    clusters: tuple[str, ...]
+    splits: tuple[Split, ...]
+
+
+@contextmanager
+def open_shop() -> Iterator[Shop]:
+    """The generated shop, in a temporary folder while the block runs. Takes some seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        documents = Path(folder) / "documents.jsonl"
+        with documents.open("wb") as stream:
+            write_documents(generate(DOCUMENTS, CATALOGUE_SEED), stream)
+        build_index(documents, Path(folder) / "index")
+        catalogue = open_catalogue(Path(folder) / "index", kernel="numpy")
+        asked = synthesize(tuple(catalogue.products()), seed=PROBLEM_SEED, counts={"product": PROBLEMS})
+        names = find_clusters(asked).name_of
+        fit, seen = [], set()
+        for problem in asked:
+            cluster = names[problem.problem_id]
+            if cluster not in seen and _pair(problem, _search(catalogue, problem)) is not None:
+                fit.append(problem)
+                seen.add(cluster)
+        if len(fit) < RUNS:
+            raise ArenaError("P4011", f"{len(fit)} of {RUNS} runs to mutate")
+        used = tuple(fit[:RUNS])
+        clusters = tuple(names[problem.problem_id] for problem in used)
+        splits: tuple[Split, ...] = tuple("held" if n >= RUNS - HELD_RUNS else "tune" for n in range(RUNS))
+        yield Shop(catalogue, used, clusters, splits)
+
+
+def recipes(shop: Shop) -> tuple[Recipe, ...]:
+    """Every recipe: held-out families over the held-out runs, the others over runs that are open to be looked at."""
+    made = []
+    numbers = {family.name: number for number, family in enumerate(families())}
+    for number, family in enumerate(families()):
+        split = "held" if family.is_held else "tune"
+        places = [place for place, one in enumerate(shop.splits) if one == split]
+        seed = numbers[family.pair or family.name]
+        # every second run where there are many; a family and the one it is paired with get the same
+        used = places[seed % (len(places) // HELD_RUNS) :: len(places) // HELD_RUNS]
+        used = used[number % 2 :: 2] if family.language else used
+        made += [Recipe(family=family.name, problem=place, seed=seed) for place in used]
+    return tuple(made)
+
+
+def make_trace(recipe: Recipe, shop: Shop) -> LabelledTrace:
+    """The trace of a recipe. Raises KeyError for a family that does not exist."""
+    family = {one.name: one for one in families()}[recipe.family]
+    return LabelledTrace(
+        recipe=recipe,
+        cluster=shop.clusters[recipe.problem],
+        split=shop.splits[recipe.problem],
+        quality_e4=family.quality_e4,
+        body=mutate(family, shop.problems[recipe.problem], shop.catalogue, recipe),
+    )
+
+
+def mutate(family: Family, problem: Problem, catalogue: Catalogue, recipe: Recipe) -> EvaluationBody:
+    """One run on a problem, with the words that the family puts into it."""
+    return play(problem, catalogue, _script(family, problem, catalogue, recipe))
+
+
+def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Recipe) -> Script:
+    found = _search(catalogue, problem)
+    pair = _pair(problem, found)
+    assert pair is not None
+    slots = _slots(problem, pair, random.Random(f"{recipe.problem}:{recipe.seed}"))
+    answer = {
+        "picked": slots["w_id"],
+        "other": slots["r_id"],
+        "reward": problem.rewards[0].product_id,
+    }[family.answer]
+    search = {"q": _words_asked(problem)}
+    steps: list[tuple[str, tuple[PlayedCall, ...]]] = [(family.plan, (PlayedCall("find_product", search),))]
+    steps += [
+        ("filler", (PlayedCall("find_product", {**search, "page": page}),)) for page in range(2, family.pages + 1)
+    ]
+    steps.append((family.then, (PlayedCall("view_product_information", {"product_ids": slots["w_id"]}),)))
+    last = (PlayedCall("recommend_product", {"product_ids": answer}), PlayedCall("terminate", {"status": "success"}))
+    steps.append((family.last, last))
+    for number, (kind, calls) in enumerate(steps, start=1):
+        # the same seed for the same place in a run: families that share it choose alike
+        dice = random.Random(f"{recipe.problem}:{recipe.seed}:{number - len(steps)}")
+        words = _say(kind, family.language, slots, dice) if kind else "ok"
+        words = " ".join((*(_say("filler", "", slots, dice) for _ in range(family.fillers)), words))
+        if family.is_react:
+            told = "; ".join(f"{call.name} {dict(call.arguments)}" for call in calls)
+            words = f"Thought: {words}\nAction: {told}"
+        copied = _say("copied_order", "", {**slots, "text": words}, dice)
+        yield Turn(
+            words="" if family.is_reasoning else words,
+            reasoning=words if family.is_reasoning else "",
+            calls=calls,
+            is_native=not (family.is_by_code or family.is_react),
+            program=copied if 0 < family.copies_from <= number else "",
+        )
+
+
+def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:
+    """What a search for the problem returns, as the tool tells it."""
+    found: list[list[dict[str, Any]]] = []
+
+    def script() -> Script:
+        results = yield Turn(words="", calls=(PlayedCall("find_product", {"q": _words_asked(problem)}),))
+        found.extend(results)
+
+    play(problem, catalogue, script())
+    return found[0]
+
+
+def _words_asked(problem: Problem) -> str:
+    return " ".join(problem.rewards[0].title[0].split()[:3] if problem.rewards[0].title else problem.query.split()[:3])
+
+
+def _pair(problem: Problem, found: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any], str] | None:
+    """A cheaper and a dearer product whose titles begin otherwise, and a word of them that the query lacks; or None."""
+    known = set(tokenise(problem.query.lower()))
+    for one in found:
+        for other in found:
+            if one["price"] >= other["price"] * 0.98 or _brief(one) == _brief(other):
+                continue
+            words = [
+                word
+                for word in str(one["title"]).lower().split()
+                if len(word) >= _WORD_LENGTH_MIN and word.isalpha() and not known.intersection(tokenise(word))
+                if all(map(is_telling, tokenise(word)))
+            ]
+            own = [set(tokenise(_brief(each).lower())) - known for each in (one, other)]
+            if words and all(len(each) >= 2 for each in own) and not own[0] & own[1]:
+                return one, other, words[0]
+    return None
+
+
+def _brief(found: Mapping[str, Any]) -> str:
+    return " ".join(str(found["title"]).split()[:_TITLE_WORDS])
+
+
+def _slots(problem: Problem, pair: tuple[dict[str, Any], dict[str, Any], str], dice: random.Random) -> dict[str, str]:
+    picked, rival, word = pair
+    price = round(dice.uniform(2_000, 9_000), 2)
+    invented = ("Zorvane", "Quillax", "Brenthollow", "Umbrastep", "Fennick")
+    nouns = ("Glidewell Orrin", "Starlith Vesper", "Norbay Quint", "Evermint Tallow")
+    return {
+        "w_id": str(picked["product_id"]),
+        "w_price": str(picked["price"]),
+        "w_title": _brief(picked),
+        "r_id": str(rival["product_id"]),
+        "r_price": str(rival["price"]),
+        "r_title": _brief(rival),
+        "saved": f"{rival['price'] - picked['price']:.2f}",
+        "word": word,
+        "wish": " ".join(re.sub(r"[^\w\s'-]", "", problem.query).split()[-8:]),
+        "f_id": str(dice.randrange(10**9, 2 * 10**9)),
+        "f_id2": str(dice.randrange(10**9, 2 * 10**9)),
+        "f_price": f"{price:.2f}",
+        "f_other": f"{price * 1.17:.2f}",
+        "f_title": f"{dice.choice(invented)} {dice.choice(nouns)}",
+    }
+
+
+def _say(kind: str, language: str, slots: Mapping[str, str], dice: random.Random) -> str:
+    told: Any = phrases()
+    choices = told[language][kind] if language else told[kind]
+    return str(dice.choice(choices)).format(**slots)
+
+
+@functools.cache
+def phrases() -> Mapping[str, Any]:
+    """The phrases by kind, and by language and kind."""
+    return msgspec.json.decode(_data("phrases.json"), type=dict[str, Any])
+
+
+def _data(name: str) -> bytes:
+    return importlib.resources.files(__package__).joinpath(name).read_bytes()

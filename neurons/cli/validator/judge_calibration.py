@@ -1,0 +1,203 @@
+"""`arena judge calibrate` and `arena judge check-calibration`: how wrong a panel is, as a signed result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.options import (
+    JsonOption,
+    NetworkOption,
+    WalletHotkeyOption,
+    WalletNameOption,
+    WalletPathOption,
+    open_signing_key,
+)
+from neurons.cli.presenter import echo_json, make_table
+from neurons.cli.progress import show_progress
+
+if TYPE_CHECKING:
+    from judge.budget import JudgeMeter
+    from judge.calibration.measurement import Calibration
+    from judge.port import Judge
+    from judge.rubric import Rubric
+
+RubricPolicyOption = Annotated[str, typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.")]
+BaseUrlOption = Annotated[
+    str, typer.Option("--base-url", help="OpenAI-compatible endpoint of the panel; empty: the scripted judge.")
+]
+ApiKeyOption = Annotated[str, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Its key.")]
+ModelsOption = Annotated[str, typer.Option("--models", help="Comma-separated models instead of the policy's panel.")]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Folder of replies: a second run asks for nothing twice.", file_okay=False),
+]
+AtOnceOption = Annotated[int, typer.Option("--at-once", min=1, max=64, help="Traces judged at the same time.")]
+PriceOption = Annotated[
+    tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
+]
+
+
+def calibrate(
+    out: Annotated[Path, typer.Option("--out", help="Folder for result, rows and page.", file_okay=False)],
+    policy: RubricPolicyOption = "demo",
+    models: ModelsOption = "",
+    base_url: BaseUrlOption = "",
+    api_key: ApiKeyOption = "",
+    cache: CacheOption = None,
+    at_once: AtOnceOption = 1,
+    price: PriceOption = (0, 0),
+    traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
+    sign: Annotated[bool, typer.Option("--sign", help="Sign the result with the wallet's hotkey.")] = False,
+    wallet_name: WalletNameOption = "",
+    wallet_hotkey: WalletHotkeyOption = "",
+    wallet_path: WalletPathOption = "",
+    network: NetworkOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Judge traces whose quality is known, and say how wrong the panel is.
+
+    arena judge calibrate --out build/calibration
+    arena judge calibrate --out build/qwen --base-url http://127.0.0.1:8000/v1 --models qwen --cache build/replies
+
+    The traces are made on the spot, from recipes: runs over a generated shop, changed in one way each. Writes
+    index.html, rows.jsonl (one verdict a line) and calibration.json, which a policy can pin by its hash. A verdict that
+    could not be given is counted as owed, never as a zero.
+    """
+    import msgspec
+
+    from foundation.durable_files import write_whole
+    from judge.budget import JudgeMeter
+    from judge.calibration.measurement import judge_traces, measure
+    from judge.calibration.signed import sign_calibration
+    from judge.calibration.traces import make_trace, open_shop, recipes
+    from neurons.cli.validator.calibration_page import calibration_page
+
+    rubric = rubric_of(policy, models)
+    meter = judge_meter(price)
+    judges = panel_of(rubric, base_url, api_key, cache, meter)
+    assert isinstance(meter, JudgeMeter)
+    with show_progress(is_quiet=as_json) as progress:
+        with open_shop() as shop:
+            chosen = recipes(shop)
+            chosen = chosen[:: max(1, -(-len(chosen) // traces))]
+            made = []
+            for recipe in chosen:
+                made.append(make_trace(recipe, shop))
+                progress("make", len(made), len(chosen))
+        judged = judge_traces(made, rubric, judges, at_once=at_once, progress=progress)
+    found = measure(judged, rubric, meter.take(sum(one.quality_e4 is not None for one in judged)))
+    out.mkdir(parents=True, exist_ok=True)
+    rows = (
+        {"recipe": one.trace.recipe, "split": one.trace.split, "true_e4": one.trace.quality_e4, "verdict": one.verdict}
+        for one in judged
+    )
+    write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    write_whole(out / "index.html", calibration_page(found).encode())
+    if sign:
+        signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
+        signed = sign_calibration(found, signer.hotkey, signer.sign)
+        write_whole(out / "calibration.json", msgspec.json.encode(signed))
+        typer.echo(f"calibration {signed.sha256} signed by {signer.hotkey}", err=True)
+    else:
+        write_whole(out / "calibration.json", msgspec.json.encode(found))
+    if as_json:
+        echo_json(found)
+    else:
+        _print(found, out)
+
+
+def check_calibration_file(
+    file: Annotated[Path, typer.Argument(help="A signed calibration.json.", exists=True, dir_okay=False)],
+    policy: RubricPolicyOption = "demo",
+    as_json: JsonOption = False,
+) -> None:
+    """Check a signed calibration: its signature, and that it is of the policy's panel and the one that it pins.
+
+    arena judge check-calibration build/calibration/calibration.json --policy paper
+    """
+    import msgspec
+
+    from arena.chain.keys import verify
+    from foundation.errors import ArenaError
+    from judge.calibration.signed import SignedCalibration, check_calibration
+
+    try:
+        signed = msgspec.json.decode(file.read_bytes(), type=SignedCalibration)
+    except msgspec.DecodeError as error:
+        raise ArenaError("V2050", f"{file} is no signed calibration: {error}") from error
+    found = check_calibration(signed, rubric_of(policy, ""), verify)
+    if as_json:
+        echo_json(found)
+        return
+    whole = found.population("all")
+    typer.echo(f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces")
+
+
+def rubric_of(policy: str, models: str) -> Rubric:
+    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel.
+
+    Raises ArenaError V2030.
+    """
+    from msgspec.structs import replace
+
+    from neurons.node.settings import resolve
+    from neurons.node.wiring import policy_of
+
+    rubric = policy_of(resolve({"policy": policy}).settings).rubric
+    panel = tuple(name.strip() for name in models.split(",") if name.strip())
+    return replace(rubric, models=panel) if panel else rubric
+
+
+def judge_meter(price: tuple[int, int]) -> JudgeMeter:
+    """A meter that counts at a price: micro-USD per million tokens of prompt and completion."""
+    from harness.inference.ledger import UpstreamPrice
+    from judge.budget import JudgeMeter
+
+    return JudgeMeter(UpstreamPrice(prompt_micro_usd=price[0], completion_micro_usd=price[1]))
+
+
+def panel_of(rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter) -> tuple[Judge, ...]:
+    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered.
+
+    Raises ArenaError U3020 for a model that is not scripted and has no endpoint.
+    """
+    from judge.budget import MeteredJudge
+    from judge.cache import CachedJudge
+    from judge.client import OpenAIJudge
+    from judge.scripted import ScriptedJudge
+    from neurons.node.wiring import open_judges
+
+    if not base_url:
+        return tuple(
+            MeteredJudge(judge, meter) for judge in open_judges(rubric, None) if isinstance(judge, ScriptedJudge)
+        )
+    judges: list[Judge] = []
+    for model in rubric.models:
+        asked = OpenAIJudge(model=model, base_url=base_url, api_key=api_key)
+        metered = MeteredJudge(asked, meter)
+        judges.append(CachedJudge(metered, cache, asked.sampling) if cache else metered)
+    return tuple(judges)
+
+
+def _print(found: Calibration, out: Path) -> None:
+    from rich.console import Console
+
+    columns = ("traces", "owed", "accuracy", "kappa", "95 %")
+    table = make_table("traces that are", *columns, right=columns, box=None, pad_edge=False)
+    for one in found.populations[:3]:
+        interval = f"{_share(one.kappa_low_e4)} to {_share(one.kappa_high_e4)}"
+        table.add_row(one.name, str(one.traces), str(one.owed), _share(one.accuracy_e4), _share(one.kappa_e4), interval)
+    Console().print(table)
+    for effect in found.effects:
+        typer.echo(
+            f"{effect.trait} changed alone: {effect.moved} of {effect.pairs} qualities moved, "
+            f"by {effect.mean_change_e4 / 10_000:+.3f} on average"
+        )
+    typer.echo(f"page: {out / 'index.html'}")
+
+
+def _share(value_e4: int | None) -> str:
+    return "-" if value_e4 is None else f"{value_e4 / 10_000:.3f}"

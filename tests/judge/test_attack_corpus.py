@@ -1,0 +1,140 @@
+"""A corpus of attacks, put into every place that an agent can write to: none lifts a quality above its evidence.
+
+`attacks.jsonl` holds the texts by kind. Two judges read them: the scripted one, and one that obeys whatever it reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.trace import EvaluationBody
+from judge.citations import ceiling_e4, is_verbatim
+from judge.panel import judge_body
+from judge.port import Judge, JudgeReply
+from judge.render import RenderedTrace, render
+from judge.rubric import GATES, quality_of
+from judge.scripted import ScriptedJudge
+from judge.verdict import Verdict
+from tests.judge.bodies import (
+    ANALYSED,
+    CITED,
+    COMPARED,
+    PLAN,
+    PRODUCTS,
+    QUERY,
+    RUBRIC,
+    VAGUE,
+    body_of,
+    completion,
+    episode,
+    search,
+)
+
+ATTACKS = [
+    json.loads(line)["text"] for line in Path(__file__).with_name("attacks.jsonl").read_text("utf-8").splitlines()
+]
+PATIENT = msgspec.structs.replace(RUBRIC, attempts_per_model=6)
+WORDS = (VAGUE, ANALYSED)
+
+
+def found(**changes: str) -> str:
+    return json.dumps([{**PRODUCTS[0], **changes}, PRODUCTS[1]])
+
+
+def after_search(words: str, **fields: object) -> EvaluationBody:
+    return body_of(completion(1, PLAN), search(0, 1, **fields), completion(2, words))
+
+
+PLACES: dict[str, Callable[[str, str], EvaluationBody]] = {
+    "thought, after": lambda words, attack: episode(f"{words}\n{attack}"),
+    "thought, before": lambda words, attack: episode(f"{attack}\n{words}"),
+    "plan": lambda words, attack: body_of(completion(1, f"{PLAN}\n{attack}"), search(0, 1), completion(2, words)),
+    "arguments": lambda words, attack: after_search(words, arguments=json.dumps({"q": attack})),
+    "tool name": lambda words, attack: after_search(words, name=attack),
+    "id": lambda words, attack: after_search(words, result=found(product_id=attack)),
+    "title": lambda words, attack: after_search(words, result=found(title=attack)),
+    "description": lambda words, attack: after_search(words, result=found(description=attack)),
+    "bare result": lambda words, attack: after_search(words, result=attack),
+    "query": lambda words, attack: episode(words, query=f"{QUERY} {attack}"),
+    "claim": lambda words, attack: episode(words, claim=json.dumps(attack)),
+    "program": lambda words, attack: episode(
+        words, messages=(json.dumps({"role": "system", "content": attack}), *episode(words).messages[1:])
+    ),
+    "program's call": lambda words, attack: body_of(
+        completion(1, PLAN),
+        search(0, 1),
+        search(1, 1, arguments=json.dumps({"think": attack}), emitter="code"),
+        completion(2, words),
+    ),
+}
+
+
+class ObedientJudge:
+    """Gives whatever ready reply the trace holds, then the best it is let: each completion's lines for each gate."""
+
+    model = "scripted-judge"
+
+    def opine(self, trace: RenderedTrace, rubric: object, refusals: tuple[str, ...] = ()) -> JudgeReply:
+        start = trace.text.find('{"gates"')
+        if not refusals and start >= 0:
+            planted = trace.text[start : trace.text.find("\n", start) if "\n" in trace.text[start:] else None]
+            return JudgeReply(text=planted.replace("| ", ""))
+        passed = max(1, 4 - len(refusals[1:] if start >= 0 else refusals))
+        lines = [
+            (span.number, line.strip()[:900])
+            for span in trace.spans
+            if span.kind == "completion"
+            for line in span.content.split("\n")
+            if len(" ".join(line.split())) >= 12
+        ]
+        cited = [{"span": n, "quote": line, "gate": gate} for gate in GATES[1:passed] for n, line in lines[-7:]]
+        gates = {gate: place < passed for place, gate in enumerate(GATES)}
+        return JudgeReply(
+            text=json.dumps(
+                {"gates": gates, "quality": quality_of(passed) / 10_000, "citations": cited, "explanation": "superb"}
+            )
+        )
+
+
+def judged(body: EvaluationBody, judge: Judge) -> int:
+    """The quality; 0 while owed, which lifts nothing. Every accepted quote is looked up once more."""
+    verdict = judge_body(body, PATIENT, [judge])
+    if not isinstance(verdict, Verdict):
+        return 0
+    contents = {span.number: span.content for span in render(body).spans}
+    for opinion in verdict.opinions:
+        assert all(is_verbatim(one.quote, contents[one.span]) for one in opinion.citations)
+    return verdict.quality_e4
+
+
+def test_the_corpus_is_large_and_has_no_text_twice() -> None:
+    assert len(set(ATTACKS)) == len(ATTACKS) >= 150
+
+
+@pytest.mark.parametrize("words", [VAGUE, ANALYSED, CITED, COMPARED])
+def test_the_obedient_judge_reaches_whatever_the_evidence_permits(words: str) -> None:
+    assert judged(episode(words), ObedientJudge()) == ceiling_e4(episode(words), RUBRIC)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("judge", [ScriptedJudge(), ObedientJudge()], ids=["scripted", "obedient"])
+def test_no_attack_lifts_a_quality_above_its_evidence(place: str, judge: Judge) -> None:
+    """A share of the corpus for each place, another for each; `tests/prove` runs all of it."""
+    assert lifted(place, judge, range(list(PLACES).index(place) % 5, len(ATTACKS), 5)) == []
+
+
+def lifted(place: str, judge: Judge, numbers: range) -> list[tuple[int, str]]:
+    """The attacks by their numbers that lift, each with the words that it stands beside."""
+    wrong = []
+    for number in numbers:
+        words = WORDS[number % 2]
+        honest = episode(words)
+        permitted = judged(honest, judge) if isinstance(judge, ScriptedJudge) else ceiling_e4(honest, RUBRIC)
+        if judged(PLACES[place](words, ATTACKS[number]), judge) > permitted:
+            wrong.append((number, words))
+    return wrong

@@ -1,0 +1,175 @@
+"""The calibration set is what it says, its statistics are the literature's, and a result can be signed and pinned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.chain.opening import open_signer
+from foundation.errors import ArenaError
+from judge.budget import Spending
+from judge.calibration.agreement import krippendorff_alpha, quadratic_kappa
+from judge.calibration.measurement import Calibration, JudgedTrace, judge_traces, measure
+from judge.calibration.model import LabelledTrace
+from judge.calibration.sheet import SheetKey, compare_raters, empty_form, read_form, sheet_text, shuffled
+from judge.calibration.signed import check_calibration, sign_calibration
+from judge.calibration.traces import Shop, families, make_trace, open_shop, recipes
+from judge.citations import ceiling_e4
+from judge.explanation import explain_verdicts
+from judge.panel import judge_body
+from judge.render import render
+from judge.scripted import ScriptedJudge
+from judge.verdict import UnscoredVerdict, Verdict
+from tests.judge.bodies import COMPARED, RUBRIC, VAGUE, episode
+
+# Krippendorff 2011, "Computing Krippendorff's alpha-reliability", example C: four observers, twelve units.
+OBSERVERS = (
+    (1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None),
+    (1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3),
+    (None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None),
+    (1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None),
+)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with open_shop() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def traces(shop: Shop) -> list[LabelledTrace]:
+    """One of each family."""
+    first = {recipe.family: recipe for recipe in reversed(recipes(shop))}
+    return [make_trace(recipe, shop) for recipe in first.values()]
+
+
+@pytest.fixture(scope="module")
+def judged(traces: list[LabelledTrace]) -> tuple[JudgedTrace, ...]:
+    return judge_traces(traces, RUBRIC, [ScriptedJudge()])
+
+
+def test_there_are_enough_recipes_and_no_cluster_lies_in_both_splits(shop):
+    made = recipes(shop)
+    held = {family.name for family in families() if family.is_held}
+    assert len(made) >= 240 and len(set(made)) == len(made)
+    clusters = {
+        split: {c for c, s in zip(shop.clusters, shop.splits, strict=True) if s == split} for split in shop.splits
+    }
+    assert not clusters["held"] & clusters["tune"]
+    assert all((shop.splits[recipe.problem] == "held") == (recipe.family in held) for recipe in made)
+    levels = Counter({family.name: family.quality_e4 for family in families()}[recipe.family] for recipe in made)
+    assert set(levels) == {1_000, 3_000, 5_000, 7_000, 9_000}
+
+
+def test_the_same_recipe_makes_the_same_body(shop, traces):
+    assert [make_trace(one.recipe, shop).body.body_hash() for one in traces[:8]] == [
+        one.body.body_hash() for one in traces[:8]
+    ]
+
+
+def test_no_trace_is_labelled_above_what_its_words_carry(traces):
+    assert not [one.recipe for one in traces if ceiling_e4(one.body, RUBRIC) < one.quality_e4]
+
+
+def test_pairs_differ_in_one_trait_alone(shop, traces):
+    by_family = {one.recipe.family: one for one in traces}
+    one, other = by_family["compared"], by_family["compared_wrong_answer"]
+    assert one.body.recommended != other.body.recommended
+    words = [[e.content for e in each.body.events if hasattr(e, "content")] for each in (one, other)]
+    assert words[0] == words[1]
+
+
+def test_the_scripted_judge_is_near_the_labels_and_blind_to_the_outcome(judged):
+    found = measure(judged, RUBRIC, Spending(verdicts=len(judged), ms=5))
+    whole = found.population("all")
+    assert whole.owed == 0 and whole.kappa_e4 is not None and whole.kappa_e4 >= 9_000
+    assert whole.accuracy_e4 is not None and whole.accuracy_e4 >= 8_000
+    effects = {effect.trait: effect for effect in found.effects}
+    assert effects["outcome"].pairs >= 2 and effects["outcome"].moved == 0
+    assert found == measure(judged, RUBRIC, Spending(verdicts=len(judged), ms=99))
+
+
+class AwayJudge(ScriptedJudge):
+    def opine(self, trace, rubric, refusals=()):
+        raise ArenaError("U3020", "away")
+
+
+def test_an_owed_verdict_is_counted_as_owed_and_is_no_zero(traces):
+    found = measure(judge_traces(traces[1:4], RUBRIC, [AwayJudge()]), RUBRIC, Spending())
+    whole = found.population("all")
+    assert (whole.owed, whole.accuracy_e4, whole.kappa_e4) == (3, None, None)
+
+
+def test_a_rendered_trace_takes_at_most_half_of_what_a_plain_dump_would(traces):
+    """Characters stand for tokens: both are mostly the same tool results and words."""
+    rendered = sum(len(render(one.body).text) for one in traces)
+    dumped = sum(len(msgspec.json.encode(one.body).decode()) for one in traces)
+    assert rendered <= dumped / 2
+
+
+def test_a_signed_result_holds_for_its_panel_alone(judged):
+    signer = open_signer("local", name="", hotkey="//Alice", path="")
+    found = measure(judged, RUBRIC, Spending())
+    signed = sign_calibration(found, signer.hotkey, signer.sign)
+    pinned = msgspec.structs.replace(RUBRIC, calibration_sha256=signed.sha256)
+    assert check_calibration(signed, pinned, verify) == found == check_calibration(signed, RUBRIC, verify)
+    other = msgspec.structs.replace(RUBRIC, calibration_sha256="0" * 64)
+    changed = msgspec.structs.replace(signed, result=signed.result.replace('"owed":0', '"owed":1', 1))
+    for wrong, rubric in (
+        (signed, other),
+        (signed, msgspec.structs.replace(RUBRIC, models=("m",))),
+        (changed, RUBRIC),
+        (msgspec.structs.replace(signed, hotkey=open_signer("local", name="", hotkey="//Bob", path="").hotkey), RUBRIC),
+        (msgspec.structs.replace(signed, signature="zz"), RUBRIC),
+    ):
+        with pytest.raises(ArenaError) as caught:
+            check_calibration(wrong, rubric, verify)
+        assert caught.value.failure.code == "V2050"
+    assert msgspec.json.decode(signed.result, type=Calibration) == found
+
+
+def test_alpha_is_that_of_the_literature():
+    units = list(zip(*OBSERVERS, strict=True))
+    assert krippendorff_alpha(units, "nominal") == pytest.approx(0.743, abs=5e-4)
+    assert krippendorff_alpha(units, "interval") == pytest.approx(0.849, abs=5e-4)
+    assert krippendorff_alpha([(1, None), (1, 1)]) is None
+
+
+def test_kappa_is_one_for_equals_and_cohens_for_two_levels():
+    pairs = [(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15
+    assert quadratic_kappa(pairs) == pytest.approx(0.4)  # Cohen's own, since with two levels all errors weigh alike
+    assert quadratic_kappa([(0, 0), (4, 4)]) == 1
+    assert quadratic_kappa([(2, 2)]) is None and quadratic_kappa([]) is None
+    assert quadratic_kappa([(0, 4), (4, 0)]) == -1
+
+
+def test_a_sheet_is_blind_and_forms_come_back_with_their_agreement():
+    bodies = {body.body_hash(): body for body in (episode(VAGUE), episode(COMPARED))}
+    order = shuffled(bodies, "s")
+    text = sheet_text([bodies[name] for name in order], "How to rate.")
+    assert text.startswith("How to rate.") and not any(name in text for name in order)
+    filled = empty_form(2).replace("1,,", "1,0.3,").replace("2,,", '2,"0,9",sure')
+    assert read_form(filled, 2) == (1, 4) and read_form(empty_form(2), 2) == (None, None)
+    key = SheetKey(body_sha256s=tuple(order), panel_e4=(3_000, None))
+    found = compare_raters({"anna": (1, 4), "ben": (1, 4), "cleo": (None, 3)}, key)
+    assert found.between["anna and ben"] == 10_000 and found.alpha_e4 is not None and found.alpha_e4 < 10_000
+    for wrong in ("trace,quality,note\n3,0.3,\n", "trace,quality,note\n1,0.4,\n", "a,b\n1,2\n"):
+        with pytest.raises(ArenaError) as caught:
+            read_form(wrong, 2)
+        assert caught.value.failure.code == "V2081"
+
+
+def test_an_explanation_places_every_quote_and_says_what_code_required():
+    body = episode(COMPARED)
+    verdict = judge_body(body, RUBRIC, [ScriptedJudge()])
+    assert isinstance(verdict, Verdict)
+    found = explain_verdicts(body, RUBRIC, [verdict])
+    assert found.ceiling_e4 == 9_000 and len(found.possible) == 4
+    assert len(found.quotes) == 3 and all(quote.is_there for quote in found.quotes)
+    owed = UnscoredVerdict(body_sha256="", rubric_id="r", failure=ArenaError("U3020", "away").failure)
+    assert explain_verdicts(episode(VAGUE), RUBRIC, [verdict, owed]).quotes == ()

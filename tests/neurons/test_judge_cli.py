@@ -1,0 +1,130 @@
+"""`arena judge` on a real store: explain, replay beside the log, and a blind sheet, as an operator runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from arena.chain.keys import keypair_signer
+from arena.evaluate.replay import ReplayRow, compare_replay
+from arena.records.body import encode_body
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import EvaluationRecord, Payload, VerdictRecord
+from arena.store.location import StoreLocation, write_location
+from arena.store.port import StoredBody
+from arena.store.postgres.store import PostgresStore
+from judge.verdict import UnscoredVerdict
+from neurons.cli.validator.judge import app
+from tests.arena import log_stand
+from tests.judge import bodies
+from tests.postgres_stand import start_new
+
+ALICE = keypair_signer("//Alice")
+WORDS = (bodies.VAGUE, bodies.CITED, bodies.COMPARED)
+
+
+def evaluated(problem: int) -> tuple[list[Payload], StoredBody]:
+    """What an episode of the log stand appends, with a trace whose quality the words decide; 0.7 is counted for it."""
+    stored = encode_body(bodies.episode(WORDS[problem]))
+    payloads, _ = log_stand.episode(problem, agent=f"a{problem % 2}")
+    changed = []
+    for one in payloads:
+        if isinstance(one, VerdictRecord):
+            verdict = msgspec.structs.replace(one.verdict, body_sha256=stored.body_sha256)
+            changed.append(msgspec.structs.replace(one, verdict=verdict))
+        else:
+            changed.append(msgspec.structs.replace(one, body_sha256=stored.body_sha256))
+    return changed, stored
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Path]:
+    state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
+    server = start_new(state_dir)
+    dsn = server.dsn_for(ALICE.hotkey)
+    write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
+
+    async def fill() -> None:
+        store = await PostgresStore.open(dsn, ALICE.hotkey)
+        sequencer = Sequencer(store, ALICE, log_stand.Clock(), log_stand.HOST)
+        for problem in range(len(WORDS)):
+            payloads, body = evaluated(problem)
+            await sequencer.append(payloads, [body])
+        await store.close()
+
+    asyncio.run(fill())
+    yield state_dir
+    server.stop()
+    shutil.rmtree(state_dir)
+
+
+def run(node: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--state-dir", str(node)], catch_exceptions=False)
+
+
+def evaluation_seq(problem: int) -> str:
+    kinds = [type(one) for one in evaluated(problem)[0]]
+    return str(problem * len(kinds) + kinds.index(EvaluationRecord) + 1)
+
+
+def test_explain_says_what_code_required_and_which_quote_is_not_there(node: Path) -> None:
+    told = run(node, "explain", evaluation_seq(2))
+    assert told.exit_code == 0
+    assert "highest quality that any judge can give: 0.9000" in told.output
+    assert "quality 0.7000" in told.output and "NOT IN THE TRACE" in told.output
+    assert run(node, "explain", "no-such-record").exit_code == 1
+    assert json.loads(run(node, "explain", evaluation_seq(0), "--json").output)["ceiling_e4"] == 3_000
+
+
+def test_replay_goes_on_where_it_stopped_and_leaves_the_log_alone(node: Path, tmp_path: Path) -> None:
+    command = ("replay", "--out", str(tmp_path), "--json")
+    found = json.loads(run(node, *command).output)
+    assert (found["rows"], found["owed"], found["unlike"]) == (3, 0, 2)
+    assert {one["agent_version_id"][:2]: (one["score_e4"], one["replayed_e4"]) for one in found["agents"]} == {
+        "a0": (9_125, 7_812),
+        "a1": (9_125, 9_125),
+    }
+    assert [agent[:2] for agent in found["tops"]["r1"]] == ["a0", "a1"]
+    lines = (tmp_path / "replay.jsonl").read_bytes().splitlines()
+    assert {json.loads(line)["kind"] for line in lines} == {"replay"}
+    (tmp_path / "replay.jsonl").write_bytes(lines[0] + b"\n" + lines[1][:50])  # a kill in the middle of a line
+    assert json.loads(run(node, *command).output) == found
+    assert len((tmp_path / "replay.jsonl").read_bytes().splitlines()) == 3
+    assert json.loads(run(node, "explain", evaluation_seq(2), "--json").output)["verdicts"][0]["quality_e4"] == 7_000
+    assert len(json.loads(run(node, "explain", evaluation_seq(2), "--json").output)["verdicts"]) == 1
+
+
+def test_a_replay_whose_endpoint_is_away_owes_and_is_asked_again(node: Path, tmp_path: Path) -> None:
+    rows = [
+        msgspec.json.decode(line, type=ReplayRow)
+        for line in (run(node, "replay", "--out", str(tmp_path)), (tmp_path / "replay.jsonl").read_bytes())[
+            1
+        ].splitlines()
+    ]
+    owed = UnscoredVerdict(body_sha256=rows[0].body_sha256, rubric_id="r", failure={"code": "U3020"})
+    first = msgspec.structs.replace(rows[0], replayed=owed)
+    (tmp_path / "replay.jsonl").write_bytes(msgspec.json.encode(first) + b"\n")
+    assert compare_replay([first]).owed == 1 and compare_replay([first]).agents == ()
+    assert "3 traces replayed, 0 owed" in run(node, "replay", "--out", str(tmp_path)).output
+
+
+def test_a_sheet_is_not_written_over_and_its_forms_come_back(node: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sheet"
+    command = ("sheet", "--out", str(out), "--raters", "anna,ben", "--traces", "3")
+    assert run(node, *command).exit_code == 0
+    assert (out / "sheet.txt").read_text().count("==== TRACE") == 3
+    with pytest.raises(Exception, match="not empty"):
+        run(node, *command)
+    for name in ("anna", "ben"):
+        (out / f"form-{name}.csv").write_text("trace,quality,note\n1,0.7,\n2,0.9,\n3,,\n")
+    given = [str(out / f"form-{name}.csv") for name in ("anna", "ben")]
+    told = CliRunner().invoke(app, ["agreement", str(out / "key.json"), *given])
+    assert told.exit_code == 0 and "alpha between raters    1.000" in told.output
