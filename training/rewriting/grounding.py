@@ -114,6 +114,11 @@ _MAKERS = re.compile(r"\bby ((?:[a-z]+, )*[a-z]+(?:,? and (?:by )?[a-z]+)?)\b")
 _NO_MAKERS = frozenset(("far", "hand", "itself", "themselves", "step", "default", "chance", "name", "weight"))
 _COSTS = re.compile(r"\b(?:costs?|priced at|listed at|sells for|price is) (?:PHP |₱)?(\d+(?:,\d{3})*(?:\.\d+)?)")
 _FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
+_UNTOLD = re.compile(  # "neither title mentions a charging port"
+    r"(?:\b(?:no|not|neither|none|nothing|never|without)\b|n['’]t\b)[^.;,]{0,30}?"
+    r"\b(?:mention|say|tell|show|stat|list|see|nam|specif|giv|find|spell|describ)\w*([^.;,]*)",
+    re.IGNORECASE,
+)
 _RECKONS = re.compile(  # words of a sum or a difference
     r"\b(?:together|total|sum|combined|both|makes?|adds? up|more|less|cheaper|dearer|difference|remains?|left|over|above"
     r"|under|below|within|budget)\b",
@@ -282,9 +287,11 @@ def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
 
 
 def _strangers(thought: str, known: KnownFacts) -> Iterator[str]:
-    """Words that were not told, and are not plain ones: an attribute, a brand or a hint in small letters."""
+    """Words that were not told, and are not plain ones: an attribute, a brand or a hint in small letters. What is said
+    to be told nowhere is no claim, unless a later result tells it."""
+    missed = set(words_of(" ".join(_UNTOLD.findall(thought)))) - known.later.vocabulary
     for word in words_of(thought):
-        is_known = word in known.passage.vocabulary or word in _NUMBER_WORDS or word in _KNOWN_NAMES
+        is_known = word in known.passage.vocabulary or word in missed or word in _NUMBER_WORDS or word in _KNOWN_NAMES
         if len(word) > 1 and word.isalpha() and not (is_known or is_plain(word)) and stems(word).isdisjoint(known.stems):
             yield f"{word!r} stands neither in the request nor in a result so far, and is no plain word"
 
