@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,6 +186,24 @@ def test_what_the_time_did_not_reach_is_told_apart_and_judged_by_the_next_run(
         assert [(one.code, one.owner) for one in counted.faults] == [("V2148", Owner.VALIDATOR)]
     again, _, _ = run(traces, catalogue, tmp_path, Faulty())
     assert again == whole
+
+
+def test_a_trial_that_the_time_cut_off_goes_on_after_the_replies_it_got(
+    traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
+) -> None:
+    run(traces, catalogue, tmp_path / "whole", in_one := Faulty())
+    tokens = {one.model: one.prompt_tokens for one in run(traces, catalogue, tmp_path / "again", Faulty())[1].usage}
+    asked, paid = 0, Counter[str]()
+    for _ in range(99):
+        ticks = itertools.count()
+        upstream = Faulty()
+        found, counted, _ = run(traces, catalogue, tmp_path / "cut", upstream, seconds_max=9, clock_s=lambda: next(ticks))
+        asked += upstream.calls
+        paid.update({one.model: one.prompt_tokens for one in counted.usage})
+        if not counted.faults:
+            break
+    assert found == whole and asked == in_one.calls
+    assert paid == tokens
 
 
 @pytest.mark.parametrize("is_first", [True, False])

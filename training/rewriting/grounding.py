@@ -16,6 +16,15 @@ from itertools import pairwise
 from harness.emission.wording import Passage, words_of
 from training.rewriting.known_facts import NUMBER, KnownFacts, numbers_of
 from training.rewriting.model import CallTimeline
+from training.rewriting.order_claims import (
+    amount_claims,
+    degree_claims,
+    described_shop_claims,
+    future_claims,
+    shop_together_claims,
+    voucher_claims,
+)
+from training.rewriting.plain_wording import is_plain, stems
 from training.rewriting.product_claims import (
     SENTENCE_END,
     absence_claims,
@@ -94,7 +103,7 @@ _CLAIMS = tuple(
     (re.compile(rf"\b(?:I|we)(?:['’]ve| have| had)?(?: now| just| already)? (?:{did})\b|\b(?:{said})\b", re.I), tools)
     for did, said, tools in _STEPS
 )
-_NEXT_PAGE = re.compile(r"\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b", re.IGNORECASE)
+_NEXT_PAGE = re.compile(r"(?<!what the )(?<!whether the )(?<!if the )\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b", re.IGNORECASE)
 _RECOMMENDS = re.compile(r"\brecommend(?:ing)? (?:product )?(\d{6,})", re.IGNORECASE)
 # What the thought says it does now, and the beginnings of the tools that do it.
 _DECLARED = re.compile(
@@ -105,6 +114,16 @@ _MAKERS = re.compile(r"\bby ((?:[a-z]+, )*[a-z]+(?:,? and (?:by )?[a-z]+)?)\b")
 _NO_MAKERS = frozenset(("far", "hand", "itself", "themselves", "step", "default", "chance", "name", "weight"))
 _COSTS = re.compile(r"\b(?:costs?|priced at|listed at|sells for|price is) (?:PHP |₱)?(\d+(?:,\d{3})*(?:\.\d+)?)")
 _FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
+_UNTOLD = re.compile(  # "neither title mentions a charging port"
+    r"(?:\b(?:no|not|neither|none|nothing|never|without)\b|n['’]t\b)[^.;,]{0,30}?"
+    r"\b(?:mention|say|tell|show|stat|list|see|nam|specif|giv|find|spell|describ)\w*([^.;,]*)",
+    re.IGNORECASE,
+)
+_RECKONS = re.compile(  # words of a sum or a difference
+    r"\b(?:together|total|sum|combined|both|makes?|adds? up|more|less|cheaper|dearer|difference|remains?|left|over|above"
+    r"|under|below|within|budget)\b",
+    re.IGNORECASE,
+)
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
 _RUN_WORDS = 3  # a run of words of a later result
 _PAIR_LETTERS, _ALONE_LETTERS, _ALONE_MAX = 4, 5, 1  # later words side by side, or here and there
@@ -144,9 +163,11 @@ def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence
 
 
 def _numbers(thought: str, known: KnownFacts) -> Iterator[str]:
-    for number in numbers_of(thought):
-        if number not in known.numbers:
-            yield f"{number} stands neither in the request nor in a result so far nor in this call"
+    for sentence in SENTENCE_END.split(thought):
+        reckoned = known.derived if _RECKONS.search(sentence) else frozenset()
+        for number in numbers_of(sentence):
+            if number not in known.numbers and number not in reckoned:
+                yield f"{number} stands neither in the request nor in a result so far nor in this call"
     for word in words_of(thought):
         value = _NUMBER_WORDS.get(word)
         if value is not None and Decimal(value) not in known.numbers and word not in known.passage.vocabulary:
@@ -265,6 +286,16 @@ def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
         yield "it names nothing of what it recommends: no id, price or title"
 
 
+def _strangers(thought: str, known: KnownFacts) -> Iterator[str]:
+    """Words that were not told, and are not plain ones: an attribute, a brand or a hint in small letters. What is said
+    to be told nowhere is no claim, unless a later result tells it."""
+    missed = set(words_of(" ".join(_UNTOLD.findall(thought)))) - known.later.vocabulary
+    for word in words_of(thought):
+        is_known = word in known.passage.vocabulary or word in missed or word in _NUMBER_WORDS or word in _KNOWN_NAMES
+        if len(word) > 1 and word.isalpha() and not (is_known or is_plain(word)) and stems(word).isdisjoint(known.stems):
+            yield f"{word!r} stands neither in the request nor in a result so far, and is no plain word"
+
+
 _CHECKS = (
     _numbers,
     _pairings,
@@ -278,7 +309,14 @@ _CHECKS = (
     page_claims,
     absence_claims,
     choice_claims,
+    amount_claims,
+    degree_claims,
+    shop_together_claims,
+    described_shop_claims,
+    voucher_claims,
+    future_claims,
     _commits,
+    _strangers,
 )
 
 

@@ -15,6 +15,8 @@ import orjson
 from foundation.decoded_json import objects_in
 from harness.emission.wording import Passage, words_of
 from training.rewriting.model import CallTimeline
+from training.rewriting.plain_wording import stems
+from training.rewriting.prompts import listed_words
 
 ID_DIGITS = 6  # a number of so many digits is a product's or a shop's
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
@@ -33,6 +35,7 @@ class ProductFacts(msgspec.Struct, frozen=True):
     title: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()  # of everything that was told of it
     price: Decimal | None = None
+    shop: str = ""
 
 
 class KnownFacts:
@@ -42,7 +45,7 @@ class KnownFacts:
         """`number` is the step, from 0, that the thought stands before."""
         self.before, self.step = timeline.steps[:number], timeline.steps[number]
         self.results = tuple(decoded(step.result) for step in self.before)
-        self._query, self._later_steps = timeline.query, timeline.steps[number:]
+        self.query, self._later_steps = timeline.query, timeline.steps[number:]
         texts = [timeline.query, self.step.arguments, *(f"{step.arguments}\n{step.result}" for step in self.before)]
         self.text = "\n".join(texts)
         self.passage = Passage(word for text in texts for word in (*words_of(text), Passage.BREAK))
@@ -55,16 +58,54 @@ class KnownFacts:
         answers = [step for step in (*self.before, *self._later_steps) if step.name.startswith("recommend")]
         wishes = max((len(ids_in(step.arguments)) for step in answers), default=0)
         counts.update(range(max(wishes, len(self.before) + 1) + 1))
+        counts.add(len(ids_in(self.step.arguments)))
+        return frozenset(self._seen | {Decimal(count) for count in counts} | self.sums)
+
+    @cached_property
+    def sums(self) -> frozenset[Decimal]:
+        """What the products of this call cost together, one after another; or the numbers that it adds up."""
         own = ids_in(self.step.arguments)
-        counts.add(len(own))
         prices = [price for one in own if one in self.products and (price := self.products[one].price) is not None]
-        sums = list(accumulate(prices or numbers_of(self.step.arguments)))
-        return frozenset(self._seen | {Decimal(count) for count in counts} | set(sums))
+        return frozenset(accumulate(prices or numbers_of(self.step.arguments)))
+
+    @cached_property
+    def derived(self) -> frozenset[Decimal]:
+        """What two prices make together, and what is between two prices, or between a price and a limit asked for."""
+        prices = {one.price for one in self.products.values() if one.price is not None}
+        limits = set(numbers_of(self.query))
+        return frozenset(
+            {one + other for one in prices for other in prices}
+            | {abs(one - other) for one in prices for other in prices | limits}
+        )
+
+    @cached_property
+    def calculated(self) -> tuple[dict[str, Decimal], ...]:
+        """The numbers of each calculation so far, by name."""
+        found = (result for step, result in zip(self.before, self.results, strict=True) if step.name.startswith("calc"))
+        return tuple(
+            {name: Decimal(str(value)) for name, value in result.items() if isinstance(value, int | float)}
+            for result in found
+            if isinstance(result, dict)
+        )
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """Whatever a word that was seen may be a form of."""
+        return frozenset(stem for word in self.passage.vocabulary for stem in stems(word))
+
+    def titled(self, word: str) -> frozenset[str]:
+        """The products that have a word, or another form of it, in their title."""
+        forms = stems(word)
+        return frozenset(
+            product_id
+            for product_id, product in self.products.items()
+            if any(not forms.isdisjoint(stems(other)) for other in product.title)
+        )
 
     @cached_property
     def common(self) -> frozenset[Decimal]:
         """Numbers that may stand beside any product: the request's, the call's, and small counts."""
-        given = {number for text in (self._query, self.step.arguments) for number in numbers_of(text)}
+        given = {number for text in (self.query, self.step.arguments) for number in numbers_of(text)}
         return frozenset(given | {Decimal(count) for count in range(1, 11)})
 
     @cached_property
@@ -80,6 +121,7 @@ class KnownFacts:
                     title=known.title.union(words_of(str(found.get("title", "")))),
                     words=known.words.union(words_of(orjson.dumps(found).decode())),
                     price=Decimal(str(price)) if isinstance(price, int | float) else known.price,
+                    shop=str(found.get("shop_id") or known.shop),
                 )
         return products
 
@@ -102,13 +144,14 @@ class KnownFacts:
     def marks(self) -> dict[str, str]:
         """Words that stand for one product: its id, and words of its title that no other title has."""
         owners: dict[str, set[str]] = {}
+        function_words = listed_words("function_words")
         for product_id, product in self.products.items():
             for word in product.title:
                 owners.setdefault(word, set()).add(product_id)
         alone = {
             word: min(ids)
             for word, ids in owners.items()
-            if len(ids) == 1 and len(word) >= _MARK_LETTERS and not word.isdecimal()
+            if len(ids) == 1 and len(word) >= _MARK_LETTERS and not word.isdecimal() and word not in function_words
         }
         return alone | {product_id: product_id for product_id in self.products}
 

@@ -17,7 +17,7 @@ from training.rewriting.prompts import listed_words
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 _CLAUSE_END = re.compile(r"[,;:()]|\b(?:and|but|while|whereas|although|though|because|since|so|which|as)\b")
-_OPEN = re.compile(  # a claim that is denied, hoped for, asked or limited
+OPEN_CLAIM = re.compile(  # a claim that is denied, hoped for, asked or limited
     r"\b(?:no|not|nor|never|neither|none|nothing|without|unlike|only|if|whether|than|could|may|might|should|would|want\w*"
     r"|need\w*|wish\w*|ask\w*|hope\w*|must|perhaps|probably|another|other|instead|missing)\b|n['’]t\b|\?"
 )
@@ -73,7 +73,10 @@ def option_claims(thought: str, known: KnownFacts) -> Iterator[str]:
             said = set(words_of(found[1])) - _IDLE
             if owners and said and not any(said <= owner.words for owner in owners):
                 yield f"{found[0].strip()!r} is not told of {product or 'any product'}"
-        if product and (found := _HAS.search(clause)):
+        found = _HAS.search(clause)
+        subject = {one for _, one in known.named_in(clause[: found.start()])} if found else set()
+        product = subject.pop() if len(subject) == 1 else product
+        if product and found:
             of_others = known.words_of_others(product) - listed_words("function_words") - listed_words("openers")
             if strange := sorted(of_others.intersection(words_of(found[1]))):
                 yield f"{strange[0]!r} is told of another product than {product}"
@@ -92,7 +95,7 @@ def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     for sentence in SENTENCE_END.split(thought):
         named = [(end, product) for end, product in known.named_in(sentence) if product in prices]
         ids = {product for _, product in named}
-        if (found := _SUPERLATIVE.search(sentence)) and len(ids) == 1 and not _OPEN.search(sentence):
+        if (found := _SUPERLATIVE.search(sentence)) and len(ids) == 1 and not OPEN_CLAIM.search(sentence):
             (product,) = ids
             kind = {word for word in words_of(sentence) if word in known.products[product].title}
             groups = [*known.listings, {one for one in prices if kind <= known.products[one].title}]
@@ -152,5 +155,5 @@ def _clauses(thought: str, known: KnownFacts) -> Iterator[tuple[str, str]]:
             named = {one for _, one in known.named_in(clause) if one in known.products}
             if named:
                 product = named.pop() if len(named) == 1 else ""
-            if not _OPEN.search(clause):
+            if not OPEN_CLAIM.search(clause):
                 yield clause, product

@@ -104,7 +104,8 @@ class Asker:
     def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
         """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens.
 
-        Raises what `run` raises, and V2148: nothing of such a trial is kept, and it is run again when asked for again.
+        Raises what `run` raises, and V2148: such a trial is none, and is run again when asked for again. `run` draws its
+        replies by `draw`, which keeps them and counts their tokens.
         """
         with self._alone(question):
             found = self._answers.find(question, Trial)
@@ -114,8 +115,22 @@ class Asker:
             with self._reserved(model, *tokens_max):
                 trial = self._heard(run, model)
                 self._answers.keep(question, trial)
-                self._count(model, trial.prompt_tokens, trial.completion_tokens)
+                self._count(model, 0, 0)
             return trial
+
+    def draw(self, model: str, question: object, ask: Callable[[], ModelReply]) -> ModelReply:
+        """A reply within a trial: that of an earlier attempt which was cut off, or a new one.
+
+        Raises what `ask` raises, and V2148 once the run's time is over.
+        """
+        found = self._answers.find(question, ModelReply)
+        if found is not None:
+            return found
+        self.require_time()
+        reply = ask()
+        self._answers.keep(question, reply)
+        self._count(model, reply.prompt_tokens, reply.completion_tokens, calls=0)
+        return reply
 
     def usage(self) -> tuple[Usage, ...]:
         """What every model was asked for so far, by name."""
@@ -155,13 +170,13 @@ class Asker:
             with self._lock:
                 self._reserved_micro_usd -= bound
 
-    def _count(self, model: str, prompt_tokens: int, completion_tokens: int, *, kept: int = 0) -> None:
+    def _count(self, model: str, prompt_tokens: int, completion_tokens: int, *, calls: int = 1, kept: int = 0) -> None:
         price = self._prices.get(model, _FREE)
         with self._lock:
             one = self._usage.get(model, Usage(model=model))
             self._usage[model] = Usage(
                 model=model,
-                calls=one.calls + 1,
+                calls=one.calls + calls,
                 kept=one.kept + kept,
                 prompt_tokens=one.prompt_tokens + prompt_tokens,
                 completion_tokens=one.completion_tokens + completion_tokens,

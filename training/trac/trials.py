@@ -2,13 +2,13 @@
 
 Promise: tools, budgets, surfaced rule and catalogue are the arena's, so a solved trial would count there as well. It is
 solved when exactly the tasklet's products are recommended. Draws differ by temperature and seed alone. A trial is kept
-with its question; one in which the endpoint was at fault is no trial: it counts neither as solved nor as failed, is not
-kept, and the next run draws it anew.
+with its question; one in which the endpoint was at fault or the time over is no trial: it counts neither as solved nor
+as failed, and the next run takes it up again after the replies that it got.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -40,6 +40,18 @@ class Stage:
     upstream: Upstream
 
 
+class _Question(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides a trial."""
+
+    tasklet: Tasklet
+    model: str
+    number: int
+    temperature_e4: int
+    policy_sha256: str
+    catalogue_sha256: str
+    agent_sha256: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
     """`training.trac.verification.Attempt` by episodes. Thread-safe."""
@@ -55,23 +67,23 @@ class Episodes:
         """
         policy, catalogue = self.stage.policy, self.stage.catalogue
         source = baseline_source(model)
-        question = {
-            "tasklet": tasklet,
-            "model": model,
-            "number": number,
-            "temperature_e4": self.rules.temperature_e4,
-            "policy_sha256": policy.policy_sha256,
-            "catalogue_sha256": catalogue.content_sha256,
-            "agent_sha256": text_hash(source),
-        }
+        question = _Question(
+            tasklet=tasklet,
+            model=model,
+            number=number,
+            temperature_e4=self.rules.temperature_e4,
+            policy_sha256=policy.policy_sha256,
+            catalogue_sha256=catalogue.content_sha256,
+            agent_sha256=text_hash(source),
+        )
         limits = policy.limits
         bounds = limits.prompt_tokens, limits.completion_tokens
-        return self.asker.trial(model, question, bounds, lambda: self._run(model, source, tasklet, number)).is_solved
+        drawn = _Drawn(self.stage.upstream, question, self.asker)
+        return self.asker.trial(model, question, bounds, lambda: self._run(source, tasklet, drawn)).is_solved
 
-    def _run(self, model: str, source: str, tasklet: Tasklet, number: int) -> Trial:
+    def _run(self, source: str, tasklet: Tasklet, drawn: _Drawn) -> Trial:
         policy = self.stage.policy
-        inference = msgspec.structs.replace(policy.inference, models=(model,))
-        drawn = _Drawn(self.stage.upstream, self.rules.temperature_e4, number, self.asker.require_time)
+        inference = msgspec.structs.replace(policy.inference, models=(drawn.question.model,))
         evaluation = evaluate(
             source,
             problem_of(tasklet, self.stage.catalogue),
@@ -116,23 +128,26 @@ def is_solved(evaluation: Evaluation, tasklet: Tasklet) -> bool:
 
 
 class _Drawn(OwnEndpoint):
-    """An upstream that is asked at one temperature, with one seed, and only while there is time."""
+    """An upstream that is asked at one temperature, with one seed, and answers again what it answered before."""
 
-    def __init__(self, upstream: Upstream, temperature_e4: int, seed: int, require_time: Callable[[], None]) -> None:
+    def __init__(self, upstream: Upstream, question: _Question, asker: Asker) -> None:
         super().__init__(upstream)
-        self._fields: dict[str, object] = {"temperature": temperature_e4 / 10_000, "seed": seed}
-        self._require_time = require_time
+        self.question, self._asker = question, asker
+        self._asked: Counter[str] = Counter()
         self.is_heard = False  # it answered a request of this trial
         self.refused: str | None = None  # the last request that it called malformed, such as one over its context
 
     def complete(self, request: str) -> ModelReply:
         """One attempt. Raises what the endpoint raises, and V2148 once the run's time is over."""
-        self._require_time()
         fields: dict[str, object] = msgspec.json.decode(request)
+        drawn = {"temperature": self.question.temperature_e4 / 10_000, "seed": self.question.number}
+        asked = msgspec.json.encode(fields | drawn).decode()
+        place = {"trial": self.question, "request": asked, "times": self._asked[asked]}
         try:
-            reply = super().complete(msgspec.json.encode(fields | self._fields).decode())
+            reply = self._asker.draw(self.question.model, place, lambda: super(_Drawn, self).complete(asked))
         except GuestCallError as error:
             self.refused = error.message
             raise
+        self._asked[asked] += 1
         self.is_heard = True
         return reply
