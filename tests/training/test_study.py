@@ -292,6 +292,7 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
     plan = write_toy_study(tmp_path / "recipes")
     study = open_study(plan, tmp_path / "out")
     parts = study.parts()
+    (plan.parent / HYPOTHESES).unlink()  # there is nothing in the results to test
     for part in parts[:2]:  # market and tokenizer
         study.run(part)
     for part in parts:
