@@ -103,18 +103,19 @@ def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool
     from training.study.costs import estimate_minutes, read_recipes, row_costs
 
     known, took = read_recipes(running.plan, recipes), running.seconds()
+    costs = [(part, estimate_minutes(part, running.plan, known, took), running.is_done(part)) for part in parts]
     listed = [
         {
             "name": part.name,
             "kind": part.kind,
             "row": part.row,
-            "minutes": round(estimate_minutes(part, running.plan, known, took), 1),
+            "minutes": round(minutes, 1),
             "is_measured": part.name in took,
-            "is_done": running.is_done(part),
+            "is_done": is_done,
         }
-        for part in parts
+        for part, minutes, is_done in costs
     ]
-    rows = row_costs([(part, told["minutes"], told["is_done"]) for part, told in zip(parts, listed, strict=True)])
+    rows = row_costs(costs)
     lines = [
         f"{'open' if one.is_open else 'done':<6}{one.left / 60:6.1f} h of {one.whole / 60:5.1f}  {one.row}"
         for one in rows
