@@ -152,13 +152,10 @@ def test_the_server_is_asked_which_weights_it_holds(stock: Stock, local: Any, tm
 
         assert held(f"model@{digest[:16]}") == digest and held("base") == held("adapter-x") == ""
         double.models[f"adapter-{digest[:16]}"] = str(other)  # another's weights under the name of ours
-        for ask in (
-            lambda: held(f"stale@{digest[:16]}"),
-            lambda: VllmSampler(url, "base", stock.codec).load_adapter(mine),
-        ):
-            with pytest.raises(ArenaError, match="serves weights") as wrong:
-                ask()
-            assert wrong.value.failure.code == "U3001"
+        with pytest.raises(ArenaError, match=r"U3001.*serves weights"):
+            held(f"stale@{digest[:16]}")
+        with pytest.raises(ArenaError, match=r"U3001.*serves weights"):
+            VllmSampler(url, "base", stock.codec).load_adapter(mine)
 
 
 def without(name: str) -> Any:
