@@ -7,7 +7,7 @@
 #   arena reenter runs/paper/sft --name paper-sft --out runs/entry/sft
 #   docker build -f docker/vllm.Dockerfile -t agent-arena-vllm docker
 #   docker run --gpus all --ipc=host -p 127.0.0.1:8000:8000 -v "$(pwd -P)/runs:$(pwd -P)/runs:ro" agent-arena-vllm \
-#       --model "$(pwd -P)/runs/entry/sft/model" --served-model-name paper-sft --gpu-memory-utilization 0.5
+#       "$(pwd -P)/runs/entry/sft/model" --served-model-name paper-sft
 #
 # The served name is a recipe's `sampler_model` (`sampler = "http://127.0.0.1:8000/v1"`); for races it is the NAME@HASH
 # that `arena reenter` prints. Folders keep the path they have outside: a renewed policy's adapter is read by the server
@@ -20,12 +20,13 @@ ENV VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
     HF_HUB_OFFLINE=1
 
 # 32,768: rollouts of 25 turns outgrew 16,384 (paper, B.6). raw_logprobs at temperature 1 is what a trainer computes.
-# A fifth of the card, not vLLM's nine tenths: GRPO trains beside the server (training/recipes/README.md). The last value
-# of an argument counts, so `docker run` may name another.
-ENTRYPOINT ["python3", "-m", "vllm.entrypoints.openai.api_server", \
+# 0.58 of the card, not vLLM's nine tenths: GRPO trains beside the server, and 48 rollouts of 5,000 tokens need 35 GB of
+# cache beside 8 of weights (training/recipes/README.md). The last value of an argument counts, so `docker run` may name
+# another.
+ENTRYPOINT ["vllm", "serve", \
     "--host", "0.0.0.0", "--port", "8000", \
     "--max-model-len", "32768", \
-    "--gpu-memory-utilization", "0.2", \
+    "--gpu-memory-utilization", "0.58", \
     "--logprobs-mode", "raw_logprobs", \
     "--enable-lora", "--max-lora-rank", "64", \
     "--generation-config", "vllm"]

@@ -184,6 +184,8 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float] = {}
     dropped: dict[str, int] = {}  # rows and rollouts left out, by reason
     stopped_by: str = ""  # the guard that ended it early
+    dev_sha256s: tuple[str, ...] = ()  # corpora of the `dev` pool, by which a rate was chosen
+    problem_files: dict[str, str] = {}  # files of problems that it sampled on or was watched on: sha256 by file name
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

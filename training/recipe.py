@@ -147,8 +147,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def recipe_sha256(self) -> str:
-        """Identity of what the run is told to do."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        """Identity of what the run is told to do. A floor that is not set is as if nobody could have set it."""
+        told = msgspec.to_builtins(self)
+        if not self.guards.mixed_min:
+            del told["guards"]["mixed_min"]
+        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -1,8 +1,8 @@
 """The tools of the profile `compact`: the four of `paper4` in few tokens, for small models and small contexts.
 
 Schemas say each thing once, a search gives five hits of four fields instead of ten of six, and details leave out what
-is empty. What a call means, what it finds first and what it surfaces are as in `paper4`; filters hold all the same, though
-a hit does not repeat them. The functions carry the names of those they shorten, since a name is what a model calls.
+is empty. What a call means, what it finds first and what it surfaces are as in `paper4`; filters hold all the same,
+though a hit does not repeat them. The functions carry the names of those they shorten: a name is what a model calls.
 """
 
 from __future__ import annotations

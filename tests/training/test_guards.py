@@ -24,6 +24,7 @@ from training.run_context import RunContext
 from training.stages.rejection import keep_successes
 
 RULES = GuardRules()
+MIXED = GuardRules(mixed_min=0.3)
 HELD = frozenset({"p1"})
 
 
@@ -35,6 +36,26 @@ HELD = frozenset({"p1"})
             "mask drift",
             lambda: guards.require_exact_masks(100, ["a", "b"], RULES),
             lambda: guards.require_exact_masks(100, ["a"], RULES),
+        ),
+        (
+            "teacher cut",
+            lambda: guards.require_uncut("expert", lost=1, solved=9, overflows=0),
+            lambda: guards.require_uncut("expert", lost=0, solved=9, overflows=0),
+        ),
+        (
+            "teacher cut",
+            lambda: guards.require_uncut("expert", lost=0, solved=9, overflows=1),
+            lambda: guards.require_uncut("expert", lost=0, solved=0, overflows=0),
+        ),
+        (
+            "mixed groups",
+            lambda: guards.require_mixed([1.0, *[0.2] * 10], MIXED),
+            lambda: guards.require_mixed([*[0.0] * 9, *[0.4] * 10], MIXED),
+        ),
+        (
+            "mixed groups",
+            lambda: guards.require_mixed([0.0] * 10, MIXED),
+            lambda: guards.require_mixed([0.0] * 9, MIXED),  # ten steps are looked at, and no fewer
         ),
         (
             "emission",

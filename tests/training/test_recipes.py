@@ -11,8 +11,6 @@ import msgspec
 import pytest
 
 from training.recipe import ALL_LINEAR, ATTENTION, EXTENDS, parse_recipe, read_recipe, read_whole_text
-from training.study.parts import recipe_text
-from training.study.plan import read_plan
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 PAPER = sorted((RECIPES / "paper").glob("*.toml"))
@@ -50,7 +48,7 @@ _GRPO = {  # B.6
     "grpo.is_blended_per_turn": False,
     "decode.context_tokens_max": 32_768,
 }
-_V18 = {"grpo.problems_per_step": 8, "optim.lr": 5e-7, "grpo.beta": 0.2}
+_V18 = {"grpo.problems_per_step": 8, "grpo.beta": 0.2}
 _V19 = {**_V18, "grpo.tool_weight": 0.5, "decode.turns_max": 25}
 OF_THE_PAPER: dict[str, dict[str, object]] = {
     "sft": {**_SFT, "stage": "sft", "parent": ""},
@@ -63,7 +61,6 @@ OF_THE_PAPER: dict[str, dict[str, object]] = {
         **_GRPO,
         "grpo.preset": "v17",
         "grpo.problems_per_step": 3,
-        "optim.lr": 1e-6,
         "grpo.beta": 0.1,
         "grpo.tool_weight": 0.0,
         "grpo.refresh_every_steps": 0,
@@ -143,13 +140,28 @@ def test_only_the_refreshed_preset_renews_its_behaviour_policy() -> None:
     assert read_recipe(RECIPES / "paper" / "grpo_refresh.toml").grpo.refresh_every_steps > 0
 
 
-def test_the_turn_preset_differs_from_v19_in_nothing_but_where_the_match_is_blended() -> None:
+def test_the_turn_preset_differs_from_v19_in_nothing_but_its_rate_and_where_the_match_is_blended() -> None:
     first, second = (read_recipe(RECIPES / "paper" / f"grpo_{name}.toml") for name in ("v19", "turn"))
     assert (first.grpo.is_blended_per_turn, second.grpo.is_blended_per_turn) == (False, True)
     plain = [msgspec.to_builtins(one) for one in (first, second)]
     for one in plain:
-        del one["name"], one["grpo"]["preset"], one["grpo"]["is_blended_per_turn"]
+        del one["name"], one["grpo"]["preset"], one["grpo"]["is_blended_per_turn"], one["optim"]["lr"]
     assert plain[0] == plain[1]
+
+
+def test_the_rates_of_grpo_are_those_of_adapters_and_name_the_papers_beside() -> None:
+    """B.6's 1e-6 and 5e-7 move nothing at r = 16 (tests/training/test_adapter_rates.py); v18 has half of v17's."""
+    rates = {name: read_recipe(RECIPES / "paper" / f"grpo_{name}.toml").optim.lr for name in ("v17", "v18", "v19")}
+    assert rates["v18"] == rates["v19"] == rates["v17"] / 2 >= 1e-5
+    for name, papers in (("v17", "1e-6"), ("v18", "5e-7")):
+        text = (RECIPES / "paper" / f"grpo_{name}.toml").read_text("utf-8")
+        assert re.search(rf"(?m)^lr = .*B\.6 has {papers}", text)
+    assert all(read_recipe(RECIPES / "paper" / f"grpo_{name}.toml").optim.lr <= 3e-5 for name in ("turn", "refresh"))
+
+
+@pytest.mark.parametrize("where", ["paper", "study"])
+def test_ktos_reference_point_is_taken_of_eight_rows_or_more(where: str) -> None:
+    assert read_recipe(RECIPES / where / "kto.toml").optim.batch_rows >= 8
 
 
 def test_v18_differs_from_v17_in_nothing_but_the_stability_fix() -> None:
@@ -173,18 +185,6 @@ def test_the_tight_kto_recipe_differs_in_nothing_but_its_beta_and_epochs() -> No
 def test_a_recipe_that_learns_from_episodes_names_the_train_pool(path: Path) -> None:
     recipe = read_recipe(path)
     assert recipe.stage == "sft" or recipe.data.problems == "problems/train.jsonl"
-
-
-def test_the_study_names_recipes_that_parse_and_parents_that_it_runs_before(tmp_path: Path) -> None:
-    plan = read_plan(RECIPES / "study" / "study.toml")
-    ran = {str(tmp_path / "runs" / "base")}
-    for name in plan.recipes:
-        file = tmp_path / f"{name}.toml"
-        file.write_text(recipe_text(read_whole_text(RECIPES / "study" / f"{name}.toml"), tmp_path), "utf-8")
-        recipe = read_recipe(file)
-        assert not recipe.parent or recipe.parent in ran
-        assert all(folder in ran for folder in recipe.data.rollouts)
-        ran.add(str(tmp_path / "runs" / name))
 
 
 def test_the_studys_presets_are_the_papers() -> None:

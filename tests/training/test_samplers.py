@@ -22,6 +22,7 @@ from training.rollouts.rollout import jobs_of
 from training.samplers.choice import outside_sampler
 from training.samplers.scripted import EXPERT, ScriptedSampler, read_prompt
 from training.samplers.vllm import VllmSampler
+from training.stages.run import weights_sha256
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=10)
 GREEDY = Decode(temperature=0.0, top_p=1.0, turn_tokens_max=10)
@@ -134,6 +135,27 @@ def test_an_adapter_is_served_under_a_name_of_its_weights_and_the_one_before_is_
         assert wrong.value.failure.code == "V2124" and sampler.version == names[1]
         sampler.close()
         resumed.close()
+
+
+def test_the_server_is_asked_which_weights_it_holds(stock: Stock, local: Any, tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder, content in ((mine, b"one"), (other, b"two")):
+        folder.mkdir()
+        (folder / "adapter_model.safetensors").write_bytes(content)
+    digest = weights_sha256(mine)
+    double = VllmDouble(lambda *given: local.sample(*given[1:]), stock.codec.stop_id)
+    double.models |= {f"model@{digest[:16]}": str(mine), f"stale@{digest[:16]}": str(other), "adapter-x": ""}
+    with serve(double) as url:
+
+        def held(name: str) -> str:
+            return VllmSampler(url, name, stock.codec).served_weights()
+
+        assert held(f"model@{digest[:16]}") == digest and held("base") == held("adapter-x") == ""
+        double.models[f"adapter-{digest[:16]}"] = str(other)  # another's weights under the name of ours
+        with pytest.raises(ArenaError, match=r"U3001.*serves weights"):
+            held(f"stale@{digest[:16]}")
+        with pytest.raises(ArenaError, match=r"U3001.*serves weights"):
+            VllmSampler(url, "base", stock.codec).load_adapter(mine)
 
 
 def without(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -28,7 +29,7 @@ from training.corpus.corpus_files import read_rows
 from training.model import RunLineage, Versions
 from training.recipe import parse_recipe, read_whole_text
 from training.report.document import Document
-from training.stages.run import lineage_chain
+from training.stages.run import lineage_chain, lineage_sha256
 from training.study.agent_versions import versions_of
 from training.study.hypotheses import HYPOTHESES, read_hypotheses, rows_of
 from training.study.market import make_market, open_partition, read_market, stock
@@ -294,6 +295,7 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
     plan = write_toy_study(tmp_path / "recipes")
     study = open_study(plan, tmp_path / "out")
     parts = study.parts()
+    (plan.parent / HYPOTHESES).unlink()  # there is nothing in the results to test
     for part in parts[:2]:  # market and tokenizer
         study.run(part)
     for part in parts:
@@ -378,6 +380,15 @@ def test_each_arm_has_a_line_and_arms_of_the_very_same_rows_are_named() -> None:
         "same: 2 rows; not trained; the very same rows as full",
         "twice: 2 rows, 1 of them different; sft@twice-12 4 steps",
     ]
+
+
+def test_an_older_lineage_keeps_its_identity_and_what_was_added_counts_where_it_stands() -> None:
+    older = lineage(steps=3)
+    told = msgspec.to_builtins(older)
+    del told["dev_sha256s"], told["problem_files"]  # as it was written then
+    assert lineage_sha256(older) == hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+    named = msgspec.structs.replace(older, problem_files={"train.jsonl": "0" * 64})
+    assert len({lineage_sha256(one) for one in (older, named, msgspec.structs.replace(older, dev_sha256s=("1",)))}) == 3
 
 
 def lineage(*, steps: int, stopped_by: str = "") -> RunLineage:

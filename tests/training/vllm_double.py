@@ -76,7 +76,8 @@ def serve(double: VllmDouble) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in double.models]}
+            data = [{"id": name, "object": "model", "root": root} for name, root in double.models.items()]
+            listed = {"object": "list", "data": data}
             self.answer(200, json.dumps(listed).encode())
 
         def do_POST(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import torch
@@ -24,15 +25,27 @@ from training.stages.engine import quiet_engine
 from training.stages.run import LINEAGE, open_checkpoint, weights_sha256
 
 UNKNOWN = "nothing is known of its training"
-OpenSampler = Callable[[ChatCodec], Sampler]
+
+
+class ServerSampler(Sampler, Protocol):
+    """A sampler elsewhere, which can say what it holds."""
+
+    def served_weights(self) -> str:
+        """Hash of its weights; "" where it can't be told."""
+        ...
+
+
+OpenSampler = Callable[[ChatCodec], ServerSampler]
 
 
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is examined. `version` is a run's lineage, or the hash of a base model's weights."""
+    """Who is examined. `version` is a run's lineage, or the hash of a base model's weights; `weights_sha256` is of the
+    weights that sample, "" where a server does not tell."""
 
     sampler: Sampler
     codec: Qwen3Codec
     version: str
+    weights_sha256: str
     contamination: str
 
 
@@ -52,17 +65,21 @@ def open_candidate(
     require_candidate(str(folder))
     is_run, words, contamination = (folder / LINEAGE).exists(), folder, UNKNOWN
     if is_run:
-        checkpoint, _ = open_checkpoint(folder)
+        checkpoint, lineage = open_checkpoint(folder)
         learnt = learnt_by(folder)
         require_unseen(problems, learnt)
         words, version, contamination = Path(checkpoint.folder), checkpoint.lineage_sha256, learnt.describe()
+        weights = lineage.weights_sha256
     else:
-        version = weights_sha256(folder)
+        version = weights = weights_sha256(folder)
     codec = Qwen3Codec(tokenizer or words)
     if open_sampler is not None:
         sampler = open_sampler(codec)
-        contamination += f"; sampled by {sampler.version} at a server: that it holds these weights was not checked"
-        return LoadedModel(sampler=sampler, codec=codec, version=version, contamination=contamination)
+        served = sampler.served_weights()
+        contamination += f"; sampled by {sampler.version} at a server: {_said_of(served, weights)}"
+        return LoadedModel(
+            sampler=sampler, codec=codec, version=version, weights_sha256=served, contamination=contamination
+        )
     quiet_engine()
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     model = open_run(folder, dtype) if is_run else open_model(str(folder), dtype)
@@ -73,4 +90,13 @@ def open_candidate(
         version=version,
         batch_rows=sample_rows,
     )
-    return LoadedModel(sampler=local, codec=codec, version=version, contamination=contamination)
+    return LoadedModel(sampler=local, codec=codec, version=version, weights_sha256=weights, contamination=contamination)
+
+
+def _said_of(served: str, own: str) -> str:
+    """What is known of a server's weights, beside the folder's own; merged adapters have another hash."""
+    if not served:
+        return "that it holds these weights was not checked"
+    if served == own:
+        return "it was asked, and holds these weights"
+    return f"it was asked, and holds weights {served[:16]}: are they these, merged?"

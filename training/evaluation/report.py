@@ -67,7 +67,8 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = REPORT_VERSION
     label: str
-    weights: str  # the sampler's version
+    weights: str  # the sampler's version: a lineage, a served model's name
+    weights_sha256: str = ""  # of the weights that sampled; "" where there are none, or nobody told
     lineage_sha256: str
     conditions: EvaluationConditions
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
@@ -107,6 +108,7 @@ def make_report(
     *,
     lineage_sha256: str,
     contamination: str,
+    weights_sha256: str = "",
 ) -> EvalReport:
     """The report of these episodes. Raises ArenaError V2124 when none was scored."""
     scored = [result for result in results if result.is_success is not None]
@@ -132,6 +134,7 @@ def make_report(
     return EvalReport(
         label=label,
         weights=results[0].version,
+        weights_sha256=weights_sha256,
         lineage_sha256=lineage_sha256,
         conditions=conditions,
         asr=mean_estimate(shares, seed),

@@ -50,6 +50,7 @@ def examine(
     *,
     lineage_sha256: str,
     contamination: str,
+    weights_sha256: str = "",
 ) -> EvalReport:
     """Run what `file` lacks, and report on all of it. Raises ArenaError V2124 for no problem or nothing scored."""
     if not problems:
@@ -82,6 +83,7 @@ def examine(
         conditions,
         lineage_sha256=lineage_sha256,
         contamination=contamination,
+        weights_sha256=weights_sha256,
     )
 
 

@@ -1,13 +1,14 @@
 """What a run would take, before it is started: memory and time, from sizes alone.
 
 Promise: plain arithmetic with its assumptions named. Training: bf16 weights (fp32 where all are trained), one adapter
-with its optimiser in fp32, one layer's activations kept per checkpointed layer, logits a tile at a time, 6
-floating-point operations a parameter and token (8 with recomputation), 2 more for each further forward pass that KL
-asks for, a device that reaches 40 % of its peak. Sampling: each turn's tokens read all weights once for the `parallel`
-rows that decode together, and each token of a conversation is read once (2 operations a parameter), with a prefix
-cache. Lengths of episodes are assumed.
+with its optimiser in fp32, one layer's activations kept per checkpointed layer, logits a tile at a time, passes of 2
+floating-point operations a parameter and token and of attention to what stands before it: three (four with
+recomputation), one more for each further forward pass that KL asks for, on a device that reaches 40 % of its peak.
+Sampling: each turn's tokens read all weights once for the `parallel` rows that decode together, and the row's own cache
+of keys and values; each token of a conversation is computed once, with a prefix cache. Lengths of episodes are assumed.
 
-Will not do: measure. A cache that starts anew at each turn, a server's queue and the tools' own time are not in it.
+Will not do: measure. A cache that starts anew at each turn, a server's queue and the tools' own time are not in it, and
+a device reaches anything from a seventh of its peak to more than 40 %: the truth may lie a factor of UNCERTAINTY away.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from foundation.errors import ArenaError
 from training.recipe import Recipe
 
 EFFICIENCY = 0.4
+UNCERTAINTY = 3.0  # hours may be so many times as long, or as short
 EPISODE_TOKENS = 5_000  # assumed: the study's expert has 4,681 on average
 EPISODE_SAMPLED = 1_200  # of them, those the policy samples
 STEPWISE = 2.5  # tokens of an episode's step-wise rows to those of its whole: four turns, each with all before it
@@ -74,6 +76,7 @@ class RunEstimate(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     hours: dict[str, float]  # of training, by device
     sampling_hours: dict[str, float]
+    uncertainty: float = UNCERTAINTY  # of hours: a factor in either direction
 
 
 def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
@@ -87,9 +90,11 @@ def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
     memory = parameters * weight_bytes * copies + trained * (weight_bytes + 12) + activations  # gradient; Adam in fp32
     episodes, tokens = sampled_episodes(recipe, work), learnt_tokens(recipe, work)
     epochs = 1.0 if recipe.stage == "grpo" else recipe.optim.epochs
-    flops = (8 if recipe.optim.is_checkpointing else 6) + 2 * _passes(recipe)
-    # Of one episode among `parallel` at once: bytes of weights that its decoding reads, operations on its tokens.
-    decoded, read = EPISODE_SAMPLED / recipe.parallel * parameters * weight_bytes, 2 * parameters * EPISODE_TOKENS
+    passes = (4 if recipe.optim.is_checkpointing else 3) + _passes(recipe)
+    a_token = 2 * parameters + _attention_flops(config)  # of one pass
+    # Of one episode among `parallel` at once: bytes of weights and of its cache that decoding it reads, operations.
+    decoded = EPISODE_SAMPLED * (parameters * weight_bytes / recipe.parallel + EPISODE_TOKENS / 2 * cache_bytes(config))
+    read = a_token * EPISODE_TOKENS
     return RunEstimate(
         parameters=parameters,
         trained_parameters=trained,
@@ -97,7 +102,7 @@ def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
         tokens=tokens,
         episodes=episodes,
         hours={
-            name: flops * parameters * tokens * epochs / (device.flops * EFFICIENCY) / 3_600
+            name: passes * a_token * tokens * epochs / (device.flops * EFFICIENCY) / 3_600
             for name, device in DEVICES.items()
         },
         sampling_hours={
@@ -153,6 +158,17 @@ def learnt_tokens(recipe: Recipe, work: Work) -> int:
             return sampled_episodes(recipe, work) * EPISODE_TOKENS
 
 
+def cache_bytes(config: dict[str, Any]) -> int:
+    """Bytes of keys and values, in bf16, that a server keeps for one token."""
+    return int(2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * _head_dim(config))
+
+
+def _attention_flops(config: dict[str, Any]) -> float:
+    """Operations of a token of an episode that attends to half of it, on average: scores, and sums of values."""
+    width = config["num_attention_heads"] * _head_dim(config)
+    return float(4 * config["num_hidden_layers"] * width * EPISODE_TOKENS / 2)
+
+
 def _passes(recipe: Recipe) -> int:
     """Further forward passes over what is trained on."""
     if recipe.stage == "kto":
@@ -174,9 +190,13 @@ def count_adapter(config: dict[str, Any], recipe: Recipe) -> int:
     return int(config["num_hidden_layers"] * per_layer)
 
 
+def _head_dim(config: dict[str, Any]) -> int:
+    return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+
+
 def _matrices(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
     hidden, wide = config["hidden_size"], config["intermediate_size"]
-    head = config.get("head_dim") or hidden // config["num_attention_heads"]
+    head = _head_dim(config)
     queries, keys = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
     return {
         "q_proj": (hidden, queries),

@@ -22,7 +22,7 @@ from training.report.series import RunCurves
 
 DOCUMENT_VERSION = 2  # 1: one family of tests
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ARM_MARK = "@"  # an ablation's label is NAME@ARM-SEED
+_ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM or NAME@ARM-SEED
 
 Family = Literal["stages", "ablations"]
 
@@ -155,12 +155,14 @@ def make_document(
 
 
 def controls_of(labels: Iterable[str]) -> dict[str, str]:
-    """Of the labels NAME@ARM-SEED, the NAME-SEED that each is held against, where it is among them too."""
+    """Of the labels NAME@ARM, the NAME@full that each is held against, where it is among them too; of NAME@ARM-SEED the
+    NAME-SEED."""
     known, found = set(labels), {}
     for label in sorted(known):
         name, mark, rest = label.partition(_ARM_MARK)
-        control = f"{name}-{rest.rpartition('-')[2]}"
-        if mark and control in known:
+        controls = (f"{name}{_ARM_MARK}{_CONTROL_ARM}", f"{name}-{rest.rpartition('-')[2]}") if mark else ()
+        control = next((one for one in controls if one in known), None)
+        if control is not None:
             found[label] = control
     return found
 

@@ -86,8 +86,8 @@ def match_step(ours: Step, theirs: Step) -> float:
 def match_call(ours: ToolUse, theirs: ToolUse) -> float:
     """0 for another tool; else half for the name and half for the arguments, in [0, 1].
 
-    Arguments: mean over all names either side gives; token F1 for search queries, F1 of the ids for lists of them, exact
-    equality for everything else.
+    Arguments: mean over all names either side gives; token F1 for search queries, F1 of the ids for lists of them,
+    exact equality for everything else.
     """
     if not ours[0] or ours[0] != theirs[0]:
         return 0.0

@@ -42,6 +42,7 @@ class _VllmCompletion(msgspec.Struct, frozen=True):
 
 class _Model(msgspec.Struct, frozen=True):
     id: str
+    root: str = ""  # the folder it was loaded from, as the server sees it
 
 
 class _Models(msgspec.Struct, frozen=True):
@@ -98,15 +99,20 @@ class VllmSampler:
     def load_adapter(self, folder: Path) -> None:
         """Serve the adapter in `folder` from now on, by a name that carries its weights' hash, and sample from it.
 
-        A name that is served already holds these weights: a run that was killed finds its adapter. The server reads
-        `folder` itself, and has to be started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3001 when
-        it refuses, V2124 for a folder without weights.
+        A run that was killed finds its adapter served. Whether it was loaded now or before, the server is asked which
+        folder it took: one with other weights is refused. The server reads `folder` itself, and has to be started with
+        VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3001 when it refuses, does not list the adapter, or
+        holds other weights under its name; V2124 for a folder without weights.
         """
-        name = f"adapter-{weights_sha256(folder)[:16]}"
+        digest = weights_sha256(folder)
+        name = f"adapter-{digest[:16]}"
         if name == self._model:
             return
         if name not in self._served():
             self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+        held = self._weights_of(name)
+        if held and held != digest:
+            raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {name}")
         previous, self._model = self._model, name
         if previous in self._loaded:
             self._post("unload_lora_adapter", {"lora_name": previous})
@@ -121,13 +127,31 @@ class VllmSampler:
             names = ", ".join(sorted(served)) or "nothing"
             raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {self._model}")
 
-    def _served(self) -> set[str]:
-        """The names of all models and adapters that are served."""
+    def served_weights(self) -> str:
+        """Hash of the weights in the folder that the server says it serves under this name, "" where it names none that
+        is on this machine.
+
+        Raises ArenaError U3001 where it is another than the name carries (NAME@HASH, as `arena reenter` prints it).
+        """
+        held, named = self._weights_of(self._model), self._model.partition("@")[2]
+        if held and named and not held.startswith(named):
+            raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {self._model}")
+        return held
+
+    def _weights_of(self, name: str) -> str:
+        served = self._served()
+        if name not in served:
+            raise ArenaError("U3001", f"{self._client.base_url} does not list {name} among its models")
+        folder = Path(served[name])
+        return weights_sha256(folder) if served[name] and any(folder.glob("*.safetensors")) else ""
+
+    def _served(self) -> dict[str, str]:
+        """The names of all models and adapters that are served, and the folders they were loaded from."""
         try:
             listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
         except msgspec.DecodeError as error:
             raise ArenaError("U3003", f"{error} in the list of models") from error
-        return {model.id for model in listed.data}
+        return {model.id: model.root for model in listed.data}
 
     def _post(self, path: str, fields: dict[str, Any]) -> bytes:
         return self._ask("POST", path, fields)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from foundation.canonical import content_hash
+from foundation.canonical import content_hash, file_sha256
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from training.corpus.corpus_files import read_lineage, read_rows
@@ -115,6 +115,12 @@ def run_stage(
         metrics=outcome.metrics,
         dropped=outcome.dropped,
         stopped_by=outcome.stopped_by,
+        dev_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.dev),
+        problem_files={
+            Path(name).name: file_sha256(Path(name))
+            for name in (recipe.data.problems, recipe.data.dev_problems)
+            if name
+        },
     )
 
 

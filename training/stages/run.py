@@ -22,6 +22,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -36,6 +37,7 @@ from training.stages.processes import ALONE, Processes
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
 RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
 PARENT = "parent.sha256"
+_LATER = ("dev_sha256s", "problem_files")  # of a lineage, added after the first were written
 
 
 class RunFolder:
@@ -122,6 +124,8 @@ class RunFolder:
         metrics: Mapping[str, float],
         dropped: Mapping[str, int],
         stopped_by: str = "",
+        dev_sha256s: tuple[str, ...] = (),
+        problem_files: Mapping[str, str] = MappingProxyType({}),
     ) -> RunLineage:
         """Write the lineage of the weights in `checkpoint/`, and drop the engine's state."""
         if not self.processes.is_first:
@@ -145,6 +149,8 @@ class RunFolder:
             metrics={name: value for name, value in metrics.items() if math.isfinite(value)},  # JSON knows no NaN
             dropped=dict(dropped),
             stopped_by=stopped_by,
+            dev_sha256s=dev_sha256s,
+            problem_files=dict(problem_files),
         )
         write_whole(self.path / LINEAGE, msgspec.json.format(msgspec.json.encode(lineage), indent=2))
         shutil.rmtree(self.engine, ignore_errors=True)
@@ -175,8 +181,12 @@ def newest_checkpoint(engine: Path, processes: Processes = ALONE, *, before: int
 
 
 def lineage_sha256(lineage: RunLineage) -> str:
-    """Identity of a checkpoint."""
-    return hashlib.sha256(msgspec.json.encode(lineage, order="sorted")).hexdigest()
+    """Identity of a checkpoint. Fields of `_LATER` count where they hold something: older lineages keep theirs."""
+    told = msgspec.to_builtins(lineage)
+    for name in _LATER:
+        if not told[name]:
+            del told[name]
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 
 def open_checkpoint(folder: Path) -> tuple[ModelCheckpoint, RunLineage]:

@@ -22,7 +22,7 @@ from training.rollouts.episode_file import EpisodeFile, EpisodeLine
 from training.rollouts.rollout import Job
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
-from training.study.plan import DecodeRules, StudyPlan
+from training.study.plan import DecodeRules, SetKey, StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 RANDOM_LABEL, UNCUT = "random tool-caller", ", uncut"
@@ -39,7 +39,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     run: str | None
-    set: str
+    set: SetKey
     decode: DecodeRules
 
     @property
@@ -82,7 +82,7 @@ def measure(
     )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{measurement.file_name}.json"
-    lineage_sha256, contamination, run = _examined(measurement, examination, problems, plan, tokenizer, bench)
+    lineage_sha256, weights, contamination, run = _examined(measurement, examination, problems, plan, tokenizer, bench)
     report = examine(
         examination,
         problems,
@@ -91,6 +91,7 @@ def measure(
         bench,
         lineage_sha256=lineage_sha256,
         contamination=contamination,
+        weights_sha256=weights,
     )
     write_whole(path, msgspec.json.format(msgspec.json.encode(report), indent=1))
     return report
@@ -103,23 +104,24 @@ def _examined(
     plan: StudyPlan,
     tokenizer: Path,
     bench: RunContext,
-) -> tuple[str, str, RunJobs]:
-    """Lineage, what is known of contamination, and what runs the jobs."""
+) -> tuple[str, str, str, RunJobs]:
+    """Lineage, hash of the weights, what is known of contamination, and what runs the jobs."""
     if measurement.run is not None:
         from training.evaluation.model_loader import open_candidate
 
         found = open_candidate(Path(measurement.run), problems, sample_rows=plan.parallel)
-        return found.version, found.contamination, by_tokens(examination, found.sampler, found.codec, bench)
+        run = by_tokens(examination, found.sampler, found.codec, bench)
+        return found.version, found.weights_sha256, found.contamination, run
     if measurement.label in SCRIPTED:
         codec, decode, said = Qwen3Codec(tokenizer), examination.decode, _NEVER_LEARNT
         if measurement.label.endswith(UNCUT):
             decode = msgspec.structs.replace(decode, turn_tokens_max=_UNBOUNDED, context_tokens_max=_UNBOUNDED)
             said += ", and neither turn nor context of it is bounded"
         scripted = ScriptedSampler(codec, SCRIPTED[measurement.label])
-        return "", said, by_tokens(msgspec.structs.replace(examination, decode=decode), scripted, codec, bench)
+        return "", "", said, by_tokens(msgspec.structs.replace(examination, decode=decode), scripted, codec, bench)
 
     def random_jobs(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
         for job in jobs:
             yield bench.ask(job, RandomCaller(job.seed), RANDOM, examination.decode)
 
-    return "", _NEVER_LEARNT, random_jobs
+    return "", "", _NEVER_LEARNT, random_jobs

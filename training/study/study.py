@@ -216,7 +216,7 @@ class Study:
     def document(self) -> Document:
         """The report as a value, of whatever was measured so far."""
         parts, plan = self.parts(), self.plan
-        finished = self.results.read([part.row for part in parts if part.kind == "result"])
+        finished = self.results.read([BASE, *(part.row for part in parts if part.kind == "result")])
         reports = [report for result in finished.values() for report in result.reports]
         reports += [
             msgspec.json.decode(file.read_bytes(), type=EvalReport)

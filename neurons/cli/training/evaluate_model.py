@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from training.evaluation.report import EvalReport
     from training.evaluation.run_eval import EvaluationPlan, RunJobs
     from training.evaluation.statistics import Estimate
-    from training.model import ChatCodec, Sampler
+    from training.model import ChatCodec
     from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
@@ -48,6 +48,7 @@ class _Examined(NamedTuple):
     lineage_sha256: str
     contamination: str
     version: str = ""  # of a sampler by tokens: each of its episodes carries it
+    weights_sha256: str = ""  # of what samples, where that is known
 
 
 _Target = Annotated[
@@ -221,6 +222,7 @@ def _examine(
             bench,
             lineage_sha256=policy.lineage_sha256,
             contamination=policy.contamination,
+            weights_sha256=policy.weights_sha256,
         )
     if out:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
@@ -242,7 +244,7 @@ def _open_subject(
     from training.evaluation.model_loader import open_candidate
     from training.samplers.vllm import VllmSampler
 
-    def open_server(codec: ChatCodec) -> Sampler:
+    def open_server(codec: ChatCodec) -> VllmSampler:
         sampler = VllmSampler(subject.sampler, subject.sampler_model, codec)
         stack.callback(sampler.close)
         sampler.require_served()
@@ -259,7 +261,7 @@ def _open_subject(
             open_sampler=open_server if subject.sampler else None,
         )
         run = by_tokens(plan, found.sampler, found.codec, bench)
-        yield _Examined(run, found.version, found.contamination, found.sampler.version)
+        yield _Examined(run, found.version, found.contamination, found.sampler.version, found.weights_sha256)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -300,7 +302,11 @@ def _show(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
     for name in dict.fromkeys(name for row in rows for name in row):
         table.add_row(name, *(row.get(name, "") for row in rows))
     Console().print(table)
-    typer.echo(f"{report.label}: weights {report.weights}; {report.contamination}")
+    names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
+    told = (
+        ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256) or f"asked as {report.weights}"
+    )
+    typer.echo(f"{report.label}: {told}; {report.contamination}")
     if paired and other:
         typer.echo(
             f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "

@@ -50,8 +50,8 @@ def study(
     after row of the table: a stage, its measurements, its result, and report.html. Killed or stopped at any point, the
     same command goes on; a stage that can't be trained is named, on the page too, and the rest is measured (exit code
     1). A row's result is a file in RESULTS and is never made twice: with it and without OUT the same command makes
-    again what the open rows start from. It takes CPU hours (training/recipes/README.md); `--plan` says what is left and how
-    long, row by row, from what finished parts took. SIGTERM stops it where it is.
+    again what the open rows start from. It takes CPU hours (training/recipes/README.md); `--plan` says what is left
+    and how long, row by row, from what finished parts took. SIGTERM stops it where it is.
     """
     from neurons.node import wiring
     from training.study.plan import read_plan
@@ -103,18 +103,19 @@ def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool
     from training.study.costs import estimate_minutes, read_recipes, row_costs
 
     known, took = read_recipes(running.plan, recipes), running.seconds()
+    costs = [(part, estimate_minutes(part, running.plan, known, took), running.is_done(part)) for part in parts]
     listed = [
         {
             "name": part.name,
             "kind": part.kind,
             "row": part.row,
-            "minutes": round(estimate_minutes(part, running.plan, known, took), 1),
+            "minutes": round(minutes, 1),
             "is_measured": part.name in took,
-            "is_done": running.is_done(part),
+            "is_done": is_done,
         }
-        for part in parts
+        for part, minutes, is_done in costs
     ]
-    rows = row_costs([(part, told["minutes"], told["is_done"]) for part, told in zip(parts, listed, strict=True)])
+    rows = row_costs(costs)
     lines = [
         f"{'open' if one.is_open else 'done':<6}{one.left / 60:6.1f} h of {one.whole / 60:5.1f}  {one.row}"
         for one in rows
@@ -124,12 +125,13 @@ def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool
 
 
 def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, str]:
-    """Run the open parts; why each that failed did. A stage that fails does not keep the others from the table."""
+    """Run the open parts; why each that failed did. A part that fails ends its row and no other."""
     from foundation.errors import ArenaError
 
     failed: dict[str, str] = {}
+    rows: set[str] = set()  # of what failed
     for part in parts:
-        if running.is_done(part):
+        if running.is_done(part) or part.row in rows:
             continue
         begun_s = time.monotonic()
         if not is_quiet:
@@ -142,6 +144,7 @@ def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, 
             if part.kind not in ("stage", "measure") or error.failure.code not in _FINDINGS:
                 raise
             failed[part.name] = str(error)
+            rows.add(part.row)
             running.keep_failure(part, str(error))
             typer.echo(f"{part.name}: {error}", err=True)
     return failed

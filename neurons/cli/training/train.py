@@ -201,6 +201,7 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     for name, hours in estimate.hours.items():
         sampling = estimate.sampling_hours[name]
         fields.append((f"time on {name}", f"{hours:.2f} h of training, {sampling:.2f} h of sampling"))
+    fields.append(("uncertainty", f"hours may be {estimate.uncertainty:g} times as many, or as few"))
     fields.append(("device here", device.describe()))
     if device.warning:
         fields.append(("warning", device.warning))
