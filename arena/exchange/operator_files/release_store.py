@@ -28,7 +28,7 @@ from arena.exchange.operator_files.release import (
     decode_release,
 )
 from arena.visibility.rule import may_see
-from foundation.codes.names import PEER_FOLDER, RELEASE_OLDER, RELEASE_TWICE
+from foundation.codes.names import RELEASE_OLDER, RELEASE_TWICE
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 
@@ -133,7 +133,7 @@ class ReleaseStore:
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 path.unlink()
-                raise ArenaError(PEER_FOLDER, f"{path}: {file.name} was damaged; it is fetched again")
+                raise ArenaError("V2114", f"{path}: {file.name} was damaged; it is fetched again")
         return content
 
     def missing(self, release: FilesRelease) -> tuple[SharedFile, ...]:
@@ -174,7 +174,7 @@ class ReleaseStore:
                 os.fsync(stream.fileno())
             if found != file.sha256:
                 part.unlink()
-                raise ArenaError(PEER_FOLDER, f"{part}: what was written is not what was read; it is fetched again")
+                raise ArenaError("V2114", f"{part}: what was written is not what was read; it is fetched again")
             move_into_place(part, self.path_of(file))
 
     def _add(self, kind: FileKind, name: str, source: Path) -> SharedFile:
@@ -248,4 +248,4 @@ def _coded(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArenaError(PEER_FOLDER, f"{path}: {error.strerror or error}") from error
+        raise ArenaError("V2114", f"{path}: {error.strerror or error}") from error
