@@ -53,7 +53,7 @@ _DENIED = re.compile(
     rf"|\b(?:no|without (?:a|any|the)) (?:voucher|discount|coupon)",
     re.IGNORECASE,
 )
-_DONE = re.compile(rf"{_VOUCHER} (?:brings|brought|took|takes|reduces|reduced|lowers|lowered|saves|saved)\b", re.I)
+_DONE = re.compile(rf"(?<!what the ){_VOUCHER} (?:brings|brought|took|reduced|lowered|saved)\b", re.I)
 _FUTURE = re.compile(
     r"\b(?P<who>\w+) (?:will|won['’]t|shall|(?:is|are) (?:going|about|bound|sure|certain) to)"
     r" (?:not |then |surely |certainly |also |both |all |just |still |well )*(?P<verb>\w+)(?: (?P<what>\w+))?",
@@ -70,7 +70,8 @@ _STATES = frozenset("in on under below within above over cheaper dearer right fi
 def amount_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     """An amount, or the price of the product named before, that is not below or above the other as is said."""
     prices = {one.price for one in known.products.values() if one.price is not None}
-    amounts = prices | {number for result in known.calculated for number in result.values()} | known.sums
+    amounts = prices | {number for result in known.calculated for number in result.values()}
+    amounts |= known.sums | known.derived
     for sentence in SENTENCE_END.split(thought):
         for found in _AMOUNTS.finditer(sentence):
             left, right = _decimal(found["left"]), _limit(found["right"], known)
