@@ -39,7 +39,8 @@ _DEGREE = re.compile(
 )
 _ASSERTS = re.compile(r"\b(?:is|are|was|were|remains?|looks?|seems?|being)\b|['’]s\b")
 _WISHES = re.compile(
-    r"\b(?:asks?|asked|wants?|wanted|wish\w*|prefers?|hopes?|search\w*|looking for|look for|need\w*|must|has to|have to)\b"
+    r"\b(?:asks?|asked|wants?|wanted|wish\w*|prefers?|hopes?|search\w*|looking for|look for|need\w*|must|has to"
+    r"|have to)\b"
 )
 _ONE_SHOP = re.compile(
     r"\b(?:comes?|came|coming|sold|sells?|are|is|shares?|offered|available|stocked|found)\b[^.;]{0,25}"
@@ -59,12 +60,16 @@ _FUTURE = re.compile(
     r" (?:not |then |surely |certainly |also |both |all |just |still |well )*(?P<verb>\w+)(?: (?P<what>\w+))?",
     re.IGNORECASE,
 )
-_TELLS = frozenset(
-    "come cost stay reach exceed sell apply return fit match bring meet pass say turn appear stand contain hold satisfy"
-    " suffice work have offer win show include ship carry go remain need".split()
+# verbs that tell how something turns out; words after them that leave it open; words after "be" that do not
+_TELLS, _OPEN_ENDED, _STATES = (
+    frozenset(words_of(text))
+    for text in (
+        "come cost stay reach exceed sell apply return fit match bring meet pass say turn appear stand contain hold"
+        " satisfy suffice work have offer win show include ship carry go remain need",
+        "which whether if what how who where",
+        "in on under below within above over cheaper dearer right fine there available the a an",
+    )
 )
-_OPEN_ENDED = frozenset("which whether if what how who where".split())
-_STATES = frozenset("in on under below within above over cheaper dearer right fine there available the a an".split())
 
 
 def amount_claims(thought: str, known: KnownFacts) -> Iterator[str]:
