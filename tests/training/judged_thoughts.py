@@ -1,7 +1,7 @@
-"""Eighty thoughts over two runs, forty honest and forty faulty, to measure the checks of a thought by.
+"""A hundred and ten thoughts over three runs, honest and faulty ones, to measure the checks of a thought by.
 
-Each run has as many of each. They were written before the checks were measured on them; then the checks were mended by
-what those of `kettle` showed, and those of `runner` were only counted.
+They were written before the checks were measured on them. Then the checks were mended by what those of `kettle` and
+`runner` showed; those of `train` were written after that, by the same hand.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class ModelStand:
             written = found[len(prompt) :]
             reason = "stop" if written and written[-1] == self._tokenizer.eos_token_id else "length"
         text = self._tokenizer.decode(written, skip_special_tokens=True)
-        print(f"{len(prompt)} + {len(written)} tokens, {len(prompt) - same} of them new: {text!r}", flush=True)  # noqa: T201
+        print(f"{len(prompt)} + {len(written)} tokens, {len(prompt) - same} of them new: {text!r}", flush=True)
         choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", "content": text}}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(written)}
         return 200, {"object": "chat.completion", "model": asked.get("model"), "choices": [choice], "usage": usage}

@@ -44,7 +44,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.zst", "rows"])
-@pytest.mark.parametrize(("most_rows", "most_bytes"), [(1, 1 << 20), (7, 1 << 20), (1_000, 1), (1_000, 9_000), (4, 9_000)])
+@pytest.mark.parametrize(
+    ("most_rows", "most_bytes"), [(1, 1 << 20), (7, 1 << 20), (1_000, 1), (1_000, 9_000), (4, 9_000)]
+)
 def test_the_pieces_are_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most_rows: int, most_bytes: int
 ) -> None:
@@ -95,9 +97,7 @@ def build(out: Path, shards: Sequence[ForeignShard], *, workers: int = 1, ends_a
     task, arms = Task(arms=(RULES,)), arms_of(RULES, ())
     journal = open_journal(out, sources, task, arms, "guard")
     try:
-        filtered = filter_sources(
-            sources, task, arms, stand_guard, workers=workers, progress=progress, journal=journal
-        )
+        filtered = filter_sources(sources, task, arms, stand_guard, workers=workers, progress=progress, journal=journal)
     except KeyboardInterrupt:
         return ""
     write_filtered(filtered, out, stand_guard, ORIGIN, workers=workers)

@@ -92,9 +92,7 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def whole(
-    traces: list[Trace], catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory
-) -> list[TrialVerdict]:
+def whole(traces: list[Trace], catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> list[TrialVerdict]:
     """The fates with an endpoint that does nothing wrong; some traces come to their trials."""
     found, _, _ = run(traces, catalogue, tmp_path_factory.mktemp("whole"), Faulty())
     assert {one.fate for one in found} & {"accepted", "no_margin", "trivial"}
@@ -155,7 +153,7 @@ def test_an_endpoint_that_fell_silent_is_not_asked_for_ever(
 ) -> None:
     many = traces * 4
     upstream = Faulty(lambda _: ArenaError("U3002", "no route to host"), Failure(code="U3002"))
-    found, counted, asker = run(many, catalogue, tmp_path, upstream)
+    found, _counted, asker = run(many, catalogue, tmp_path, upstream)
     assert {(one.fate, one.code) for one in found} == {("not_answered", "U3002")}
     assert len(found) == len(many) > SILENT_MAX and upstream.calls == SILENT_MAX * ATTEMPTS
     assert asker.silence() == Failure(code="U3002", detail="no route to host")
@@ -177,9 +175,8 @@ def test_what_the_time_did_not_reach_is_told_apart_and_judged_by_the_next_run(
     traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
 ) -> None:
     for seconds in (3, 30):
-        ticks = itertools.count()
         found, counted, _ = run(
-            traces, catalogue, tmp_path, upstream := Faulty(), seconds_max=seconds, clock_s=lambda: next(ticks)
+            traces, catalogue, tmp_path, upstream := Faulty(), seconds_max=seconds, clock_s=itertools.count().__next__
         )
         assert {one.code for one in found if one.fate == "not_reached"} == {"V2148"}
         assert upstream.calls <= seconds
@@ -195,9 +192,10 @@ def test_a_trial_that_the_time_cut_off_goes_on_after_the_replies_it_got(
     tokens = {one.model: one.prompt_tokens for one in run(traces, catalogue, tmp_path / "again", Faulty())[1].usage}
     asked, paid = 0, Counter[str]()
     for _ in range(99):
-        ticks = itertools.count()
         upstream = Faulty()
-        found, counted, _ = run(traces, catalogue, tmp_path / "cut", upstream, seconds_max=9, clock_s=lambda: next(ticks))
+        found, counted, _ = run(
+            traces, catalogue, tmp_path / "cut", upstream, seconds_max=9, clock_s=itertools.count().__next__
+        )
         asked += upstream.calls
         paid.update({one.model: one.prompt_tokens for one in counted.usage})
         if not counted.faults:

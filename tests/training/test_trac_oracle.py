@@ -248,7 +248,9 @@ def test_a_limit_of_time_ends_the_run_with_its_report(
     code, out, err = command(corpus, market, capsys, "--minutes", "0", "--json")
     assert code == 1 and "V2148" in err
     counted = json.loads(out)
-    assert counted["faults"] == [{"code": "V2148", "owner": "validator", "traces": dict(counted["fates"])["not_reached"]}]
+    assert counted["faults"] == [
+        {"code": "V2148", "owner": "validator", "traces": dict(counted["fates"])["not_reached"]}
+    ]
     assert (corpus.parent / "trac" / "oracle.json").exists()
     code, _, _ = command(corpus, market, capsys)
     assert code == 0

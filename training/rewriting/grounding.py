@@ -103,7 +103,10 @@ _CLAIMS = tuple(
     (re.compile(rf"\b(?:I|we)(?:['’]ve| have| had)?(?: now| just| already)? (?:{did})\b|\b(?:{said})\b", re.I), tools)
     for did, said, tools in _STEPS
 )
-_NEXT_PAGE = re.compile(r"(?<!what the )(?<!whether the )(?<!if the )\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b", re.IGNORECASE)
+_NEXT_PAGE = re.compile(
+    r"(?<!what the )(?<!whether the )(?<!if the )\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b",
+    re.IGNORECASE,
+)
 _RECOMMENDS = re.compile(r"\brecommend(?:ing)? (?:product )?(\d{6,})", re.IGNORECASE)
 # What the thought says it does now, and the beginnings of the tools that do it.
 _DECLARED = re.compile(
@@ -120,8 +123,8 @@ _UNTOLD = re.compile(  # "neither title mentions a charging port"
     re.IGNORECASE,
 )
 _RECKONS = re.compile(  # words of a sum or a difference
-    r"\b(?:together|total|sum|combined|both|makes?|adds? up|more|less|cheaper|dearer|difference|remains?|left|over|above"
-    r"|under|below|within|budget)\b",
+    r"\b(?:together|total|sum|combined|both|makes?|adds? up|more|less|cheaper|dearer|difference|remains?|left|over"
+    r"|above|under|below|within|budget)\b",
     re.IGNORECASE,
 )
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
@@ -287,12 +290,17 @@ def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
 
 
 def _strangers(thought: str, known: KnownFacts) -> Iterator[str]:
-    """Words that were not told, and are not plain ones: an attribute, a brand or a hint in small letters. What is said
-    to be told nowhere is no claim, unless a later result tells it."""
+    """Words that were not told, and are not plain ones: an attribute, a brand or a hint in small letters. What is
+    said to be told nowhere is no claim, unless a later result tells it."""
     missed = set(words_of(" ".join(_UNTOLD.findall(thought)))) - known.later.vocabulary
     for word in words_of(thought):
-        is_known = word in known.passage.vocabulary or word in missed or word in _NUMBER_WORDS or word in _KNOWN_NAMES
-        if len(word) > 1 and word.isalpha() and not (is_known or is_plain(word)) and stems(word).isdisjoint(known.stems):
+        is_known = word in known.passage.vocabulary | missed | _KNOWN_NAMES or word in _NUMBER_WORDS
+        if (
+            len(word) > 1
+            and word.isalpha()
+            and not (is_known or is_plain(word))
+            and stems(word).isdisjoint(known.stems)
+        ):
             yield f"{word!r} stands neither in the request nor in a result so far, and is no plain word"
 
 

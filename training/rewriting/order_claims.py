@@ -39,7 +39,8 @@ _DEGREE = re.compile(
 )
 _ASSERTS = re.compile(r"\b(?:is|are|was|were|remains?|looks?|seems?|being)\b|['’]s\b")
 _WISHES = re.compile(
-    r"\b(?:asks?|asked|wants?|wanted|wish\w*|prefers?|hopes?|search\w*|looking for|look for|need\w*|must|has to|have to)\b"
+    r"\b(?:asks?|asked|wants?|wanted|wish\w*|prefers?|hopes?|search\w*|looking for|look for|need\w*|must|has to"
+    r"|have to)\b"
 )
 _ONE_SHOP = re.compile(
     r"\b(?:comes?|came|coming|sold|sells?|are|is|shares?|offered|available|stocked|found)\b[^.;]{0,25}"
@@ -53,24 +54,29 @@ _DENIED = re.compile(
     rf"|\b(?:no|without (?:a|any|the)) (?:voucher|discount|coupon)",
     re.IGNORECASE,
 )
-_DONE = re.compile(rf"{_VOUCHER} (?:brings|brought|took|takes|reduces|reduced|lowers|lowered|saves|saved)\b", re.I)
+_DONE = re.compile(rf"(?<!what the ){_VOUCHER} (?:brings|brought|took|reduced|lowered|saved)\b", re.I)
 _FUTURE = re.compile(
     r"\b(?P<who>\w+) (?:will|won['’]t|shall|(?:is|are) (?:going|about|bound|sure|certain) to)"
     r" (?:not |then |surely |certainly |also |both |all |just |still |well )*(?P<verb>\w+)(?: (?P<what>\w+))?",
     re.IGNORECASE,
 )
-_TELLS = frozenset(
-    "come cost stay reach exceed sell apply return fit match bring meet pass say turn appear stand contain hold satisfy"
-    " suffice work have offer win show include ship carry go remain need".split()
+# verbs that tell how something turns out; words after them that leave it open; words after "be" that do not
+_TELLS, _OPEN_ENDED, _STATES = (
+    frozenset(words_of(text))
+    for text in (
+        "come cost stay reach exceed sell apply return fit match bring meet pass say turn appear stand contain hold"
+        " satisfy suffice work have offer win show include ship carry go remain need",
+        "which whether if what how who where",
+        "in on under below within above over cheaper dearer right fine there available the a an",
+    )
 )
-_OPEN_ENDED = frozenset("which whether if what how who where".split())
-_STATES = frozenset("in on under below within above over cheaper dearer right fine there available the a an".split())
 
 
 def amount_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     """An amount, or the price of the product named before, that is not below or above the other as is said."""
     prices = {one.price for one in known.products.values() if one.price is not None}
-    amounts = prices | {number for result in known.calculated for number in result.values()} | known.sums
+    amounts = prices | {number for result in known.calculated for number in result.values()}
+    amounts |= known.sums | known.derived
     for sentence in SENTENCE_END.split(thought):
         for found in _AMOUNTS.finditer(sentence):
             left, right = _decimal(found["left"]), _limit(found["right"], known)

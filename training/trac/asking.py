@@ -2,8 +2,8 @@
 
 Promise: nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
 endpoint's fault is tried again while its code says that this may help. Then a short question tells whether the endpoint
-still answers: if it does, this question alone is at fault (U3054). One that left `SILENT_MAX` questions in a row without
-an answer, short ones too, is asked no more by this run. What was answered stays.
+still answers: if it does, this question alone is at fault (U3054). One that left `SILENT_MAX` questions in a row
+without an answer, short ones too, is asked no more by this run. What was answered stays.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Asker:
     def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
         """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens.
 
-        Raises what `run` raises, and V2148: such a trial is none, and is run again when asked for again. `run` draws its
-        replies by `draw`, which keeps them and counts their tokens.
+        Raises what `run` raises, and V2148: such a trial is none, and is run again when asked for again. `run` draws
+        its replies by `draw`, which keeps them and counts their tokens.
         """
         with self._alone(question):
             found = self._answers.find(question, Trial)

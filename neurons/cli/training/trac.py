@@ -162,8 +162,13 @@ def _run(
     upstream: Upstream = ScriptedOracle()
     if ports.base_url != SCRIPTED:
         upstream = OpenAIUpstream("trac", ports.base_url, os.environ.get("OPENAI_API_KEY", ""), ports.timeout_ms)
-    limits = {"micro_usd_max": ports.micro_usd_max, "seconds_max": ports.seconds_max}
-    asker = Asker(upstream, Answers(out / "answers"), ports.prices, **limits)
+    asker = Asker(
+        upstream,
+        Answers(out / "answers"),
+        ports.prices,
+        micro_usd_max=ports.micro_usd_max,
+        seconds_max=ports.seconds_max,
+    )
     wiring.prepare_catalogue(ports.settings)
     catalogue = open_catalogue(wiring.catalogue_path(ports.settings))
     stage = Stage(

@@ -202,12 +202,12 @@ _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np
 
 
 class _WordHashes(dict[str, int]):
-    """64-bit hashes of words, remembered: a day has few distinct ones."""
+    """64-bit hashes of words, remembered: the common ones come early."""
 
     def __missing__(self, word: str) -> int:
         data = word.encode("utf-8", "surrogatepass")
         value = zlib.crc32(data) << 32 | zlib.crc32(data, 0x5EED)
-        if len(self) < 1 << 20:
+        if len(self) < 1 << 16:
             self[word] = value
         return value
 

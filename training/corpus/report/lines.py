@@ -63,7 +63,9 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
         Section(
             title="Rows that could not be read",
             header=("code", ">rows", "what is wrong", "the first"),
-            rows=tuple((one.code, f"{one.count:,}", lookup(one.code).title, _name(one.example)) for one in funnel.unread),
+            rows=tuple(
+                (one.code, f"{one.count:,}", lookup(one.code).title, _name(one.example)) for one in funnel.unread
+            ),
         ),
         Section(
             title="Why traces are out; one may break several rules",
