@@ -50,15 +50,15 @@ from training.stages.pipeline import run_stage
 from training.stages.run import lineage_chain
 from training.study.base_model import build_base
 from training.study.corpora import MATCHED, build_corpora
-from training.study.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
+from training.study.findings.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
+from training.study.findings.notes import arm_lines, failure_lines, progress_notes, read_arms
+from training.study.findings.results import ResultFolder, RowResult
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
 from training.study.measure import UNCUT, file_name, measure
-from training.study.notes import arm_lines, failure_lines, progress_notes, read_arms
 from training.study.parts import BASE, Part, named_runs, parts_of, recipe_text, run_folder, run_name
 from training.study.plan import StudyPlan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
-from training.study.results import Results, RowResult
 from training.study.vocabulary import make_tokenizer
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
@@ -98,7 +98,7 @@ class Study:
         self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
         self._plan_text = plan_text
-        self.results = Results(results or self.folder / "results", plan_text)
+        self.results = ResultFolder(results or self.folder / "results", plan_text)
         self._require_plan()
 
     def parts(self) -> tuple[Part, ...]:

@@ -49,7 +49,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.lineage[0].stopped_by if self.lineage else ""
 
 
-class Results:
+class ResultFolder:
     """The results in a folder that are of one plan."""
 
     def __init__(self, folder: Path, plan_text: str) -> None:

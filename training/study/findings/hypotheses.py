@@ -17,10 +17,10 @@ from foundation.errors import ArenaError
 from training.evaluation.report import EvalReport, compare
 from training.evaluation.resampling import seed_interval, sign_flip_p
 from training.report.document import holm
+from training.study.findings.results import RowResult
 from training.study.measure import SET_NAMES
 from training.study.parts import BASE
 from training.study.plan import SetKey, StudyPlan
-from training.study.results import RowResult
 
 HYPOTHESES = "hypotheses.toml"
 
@@ -46,7 +46,7 @@ class Hypotheses(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hypotheses: tuple[Hypothesis, ...]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class RowComparison(msgspec.Struct, frozen=True, kw_only=True):
     """`better` against `worse` over all seeds: difference in success with its interval over seeds and problems, by
     seed, and the exact test of each seed on greedy episodes (p value, gained, lost)."""
 
@@ -66,9 +66,9 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     missing: tuple[str, ...]
-    comparison: Comparison | None
+    comparison: RowComparison | None
     holm: float | None
-    control: Comparison | None = None
+    control: RowComparison | None = None
 
 
 def read_hypotheses(path: Path) -> Hypotheses:
@@ -120,7 +120,7 @@ def lines_of(tested: Sequence[Tested], alpha: float) -> list[str]:
 
 def _compared(
     asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult], better: str, worse: str
-) -> Comparison | None:
+) -> RowComparison | None:
     pairs = [(results.get(_row(worse, seed)), results.get(_row(better, seed))) for seed in asked.seeds]
     whole = [(mine, other) for mine, other in pairs if mine is not None and other is not None]
     if len(whole) < len(pairs):
@@ -133,7 +133,7 @@ def _compared(
     by_problem = [sum(values) / len(values) for values in zip(*differences, strict=True)]
     mean, low, high = seed_interval(differences, asked.draws_seed)
     exact = [compare(mine.report(place, beside), other.report(place, beside)) for mine, other in whole]
-    return Comparison(
+    return RowComparison(
         better=better,
         worse=worse,
         problems=len(shared),
@@ -155,6 +155,6 @@ def _shares(report: EvalReport) -> dict[str, float]:
     return {one.problem_id: one.successes / one.scored for one in report.problems if one.scored}
 
 
-def _said(found: Comparison) -> str:
+def _said(found: RowComparison) -> str:
     values = (100 * value for value in (found.difference, found.low, found.high))
     return "{:+.1f} points [{:+.1f}, {:+.1f}] on {} problems".format(*values, found.problems)

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from training.corpus.building import FULL
 from training.corpus.corpus_files import DATA
 from training.model import RunLineage
+from training.study.findings.results import RowResult
 from training.study.parts import Kind, Part
 from training.study.plan import MIXED, MIXED_PARTS
-from training.study.results import RowResult
 
 GREEDY = " greedy"  # what the name of a report ends with
 _GROUPS: tuple[tuple[str, frozenset[Kind]], ...] = (

@@ -1,0 +1,117 @@
+"""The study's rows: what each starts from, in which order they stand, and what is said of them."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.training.toy_study import SHIPPED
+from training.model import RunLineage, Versions
+from training.recipe import parse_recipe, read_whole_text
+from training.stages.run import lineage_sha256
+from training.study.agent_versions import versions_of
+from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, rows_of
+from training.study.findings.notes import ArmRows, arm_lines, progress_notes
+from training.study.parts import named_runs, parts_of, recipe_text
+from training.study.plan import AgentRules, read_plan
+
+
+def test_a_row_has_the_seed_of_its_own_and_starts_from_the_run_of_that_seed() -> None:
+    folder = Path("/study")
+    sft = recipe_text(read_whole_text(SHIPPED / "sft.toml"), folder, "", 12)
+    assert "seed = 12" in sft and '"/study/corpora/full"' in sft and named_runs(sft) == set()
+    refresh = recipe_text(read_whole_text(SHIPPED / "refresh.toml"), folder, "", 12)
+    assert 'parent = "/study/runs/sft-12"' in refresh and "seed = 12" in refresh
+    v19 = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "", 13)
+    assert named_runs(v19) == {"teacher-13"} and 'rollouts = ["/study/runs/teacher-13"]' in v19
+
+
+def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None:
+    folder = Path("/study")
+    sft = recipe_text(read_whole_text(SHIPPED / "sft.toml"), folder, "no_pairing", 11)
+    assert "/study/corpora/matched/no_pairing" in sft and "corpora/full" not in sft
+    teacher = recipe_text(read_whole_text(SHIPPED / "teacher.toml"), folder, "no_pairing", 11)
+    assert 'parent = "/study/runs/sft@no_pairing-11"' in teacher
+    grpo = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "no_pairing", 11)
+    assert 'parent = "/study/runs/teacher@no_pairing-11"' in grpo and 'rollouts = ["/study/runs/teacher-11"]' in grpo
+
+
+def test_the_mixed_arm_trains_on_both_of_its_corpora() -> None:
+    text = recipe_text(read_whole_text(SHIPPED / "sft.toml"), Path("/study"), "mixed", 11)
+    corpora = tomllib.loads(text)["data"]["corpus"]
+    assert corpora == ["/study/corpora/matched/mixed/agentic", "/study/corpora/matched/mixed/lifted"]
+
+
+def test_every_row_of_the_plan_comes_after_what_it_starts_from_and_confirmatory_rows_come_first() -> None:
+    plan = read_plan(SHIPPED / "study.toml")
+    parts = parts_of(plan, Path("/study"))
+    names = [part.name for part in parts]
+    assert len(set(names)) == len(names) and names[:5] == ["market", "tokenizer", "records", "corpora", "base"]
+    assert names[-1] == "report"
+    trained = [part for part in parts if part.kind == "stage"]
+    for place, part in enumerate(trained):
+        text = recipe_text(read_whole_text(SHIPPED / f"{part.recipe}.toml"), Path("/study"), part.arm, part.seed)
+        assert named_runs(text) <= {one.row for one in trained[:place]}
+        assert parse_recipe(text, part.name).seed == part.seed
+    asked = read_hypotheses(SHIPPED / HYPOTHESES)
+    needed = {row for one in asked.hypotheses for row in rows_of(asked, one)} - {"base"}
+    needed |= {f"{one.control}-{seed}" for one in asked.hypotheses if one.control for seed in asked.seeds}
+    assert {part.row for part in trained[: len(needed)]} == needed
+
+
+def test_every_version_of_an_agent_does_something_else() -> None:
+    for rules in read_plan(SHIPPED / "study.toml").agents:
+        sources = dict(versions_of(rules))
+        assert len(set(sources.values())) == rules.versions
+    with pytest.raises(ValueError, match="versions"):
+        list(versions_of(AgentRules(name="echoer", versions=99)))
+
+
+def test_the_page_says_what_of_the_plan_is_not_measured_yet() -> None:
+    parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"))
+    lacking = {"stage kto-11"} | {f"measure {name}-greedy" for name in ("kto-11-eval", "sft-11-eval", "sft-11-second")}
+    lines = progress_notes(parts, lambda part: part.name not in lacking, {})
+    assert lines == [
+        "Of the plan not trained yet: kto-11.",  # that it is not measured goes without saying
+        "Of the plan not measured yet: sft-11 (second greedy, eval greedy).",
+    ]
+    failed = {"stage kto-11": "V2123 emission: nothing to watch"}
+    lines = progress_notes(parts, lambda part: part.name not in lacking, failed)
+    assert lines[1:] == ["Failed: stage kto-11: V2123 emission: nothing to watch"]
+    assert progress_notes(parts, lambda part: True, failed) == []
+
+
+def test_each_arm_has_a_line_and_arms_of_the_very_same_rows_are_named() -> None:
+    arms = [
+        ArmRows(name="full", trace_ids=("a", "b")),
+        ArmRows(name="same", trace_ids=("a", "b")),
+        ArmRows(name="twice", trace_ids=("a", "a")),
+    ]
+    run = lineage(steps=20, stopped_by="emission: 0.1 of dev episodes recommend")
+    runs = {"sft-11": lineage(steps=450), "kto-11": run, "sft@twice-12": lineage(steps=4)}
+    assert arm_lines(arms, runs) == [
+        "full: 2 rows; sft-11 450 steps, kto-11 20 steps (stopped: emission); the very same rows: same",
+        "same: 2 rows; not trained; the very same rows as full",
+        "twice: 2 rows, 1 of them different; sft@twice-12 4 steps",
+    ]
+
+
+def test_an_older_lineage_keeps_its_identity_and_what_was_added_counts_where_it_stands() -> None:
+    older = lineage(steps=3)
+    told = msgspec.to_builtins(older)
+    del told["dev_sha256s"], told["problem_files"]  # as it was written then
+    assert lineage_sha256(older) == hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+    named = msgspec.structs.replace(older, problem_files={"train.jsonl": "0" * 64})
+    assert len({lineage_sha256(one) for one in (older, named, msgspec.structs.replace(older, dev_sha256s=("1",)))}) == 3
+
+
+def lineage(*, steps: int, stopped_by: str = "") -> RunLineage:
+    return RunLineage(
+        stage="sft", recipe_sha256="", recipe="", parent_sha256="", corpus_sha256s=(), codec_sha256="",
+        partition_sha256="", seed=0, versions=Versions(code_commit="", packages={}, device="cpu"), weights_sha256="",
+        steps=steps, stopped_by=stopped_by,
+    )  # fmt: skip
