@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from arena.policy import Policy
 from foundation.errors import ArenaError
 from harness.inference.ledger import UpstreamPrice
+from judge.budget import JudgeBudget
 from neurons.node.settings import Settings
 from neurons.worker.protocol import Endpoint
 
@@ -54,6 +55,16 @@ def open_endpoints(settings: Settings, policy: Policy) -> Iterator[tuple[tuple[E
     with start_scripted_server() as server:
         free = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
         yield (Endpoint(name="scripted", base_url=server.base_url, price=free),), judge
+
+
+def judge_budget(settings: Settings, judge: Endpoint | None) -> JudgeBudget:
+    """What the verdicts of one race may cost by the settings, at the judge endpoint's price."""
+    return JudgeBudget(
+        tokens=settings.judge_race_tokens,
+        micro_usd=settings.judge_race_micro_usd,
+        ms=settings.judge_race_minutes * 60_000,
+        price=judge.price if judge else None,
+    )
 
 
 def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:

@@ -43,7 +43,6 @@ from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
 from harness.catalogue.server.application import listen
 from harness.sandbox.port import SandboxLevel
-from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
 from neurons.node.bank_preparation import (
     catalogue_products,
@@ -52,7 +51,7 @@ from neurons.node.bank_preparation import (
     prepare_local_chain,
     prepare_suite,
 )
-from neurons.node.model_endpoints import check_endpoints, open_endpoints
+from neurons.node.model_endpoints import check_endpoints, judge_budget, open_endpoints
 from neurons.node.node import Node
 from neurons.node.operator_files import take_operator_files
 from neurons.node.settings import Settings
@@ -147,15 +146,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            judge_budgets=JudgeBudgets(
-                settings.state_dir / "judge-budget",
-                JudgeBudget(
-                    tokens=settings.judge_race_tokens,
-                    micro_usd=settings.judge_race_micro_usd,
-                    ms=settings.judge_race_minutes * 60_000,
-                    price=judge.price if judge else None,
-                ),
-            ),
+            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", judge_budget(settings, judge)),
             bank_days_min=settings.bank_days_min,
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
