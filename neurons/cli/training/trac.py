@@ -83,10 +83,7 @@ def trac(
     Look at --dry-run first. Every answer is kept in OUT/answers, so the same command goes on after a stop and asks
     nothing twice. A timeout, an error or an unreadable reply is no failure of a model: its trace is counted as
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
-
     Exit code 1 when --price-max or --minutes left traces not_reached, 3 when the endpoint is missing or fell silent.
-
-    A small model on a CPU: --rows 4 --parallel 1 --reply-tokens 120 --trials 3 --timeout 300 --minutes 15
     """
     import itertools
 
