@@ -40,7 +40,7 @@ class Stage:
     upstream: Upstream
 
 
-class _Question(msgspec.Struct, frozen=True, kw_only=True):
+class _TrialQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides a trial."""
 
     tasklet: Tasklet
@@ -67,7 +67,7 @@ class Episodes:
         """
         policy, catalogue = self.stage.policy, self.stage.catalogue
         source = baseline_source(model)
-        question = _Question(
+        question = _TrialQuestion(
             tasklet=tasklet,
             model=model,
             number=number,
@@ -130,7 +130,7 @@ def is_solved(evaluation: Evaluation, tasklet: Tasklet) -> bool:
 class _Drawn(OwnEndpoint):
     """An upstream that is asked at one temperature, with one seed, and answers again what it answered before."""
 
-    def __init__(self, upstream: Upstream, question: _Question, asker: Asker) -> None:
+    def __init__(self, upstream: Upstream, question: _TrialQuestion, asker: Asker) -> None:
         super().__init__(upstream)
         self.question, self._asker = question, asker
         self._asked: Counter[str] = Counter()

@@ -31,6 +31,24 @@ if TYPE_CHECKING:
     from training.trac.model import OracleReport, OracleRules, Price, Roles
 
 
+_Catalogue = Annotated[
+    Path | None, typer.Option("--catalogue", help="Built index that targets are found in; else the synthetic one.")
+]
+_AllowFailed = Annotated[
+    bool, typer.Option("--allow-failed", help="Admit traces that were no success.", envvar="ORO_ALLOW_FAILED_TRACES")
+]
+_Prices = Annotated[
+    list[str] | None, typer.Option("--price", metavar="MODEL=IN,OUT", help="Dollars for a million tokens. Repeatable.")
+]
+_PriceMax = Annotated[
+    float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
+]
+_Minutes = Annotated[
+    float | None, typer.Option("--minutes", min=0.0, help="Minutes this run may take; then it asks no more.")
+]
+_ReplyTokens = Annotated[int, typer.Option("--reply-tokens", min=1, help="Of one annotation or tasklet, at most.")]
+
+
 def trac(
     folder: CorpusArgument,
     out: Annotated[Path, typer.Option("--out", help="Folder of answers and results; an unfinished one goes on.")],
@@ -41,29 +59,15 @@ def trac(
     teacher: Annotated[str, typer.Option("--teacher", help="The stronger model of the trials.")],
     student: Annotated[str, typer.Option("--student", help="The weaker model of the trials.")],
     author: Annotated[str, typer.Option("--author", help="Model that writes tasklets. Default: the annotator.")] = "",
-    catalogue: Annotated[
-        Path | None, typer.Option("--catalogue", help="Built index that targets are found in; else the synthetic one.")
-    ] = None,
+    catalogue: _Catalogue = None,
     policy: Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file, for trials.")] = None,
-    allow_failed: Annotated[
-        bool,
-        typer.Option("--allow-failed", help="Admit traces that were no success.", envvar="ORO_ALLOW_FAILED_TRACES"),
-    ] = False,
+    allow_failed: _AllowFailed = False,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Of each model at one tasklet.")] = 4,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first; any stretch is a sample.")] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option("--price", metavar="MODEL=IN,OUT", help="Dollars for a million tokens. Repeatable."),
-    ] = None,
-    price_max: Annotated[
-        float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, help="Minutes this run may take; then it asks no more.")
-    ] = None,
-    reply_tokens: Annotated[
-        int, typer.Option("--reply-tokens", min=1, help="Of one annotation or tasklet, at most.")
-    ] = 1_024,
+    price: _Prices = None,
+    price_max: _PriceMax = None,
+    minutes: _Minutes = None,
+    reply_tokens: _ReplyTokens = 1_024,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Traces at a time.")] = 4,
     timeout: AnswerTimeoutOption = 180,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls, tokens and price; ask nothing.")] = False,
@@ -79,10 +83,7 @@ def trac(
     Look at --dry-run first. Every answer is kept in OUT/answers, so the same command goes on after a stop and asks
     nothing twice. A timeout, an error or an unreadable reply is no failure of a model: its trace is counted as
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
-
     Exit code 1 when --price-max or --minutes left traces not_reached, 3 when the endpoint is missing or fell silent.
-
-    A small model on a CPU: --rows 4 --parallel 1 --reply-tokens 120 --trials 3 --timeout 300 --minutes 15
     """
     import itertools
 
