@@ -66,6 +66,7 @@ from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
+from neurons.worker.protocol import Endpoint
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
@@ -149,21 +150,24 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            judge_budgets=JudgeBudgets(
-                settings.state_dir / "judge-budget",
-                JudgeBudget(
-                    tokens=settings.judge_race_tokens,
-                    micro_usd=settings.judge_race_micro_usd,
-                    ms=settings.judge_race_minutes * 60_000,
-                    price=judge.price if judge else None,
-                ),
-            ),
+            judge_budgets=judge_budgets_of(settings, judge),
             bank_days_min=settings.bank_days_min,
             tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             door=door,
             sharing=sharing,
         )
+
+
+def judge_budgets_of(settings: Settings, judge: Endpoint | None) -> JudgeBudgets:
+    """What judging may cost in a race, as the settings say."""
+    budget = JudgeBudget(
+        tokens=settings.judge_race_tokens,
+        micro_usd=settings.judge_race_micro_usd,
+        ms=settings.judge_race_minutes * 60_000,
+        price=judge.price if judge else None,
+    )
+    return JudgeBudgets(settings.state_dir / "judge-budget", budget)
 
 
 async def open_tail(
