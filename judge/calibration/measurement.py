@@ -23,7 +23,7 @@ from judge.calibration.agreement import (
     krippendorff_alpha,
     quadratic_kappa,
 )
-from judge.calibration.model import SET_VERSION, LabelledTrace, Recipe, Trait
+from judge.calibration.model import SET_VERSION, LabelledTrace, TraceRecipe, Trait
 from judge.calibration.traces import families
 from judge.panel import judge_body
 from judge.port import Judge
@@ -74,7 +74,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 class Misjudged(msgspec.Struct, frozen=True, kw_only=True):
     """A trace whose quality is not what it was made for."""
 
-    recipe: Recipe
+    recipe: TraceRecipe
     true_e4: int
     given_e4: int
 

@@ -39,7 +39,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     varies: Trait | None = None
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class TraceRecipe(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """What makes one trace: the family, the run it mutates and the seed of its wording. No text of it is stored."""
 
     family: str
@@ -50,7 +50,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, order=True):
 class LabelledTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A trace and the quality it was made for. `cluster` is its problem's leak cluster, which lies in one split."""
 
-    recipe: Recipe
+    recipe: TraceRecipe
     cluster: str
     split: Split
     quality_e4: int

@@ -33,7 +33,7 @@ class PlayedCall(msgspec.Struct, frozen=True):
     arguments: Mapping[str, object]
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class PlayedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One step: what the program says first, what the model says, and the calls that follow.
 
     `is_native`: the model writes the calls; else the program makes them after the words.
@@ -46,17 +46,17 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
 
 
-Script = Generator[Turn, list[Any], None]  # is sent the decoded results of each turn's calls
+Script = Generator[PlayedTurn, list[Any], None]  # is sent the decoded results of each turn's calls
 
 
 def play(problem: Problem, catalogue: Catalogue, script: Script) -> EvaluationBody:
     """The body of one played episode. Raises ArenaError as `run_episode`."""
-    stage = _Stage(script)
+    stage = _PlayedPorts(script)
     ports = EpisodePorts(toolbox=make_toolbox("sn15", catalogue, problem), gateway=stage, sandbox=stage)
     return run_episode("# played", problem, ports, _RULES).body
 
 
-class _Stage:
+class _PlayedPorts:
     """The sandbox and the gateway of a played episode."""
 
     level = SandboxLevel(
@@ -65,7 +65,7 @@ class _Stage:
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        self._turn = Turn(words="")
+        self._turn = PlayedTurn(words="")
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Play the script to its end (`Sandbox.run`)."""

@@ -26,8 +26,8 @@ from harness.catalogue.index.documents import write_documents
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic.generator import generate
 from harness.trace import EvaluationBody
-from judge.calibration.model import Family, LabelledTrace, Recipe, Split
-from judge.calibration.played import PlayedCall, Script, Turn, play
+from judge.calibration.model import Family, LabelledTrace, Split, TraceRecipe
+from judge.calibration.played import PlayedCall, PlayedTurn, Script, play
 from judge.evidence.tokens import is_telling, tokenise
 from problems.model import Problem
 from problems.pools.clusters import find_clusters
@@ -63,7 +63,7 @@ def families() -> tuple[Family, ...]:
     return (*msgspec.json.decode(raw, type=tuple[Family, ...]), *spoken)
 
 
-class Shop(msgspec.Struct, frozen=True):
+class CalibrationShop(msgspec.Struct, frozen=True):
     """The catalogue and the problems that recipes name by their place; `splits` and `clusters` in the same order."""
 
     catalogue: Catalogue
@@ -73,7 +73,7 @@ class Shop(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def open_shop() -> Iterator[Shop]:
+def open_shop() -> Iterator[CalibrationShop]:
     """The generated shop, in a temporary folder while the block runs. Takes some seconds."""
     with tempfile.TemporaryDirectory() as folder:
         documents = Path(folder) / "documents.jsonl"
@@ -94,10 +94,10 @@ def open_shop() -> Iterator[Shop]:
         used = tuple(fit[:RUNS])
         clusters = tuple(names[problem.problem_id] for problem in used)
         splits: tuple[Split, ...] = tuple("held" if n >= RUNS - HELD_RUNS else "tune" for n in range(RUNS))
-        yield Shop(catalogue, used, clusters, splits)
+        yield CalibrationShop(catalogue, used, clusters, splits)
 
 
-def recipes(shop: Shop) -> tuple[Recipe, ...]:
+def recipes(shop: CalibrationShop) -> tuple[TraceRecipe, ...]:
     """Every recipe: held-out families over the held-out runs, the others over runs that are open to be looked at."""
     made = []
     numbers = {family.name: number for number, family in enumerate(families())}
@@ -108,11 +108,11 @@ def recipes(shop: Shop) -> tuple[Recipe, ...]:
         # every second run where there are many; a family and the one it is paired with get the same
         used = places[seed % (len(places) // HELD_RUNS) :: len(places) // HELD_RUNS]
         used = used[number % 2 :: 2] if family.language else used
-        made += [Recipe(family=family.name, problem=place, seed=seed) for place in used]
+        made += [TraceRecipe(family=family.name, problem=place, seed=seed) for place in used]
     return tuple(made)
 
 
-def make_trace(recipe: Recipe, shop: Shop) -> LabelledTrace:
+def make_trace(recipe: TraceRecipe, shop: CalibrationShop) -> LabelledTrace:
     """The trace of a recipe. Raises KeyError for a family that does not exist."""
     family = {one.name: one for one in families()}[recipe.family]
     return LabelledTrace(
@@ -124,12 +124,12 @@ def make_trace(recipe: Recipe, shop: Shop) -> LabelledTrace:
     )
 
 
-def mutate(family: Family, problem: Problem, catalogue: Catalogue, recipe: Recipe) -> EvaluationBody:
+def mutate(family: Family, problem: Problem, catalogue: Catalogue, recipe: TraceRecipe) -> EvaluationBody:
     """One run on a problem, with the words that the family puts into it."""
     return play(problem, catalogue, _script(family, problem, catalogue, recipe))
 
 
-def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Recipe) -> Script:
+def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: TraceRecipe) -> Script:
     found = _search(catalogue, problem)
     pair = _pair(problem, found)
     assert pair is not None
@@ -156,7 +156,7 @@ def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Reci
             told = "; ".join(f"{call.name} {dict(call.arguments)}" for call in calls)
             words = f"Thought: {words}\nAction: {told}"
         copied = _say("copied_order", "", {**slots, "text": words}, dice)
-        yield Turn(
+        yield PlayedTurn(
             words="" if family.is_reasoning else words,
             reasoning=words if family.is_reasoning else "",
             calls=calls,
@@ -170,7 +170,7 @@ def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:
     found: list[list[dict[str, Any]]] = []
 
     def script() -> Script:
-        results = yield Turn(words="", calls=(PlayedCall("find_product", {"q": _words_asked(problem)}),))
+        results = yield PlayedTurn(words="", calls=(PlayedCall("find_product", {"q": _words_asked(problem)}),))
         found.extend(results)
 
     play(problem, catalogue, script())

@@ -65,7 +65,9 @@ COMMANDS = (
         "Hand validators the files that they must share.",
     ),
     CommandEntry("race", "neurons.cli.validator.race", _VALIDATOR, "Look at races."),
-    CommandEntry("judge", "neurons.cli.validator.judge", _VALIDATOR, "Judge stored bodies again."),
+    CommandEntry(
+        "judge", "neurons.cli.validator.judge", _VALIDATOR, "Explain verdicts, judge again, measure the judge."
+    ),
     CommandEntry("store", "neurons.cli.validator.store", _VALIDATOR, "Prepare a Postgres server of your own."),
     CommandEntry("records", "neurons.cli.records.records", _DATA, "Read and verify the signed log."),
     CommandEntry(

@@ -17,7 +17,7 @@ from judge.calibration.measurement import Calibration, JudgedTrace, judge_traces
 from judge.calibration.model import LabelledTrace
 from judge.calibration.sheet import SheetKey, compare_raters, empty_form, read_form, sheet_text, shuffled
 from judge.calibration.signed import check_calibration, sign_calibration
-from judge.calibration.traces import Shop, families, make_trace, open_shop, recipes
+from judge.calibration.traces import CalibrationShop, families, make_trace, open_shop, recipes
 from judge.citations import ceiling_e4
 from judge.explanation import explain_verdicts
 from judge.panel import judge_body
@@ -36,13 +36,13 @@ OBSERVERS = (
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
+def shop() -> Iterator[CalibrationShop]:
     with open_shop() as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def traces(shop: Shop) -> list[LabelledTrace]:
+def traces(shop: CalibrationShop) -> list[LabelledTrace]:
     """One of each family."""
     first = {recipe.family: recipe for recipe in reversed(recipes(shop))}
     return [make_trace(recipe, shop) for recipe in first.values()]

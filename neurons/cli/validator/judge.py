@@ -35,7 +35,7 @@ app = typer.Typer(help="Explain verdicts, judge again, measure the judge.", no_a
 
 @app.callback()
 def judge() -> None:
-    """Explain verdicts, judge stored traces again, and measure how wrong a panel is."""
+    """Explain verdicts, judge again, measure the judge."""
 
 
 @app.command()
