@@ -20,7 +20,7 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
-from neurons.health.node_file import OperatorFacts, note_ending
+from neurons.health.node_file import note_ending
 from neurons.loops.anchoring import AnchorLoop
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
@@ -128,8 +128,14 @@ class Supervisor:
         heard = self._sharing.peers_seen if self._sharing else tuple
         others = self._sharing.peers if self._sharing else tuple
         self._releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
+        releases = self._releases
         self._heart = HeartbeatLoop(
-            node, self._watch, schedules, logs=self._clock.current_logs, peers=heard, release=self._release_facts
+            node,
+            self._watch,
+            schedules,
+            logs=self._clock.current_logs,
+            peers=heard,
+            release=lambda: releases.facts if releases else None,
         )
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
         self._door = DoorLoop(node, node.door, endpoint) if node.door else None
@@ -186,9 +192,6 @@ class Supervisor:
         for result in results:
             if isinstance(result, Exception):
                 raise result
-
-    def _release_facts(self) -> OperatorFacts | None:
-        return self._releases.facts if self._releases else None
 
     def _race_id(self) -> str:
         current = self._clock.current()

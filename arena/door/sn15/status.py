@@ -13,7 +13,6 @@ from arena.api.sn15.picture import CLOSED, Picture
 from arena.chain.block_times import BLOCK_MS
 from arena.door.sn15.answers import OwnAgent, OwnAgents, OwnVersion, OwnVersionStatus
 from arena.door.status import State, SubmissionStatus
-from arena.gate.report import Finding
 
 _STATES: dict[State, AgentVersionState] = {
     "waiting": "RECEIVED",
@@ -48,7 +47,9 @@ class OwnVersions:
         row = self._picture.rows.get(told.agent_version_id)
         public = self._picture.status(row) if row else None
         state = _state(told)
-        findings = [_violation(each) for each in told.findings]
+        findings = [
+            Violation(rule=one.rule, severity=one.severity, message=one.detail, line=one.line) for one in told.findings
+        ]
         if told.failure is not None and not findings:
             message = told.failure.detail
             findings = [Violation(rule=told.failure.code, severity="", message=message, line=0)]
@@ -141,7 +142,3 @@ def _state(told: SubmissionStatus) -> AgentVersionState:
 
 def _suite_score(told: SubmissionStatus) -> float | None:
     return fraction(told.qualifying.score_e4) if told.qualifying is not None else None
-
-
-def _violation(found: Finding) -> Violation:
-    return Violation(rule=found.rule, severity=found.severity, message=found.detail, line=found.line)

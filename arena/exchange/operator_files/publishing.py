@@ -58,7 +58,8 @@ def collect(paths: Iterable[Path]) -> Collected:
     skipped: list[Path] = []
     for path in paths:
         path.stat()
-        found = sorted(_below(path)) if path.is_dir() else [path]
+        below = (one for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+        found = sorted(below) if path.is_dir() else [path]
         indexes = {file.parent for file in found if file.name == _INDEX_MANIFEST}
         for file in found:
             kind = _kind_of(file, indexes)
@@ -119,10 +120,6 @@ def publish(
         return signed
 
     return store.publish(sources, sign)
-
-
-def _below(folder: Path) -> Iterable[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:
