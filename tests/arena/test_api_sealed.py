@@ -232,5 +232,8 @@ def look(http: httpx.Client, target: str, author: Author) -> tuple[int, str, str
 
 
 def blind(text: str, author: Author) -> str:
-    """A body's hash is there so that a trace can be checked when it opens; what it covers no one can guess."""
+    """A body's hash is there so that a trace can be checked when it opens; what it covers no one can guess. A run's id
+    is of its validator."""
+    for number, (race, agent) in enumerate(itertools.product(("", *RACES), AGENTS)):
+        text = text.replace(run_uuid(author.signer.hotkey, race, agent), f"RUN-{number}")
     return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(author.signer.hotkey, "VALIDATOR"))

@@ -16,6 +16,7 @@ from arena.chain.keys import generate_signer, keypair_signer
 from arena.submissions.model import make_submission
 from tests.arena.door_stand import WIDE_RULES, Miner, Stand, serving
 from tests.arena.exchange_stand import HttpNet, Node
+from tests.arena.operator_stand import make_folder, publish_folder
 from tests.arena.sealed_stand import AGENTS, RACES, RUNNING, SECRETS, fill, source_of
 from tests.arena.tail_stand import Author
 
@@ -88,11 +89,15 @@ async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(
     made = make_submission(generate_signer(), "loser", source_of("LOSER"), time.time_ns() // 1_000_000)
     node.shelf.put(made)
     note = await node.note(RUNNING)
+    make_folder(tmp_path / "files")
+    released = publish_folder(node.releases, tmp_path / "files").release.files
     net = HttpNet()
     base = (await net.join(node)).endpoint
     asked = {
         "validator": [node.hotkey, peer.hotkey],
-        "sha256": ["ab" * 32],
+        "sha256": ["ab" * 32, *(file.sha256 for file in released)],
+        "known": [""],
+        "start": ["0"],
         "commitment": [made.commitment_sha256],
         "race": [*RACES, ""],
         "to": ["1", "9", "1000"],
@@ -121,6 +126,8 @@ async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(
     assert {answer.status_code for target, answer in answers if "/v1/exchange" in target} == {401, 403}
     assert holders(answers) == {}
     relayed = {target for target, answer in by_peer if b"SOURCE-OF-THE-LOSER" in answer.content}
+    read = {target for target, answer in by_peer if "/v1/exchange/file" in target and answer.status_code == 200}
+    assert len(read) == len({file.sha256 for file in released})
     assert relayed and all("/v1/exchange/submission" in target for target in relayed)  # permit holders run the agents
     early = [(target, answer) for target, answer in by_peer if "/v1/exchange/submission" not in target]
     assert holders(early) == {}

@@ -31,12 +31,14 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.canonical import text_hash
 from harness.trace import Totals
+from judge.budget import JudgeBudget
 from judge.verdict import Verdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
 from neurons.loops.weights import WeightsLoop
 from neurons.node.node import Node
 from neurons.race.clock import RaceClock
+from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.log import QUALIFYING, RaceLog
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
@@ -128,6 +130,7 @@ class Desk:
             now_ms=self.time,
             metrics=Metrics(),
             log=LOG,
+            judge_budgets=JudgeBudgets(self.folder / "judge-budget", JudgeBudget()),
         )
         self.begin()
 

@@ -184,7 +184,7 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
         assert {asked["temperature"] for asked in double.requests} == {0.9 if decoding else 0.0}
     kept = tmp_path / "report.json"
     shown = evaluate(*words[:-1], *at, "--out", str(kept))
-    assert "weights sft@0123" in shown.stdout
+    assert "sampled by sft@0123" in shown.stdout and f"lineage {served.lineage_sha256[:16]}" in shown.stdout
     assert msgspec.json.decode(kept.read_bytes(), type=EvalReport).weights == "sft@0123"
     with pytest.raises(ArenaError, match=r"V2124 .*holds episodes of sft@0123, not of"):
         evaluate(*words, "--out", str(kept))

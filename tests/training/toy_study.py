@@ -14,7 +14,7 @@ ROWS = ("sft", "refresh", "sft@mixed")
 
 _BLOCK = f"[[blocks]]\nrows = [{', '.join(f'{chr(34)}{row}{chr(34)}' for row in ROWS)}]\nseeds = [{SEED}]\n\n[market]"
 _PLAN = {
-    r"documents = \d+": "documents = 600",
+    r"documents = \d+": "documents = 400",
     r"train_counts = .*": "train_counts = { product = 8 }",
     r"eval_counts = .*": "eval_counts = { product = 2 }",
     r"second_counts = .*": "second_counts = { product = 1 }",
@@ -23,6 +23,7 @@ _PLAN = {
     r"(?m)^problems = 300": "problems = 4",
     r"(?m)^problems = 600": "problems = 2",
     r"versions = \d+": "versions = 2",
+    r"turn_tokens_max = \d+": "turn_tokens_max = 600",  # a random model writes until it is cut; no control is
     r"hidden = \d+": "hidden = 32",
     r"is_mimetic = true": "is_mimetic = false",
     r"drill_rows = \d+": "drill_rows = 24",
