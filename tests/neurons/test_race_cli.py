@@ -67,21 +67,21 @@ def test_an_unknown_policy_is_a_usage_error_that_names_the_known_ones():
 
 
 def test_replay_judges_a_stored_body_and_names_it(body):
-    result = RUN.invoke(judge_app, ["replay", "--body", str(body), "--json"])
+    result = RUN.invoke(judge_app, ["body", "--body", str(body), "--json"])
     assert result.exit_code == 0
     verdict = msgspec.json.decode(result.stdout, type=Verdict)
     assert (verdict.quality_e4, verdict.body_sha256) == (9_000, episode(COMPARED).body_hash())
 
 
 def test_replay_shows_citations_to_people_and_the_trace_on_demand(body):
-    shown = RUN.invoke(judge_app, ["replay", "--body", str(body)])
+    shown = RUN.invoke(judge_app, ["body", "--body", str(body)])
     assert "quality 0.9" in shown.stdout and "[candidates_compared]" in shown.stdout
-    trace = RUN.invoke(judge_app, ["replay", "--body", str(body), "--show-trace"])
+    trace = RUN.invoke(judge_app, ["body", "--body", str(body), "--show-trace"])
     assert "[[span 1 | query]]" in trace.stdout
 
 
 def test_a_verdict_that_is_owed_exits_with_one(body):
-    result = RUN.invoke(judge_app, ["replay", "--body", str(body), "--policy", "paper"], env={"OPENAI_API_KEY": ""})
+    result = RUN.invoke(judge_app, ["body", "--body", str(body), "--policy", "paper"], env={"OPENAI_API_KEY": ""})
     assert result.exit_code == 1
     assert "U3020" in result.stdout
 
@@ -89,4 +89,4 @@ def test_a_verdict_that_is_owed_exits_with_one(body):
 def test_a_file_that_is_no_body_is_a_usage_error(tmp_path):
     path = tmp_path / "body.json"
     path.write_text("{}")
-    assert RUN.invoke(judge_app, ["replay", "--body", str(path)]).exit_code == 2
+    assert RUN.invoke(judge_app, ["body", "--body", str(path)]).exit_code == 2

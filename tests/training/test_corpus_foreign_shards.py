@@ -13,8 +13,8 @@ import zstandard
 from foundation.errors import ArenaError
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
+from tests.training.written_rows import write_row
 from training.corpus.building import Origin, Sources, arms_of, filter_sources, open_journal, write_filtered
-from training.corpus.convert.openai import write_row
 from training.corpus.filter.trace_features import Task
 from training.corpus.model import Rules
 from training.corpus.sources import foreign_shards as pieces

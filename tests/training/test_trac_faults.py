@@ -19,10 +19,10 @@ from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
 from problems.scoring.title_matching import LexicalTitles
+from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
 from training.corpus.model import Trace
-from training.corpus.sources.reader import read_traces
 from training.corpus.sources.verified import open_export
 from training.trac.answers import Answers
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker
