@@ -29,12 +29,19 @@ _HEAD = struct.Struct("<II")
 _PAIR_BYTES = 150  # what Python holds beside the bytes of a pair
 _NUMBERS_BYTES = 16  # of a pair of numbers on disk
 _BLOCK_PAIRS_MIN = 64  # of one run, read at a time
+_KEY_MAX = np.uint64(2**64 - 1)
 
 
 def sorted_on_disk(
     pairs: Iterable[tuple[bytes, bytes]], *, folder: Path | None = None, run_bytes: int = RUN_BYTES
 ) -> Iterator[tuple[bytes, bytes]]:
     """The pairs in order. Raises OSError when the disk does not take them."""
+
+    def take_up(file: IO[bytes]) -> Iterator[Pair]:
+        while head := file.read(_HEAD.size):
+            key_bytes, value_bytes = _HEAD.unpack(head)
+            yield file.read(key_bytes), file.read(value_bytes)
+
     run: list[Pair] = []
     runs: list[IO[bytes]] = []
     held_bytes = 0
@@ -50,7 +57,7 @@ def sorted_on_disk(
                 runs[-1].seek(0)
                 run, held_bytes = [], 0
         run.sort()
-        yield from heapq.merge(run, *map(_take_up, runs))
+        yield from heapq.merge(run, *map(take_up, runs))
 
 
 def sorted_numbers(
@@ -94,12 +101,3 @@ def sorted_numbers(
             piece = np.concatenate([block[:, :cut] for block, cut in zip(blocks, cuts, strict=True)], axis=1)
             blocks = [block[:, cut:] for block, cut in zip(blocks, cuts, strict=True)]
             yield piece[:, piece[0].argsort()]
-
-
-_KEY_MAX = np.uint64(2**64 - 1)
-
-
-def _take_up(file: IO[bytes]) -> Iterator[Pair]:
-    while head := file.read(_HEAD.size):
-        key_bytes, value_bytes = _HEAD.unpack(head)
-        yield file.read(key_bytes), file.read(value_bytes)
