@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.prove.corpus_scale_run import folder_sha256, make_exports, run_build
+from tests.prove.duplicate_scale_run import make_journal, run_decide
 
 pytestmark = pytest.mark.prove
 
@@ -47,3 +48,13 @@ def test_a_build_killed_while_it_reads_ends_in_the_same_bytes(exports: list[Path
     assert any("read before" in line for line in again["said"])
     assert folder_sha256(out) == folder_sha256(tmp_path / "whole")
     assert not journal.exists()
+
+
+def test_the_memory_of_the_comparison_does_not_follow_the_rows(tmp_path: Path) -> None:
+    """At 20,000 rows the sorts have gone to disk; from there on a comparison in memory would take 1,150 bytes a row."""
+    found = []
+    for rows in (20_000, 40_000):
+        make_journal(tmp_path / "journal", rows)
+        found.append(run_decide(tmp_path / "journal"))
+    assert found[1]["near_duplicate"] > 3 * found[0]["near_duplicate"] // 2
+    assert (found[1]["grown_mb"] - found[0]["grown_mb"]) * (1 << 20) < 20_000 * 400, found

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +16,15 @@ from hypothesis import strategies as st
 from harness.chat import Message
 from tests.training.labelled import Maker, disguise, reword
 from tests.training.stories import agentic_turns, make_trace, make_word, messages_of
-from training.corpus.filter.duplicates import Fingerprint, KeptTraces, fingerprints, normal_words, read
+from training.corpus.filter.duplicates import (
+    SEARCHED_SAME_E4,
+    Fingerprint,
+    Likeness,
+    fingerprints,
+    likenesses,
+    normal_words,
+    read,
+)
 from training.corpus.model import Rules, Trace
 
 NEAR_E4 = Rules().near_duplicate_e4
@@ -22,16 +34,19 @@ def print_of(trace: Trace) -> Fingerprint:
     return fingerprints([read(trace)])[0]
 
 
+def likeness_of(*prints: Fingerprint, **options: int) -> list[Likeness | None]:
+    """What each of some fingerprints is to those before it."""
+    found = list(likenesses(enumerate(prints, 7), NEAR_E4, **options))
+    assert [number for number, _ in found] == list(range(7, 7 + len(prints)))
+    return [likeness for _, likeness in found]
+
+
 def are_exact(one: Trace, other: Trace) -> bool:
-    kept = KeptTraces(NEAR_E4)
-    kept.add(print_of(one))
-    return kept.is_exact(print_of(other))
+    return likeness_of(print_of(one), print_of(other)) == [None, "duplicate"]
 
 
 def are_near(one: Trace, other: Trace) -> bool:
-    kept = KeptTraces(NEAR_E4)
-    kept.add(print_of(one))
-    return kept.is_near(print_of(other))
+    return likeness_of(print_of(one), print_of(other)) == [None, "near_duplicate"]
 
 
 def story(seed: int) -> tuple[Trace, Trace, Trace]:
@@ -150,25 +165,107 @@ def test_fingerprints_do_not_depend_on_what_is_read_beside_them() -> None:
     assert fingerprints([]) == []
 
 
-def test_more_are_kept_than_room_was_made_for() -> None:
-    kept = KeptTraces(NEAR_E4)
-    rng = random.Random(1)
-    prints = [Fingerprint(rng.randbytes(16), rng.randbytes(512), rng.randbytes(128)) for _ in range(2_500)]
+def compared_in_memory(prints: Sequence[Fingerprint], near_e4: int | None) -> list[Likeness | None]:
+    """The rule said once more, without a hash of bands and without a file."""
+    bands: dict[tuple[int, bytes, bytes], list[Fingerprint]] = defaultdict(list)
+    normal: set[bytes] = set()
+
+    def same_e4(one: bytes, other: bytes) -> float:
+        return float(np.mean(np.frombuffer(one, "<u4") == np.frombuffer(other, "<u4"))) * 10_000
+
+    answers: list[Likeness | None] = []
     for one in prints:
-        assert not kept.is_near(one)
-        kept.add(one)
-    assert all(kept.is_exact(one) and kept.is_near(one) for one in prints)
+        keys = [(i, one.phrases[16 * i : 16 * i + 16], one.searched[4 * i : 4 * i + 4]) for i in range(32)]
+        is_near = near_e4 is not None and any(
+            same_e4(one.phrases, other.phrases) >= near_e4 and same_e4(one.searched, other.searched) >= SEARCHED_SAME_E4
+            for key in keys
+            for other in bands[key][:32]
+        )
+        answers.append("duplicate" if one.normal_sha in normal else "near_duplicate" if is_near else None)
+        if answers[-1] is None:
+            normal.add(one.normal_sha)
+            for key in keys:
+                bands[key].append(one)
+    return answers
+
+
+def alike_prints(rng: random.Random, count: int, originals: int) -> Iterator[Fingerprint]:
+    """Originals, and copies in which some of the 32 bands are others: none, a few, about the threshold, most."""
+    drawn = [
+        [rng.randbytes(16), *([rng.randbytes(16) for _ in range(32)], [rng.randbytes(4) for _ in range(32)])]
+        for _ in range(originals)
+    ]
+    for _ in range(count):
+        sha, phrases, searched = rng.choice(drawn)
+        changed = rng.choice((0, 0, 2, 9, 10, 15, 31))
+        other = set(rng.sample(range(32), changed))
+        yield Fingerprint(
+            normal_sha=rng.randbytes(16) if changed else sha,
+            phrases=b"".join(rng.randbytes(16) if i in other else one for i, one in enumerate(phrases)),
+            searched=b"".join(rng.randbytes(4) if rng.random() < changed / 40 else one for one in searched),
+        )
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 300),
+    st.integers(1, 40),
+    st.sampled_from((16, 400, 3_000, 1 << 20)),
+    st.sampled_from((NEAR_E4, 9_000, 100, None)),
+)
+@settings(max_examples=25, deadline=None)
+def test_what_is_compared_on_disk_is_what_a_comparison_in_memory_finds(
+    seed: int, count: int, originals: int, run_bytes: int, near_e4: int | None
+) -> None:
+    prints = list(alike_prints(random.Random(seed), count, originals))
+    if run_bytes < 100:  # a file of pairs, each a run
+        prints = prints[:20]
+    found = [likeness for _, likeness in likenesses(enumerate(prints), near_e4, run_bytes=run_bytes)]
+    assert found == compared_in_memory(prints, near_e4)
+
+
+def test_generated_near_duplicates_of_real_text_are_answered_as_in_memory() -> None:
+    traces = [one for seed in range(40) for one in story(seed % 25)]
+    random.Random(1).shuffle(traces)
+    prints = fingerprints([read(one) for one in traces])
+    answers = likeness_of(*prints, run_bytes=2_000)
+    assert answers == compared_in_memory(prints, NEAR_E4)
+    assert {None, "duplicate", "near_duplicate"} == set(answers)
+
+
+def test_memory_does_not_follow_the_number_of_fingerprints() -> None:
+    def made(count: int) -> Iterator[tuple[int, Fingerprint]]:
+        """One after another, none held; every fifth is the one before it again."""
+        for number in range(count):
+            rng = random.Random(number - (number % 5 == 1))
+            yield number, Fingerprint(rng.randbytes(16), rng.randbytes(512), rng.randbytes(128))
+
+    def held_bytes(count: int) -> int:
+        tracemalloc.start()
+        try:
+            found = sum(one is not None for _, one in likenesses(made(count), NEAR_E4, run_bytes=20_000))
+            assert found == count // 5
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = held_bytes(150), held_bytes(600)
+    assert many - few < 450 * 50, (few, many)  # a MinHash alone is 640 bytes
 
 
 def test_a_crowded_band_forgets_the_late_and_never_the_first() -> None:
     rng = random.Random(2)
     band, word = rng.randbytes(16), rng.randbytes(4)
     crowd = [Fingerprint(rng.randbytes(16), band + rng.randbytes(496), word + rng.randbytes(124)) for _ in range(100)]
-    kept = KeptTraces(NEAR_E4)
-    for one in crowd:
-        assert not kept.is_near(one)
-        kept.add(one)
+    assert set(likeness_of(*crowd, run_bytes=1_000)) == {None}
     copies = [msgspec.structs.replace(one, normal_sha=rng.randbytes(16)) for one in crowd]
-    assert all(map(kept.is_near, copies))  # the other 31 bands are not crowded
-    shared = [msgspec.structs.replace(one, phrases=band * 32, searched=word * 32) for one in copies]
-    assert not kept.is_near(shared[0])
+    assert likeness_of(*crowd, *copies)[100:] == ["near_duplicate"] * 100  # the other 31 bands are not crowded
+
+    def only_the_first_band(one: Fingerprint) -> Fingerprint:
+        """Alike enough, and of 32 bands only the crowded one is the same."""
+        phrases = b"".join(one.phrases[i : i + 12] + rng.randbytes(4) for i in range(16, 512, 16))
+        return Fingerprint(rng.randbytes(16), one.phrases[:16] + phrases, one.searched)
+
+    late = [only_the_first_band(one) for one in crowd]
+    answers = [likeness_of(*crowd, one)[-1] for one in (late[0], late[31], late[32], late[99])]
+    assert answers == ["near_duplicate", "near_duplicate", None, None]

@@ -73,7 +73,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("phase", "at", "shards", "workers"), [("filter", 1, 5, 1), ("filter", 4, 9, 2), ("write", 3, 5, 1)]
+    ("phase", "at", "shards", "workers"),
+    [("filter", 1, 5, 1), ("filter", 4, 9, 2), ("compare", 30, 5, 1), ("write", 3, 5, 1)],
 )
 def test_a_killed_build_goes_on_and_ends_in_the_same_bytes(
     whole: str, tmp_path: Path, phase: str, at: int, shards: int, workers: int

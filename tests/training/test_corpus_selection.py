@@ -72,6 +72,26 @@ def rejected(found: CorpusSelection) -> list[Rejection]:
     return sorted(rejections(found.appraised.traces, found.decision), key=lambda one: one.place)
 
 
+def test_a_disk_that_does_not_take_what_is_compared_is_told(selection: CorpusSelection, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError) as caught:
+        decide(selection.appraised.traces, Rules(), folder=tmp_path / "absent")
+    assert caught.value.failure.code == "V2027"
+    assert "absent" in caught.value.failure.detail
+
+
+def test_the_comparison_tells_how_far_it_is_and_leaves_nothing_in_its_folder(
+    selection: CorpusSelection, tmp_path: Path
+) -> None:
+    told: list[tuple[int, int]] = []
+    found = decide(
+        selection.appraised.traces, Rules(), folder=tmp_path, progress=lambda done, total: told.append((done, total))
+    )
+    assert found == selection.decision
+    passing = sum(not codes_under(one, Rules()) for one in selection.appraised.traces)
+    assert told == [(done, 2 * passing) for done in range(1, 2 * passing + 1)]
+    assert not list(tmp_path.iterdir())
+
+
 def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(
     traces: list[Trace], selection: CorpusSelection
 ) -> None:

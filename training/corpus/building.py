@@ -203,16 +203,18 @@ def filter_sources(
     `journal` is that of `open_journal`, for these sources, task and arms.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
-    reading a shard raises, and ArenaError V2140, V2141, V2145.
+    reading a shard raises, and ArenaError V2140, V2141, V2145, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
     appraised = appraise(sources.shards, task, guard, workers=workers, progress=report, journal=journal)
-    decisions = [decide(appraised.traces, arm.rules) for arm in arms]
+    compared = functools.partial(progress, "compare") if progress else None
+    decided = functools.partial(decide, appraised.traces, folder=journal.folder if journal else None, progress=compared)
+    decisions = [decided(arm.rules) for arm in arms]
     if len(arms) > 1 and all(one.kept for one in decisions):
         kept = {arm.name: one.kept for arm, one in zip(arms, decisions, strict=True)}
         arms = matched(arms, kept)
-        decisions = [decide(appraised.traces, arm.rules) for arm in arms]
+        decisions = [decided(arm.rules) for arm in arms]
     return Filtered(
         sources=sources,
         task=task,

@@ -119,6 +119,11 @@ class AppraisalJournal:
         os.ftruncate(self._file, self._end)
 
     @property
+    def folder(self) -> Path | None:
+        """The folder it lies in: the place for what else a build puts on disk. None for one without a path."""
+        return self._path and self._path.parent
+
+    @property
     def shards(self) -> int:
         """How many shards it holds."""
         return len(self._heads)

@@ -1,7 +1,8 @@
 """Duplicates: traces that teach the same, found by what the model wrote.
 
-Promise: `read` reduces a trace to a fingerprint of a few hundred bytes, and `KeptTraces` says of fingerprints offered
-best first which repeat one before; nothing depends on the order traces were read in.
+Promise: `read` reduces a trace to a fingerprint of a few hundred bytes, and `likenesses` says of fingerprints offered
+best first which repeat one that was kept before; nothing depends on the order traces were read in. Memory does not
+follow their number: fingerprints and bands lie on disk.
 
 A trace is normalised to what a model would learn from it: the query, and what the assistant wrote (thinking, text,
 calls). Tool results are left out: they follow from the calls, and are nine tenths of the bytes. Case, spacing and
@@ -15,21 +16,32 @@ write filled-in forms, and the same form about another product is another lesson
 (`rensa`); a pair is compared when one of 32 bands agrees, which at the default of 0.7 finds 99.9 % of pairs that search
 alike. A band remembers the first 32 kept traces of a value, the best by rank: a trace that resembles more than these
 ranks far below the one or two that its problem may keep, and the cost stays linear.
+
+On disk, in files without a name: every fingerprint in the order of offers; 64 bits of each band, sorted, which shows
+what bands several traces have; and for each of these bands the numbers of its kept traces, in room made for them before
+the first is compared. A trace that shares no band with another is never compared.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
 import re
+import struct
+import tempfile
 import zlib
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from rensa import RMinHash
 
+from training.corpus.disk_sort import Numbers, sorted_numbers
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.model import Trace
 
@@ -40,8 +52,18 @@ _PHRASE_HASHES, _SEARCH_HASHES = _BANDS * _PHRASE_ROWS, _BANDS * _SEARCH_ROWS
 _SEED = 20_260_801
 _DIGEST_BYTES = 4  # of one MinHash value
 _BAND_MEMBERS_MAX = 32
-_BLOCK = 1024  # rows of a block
-_RECENT_TRACES = 2_048
+_ROOM_BITS = 6  # that _BAND_MEMBERS_MAX fits in
+_RUN_BYTES = 4 << 20  # of a sort
+_BATCH = 512  # pairs given to a sort at a time
+_PRINT = np.dtype(  # a fingerprint on disk
+    [
+        ("index", "<u8"),
+        ("normal_sha", "<u8", (2,)),
+        ("phrases", "<u4", (_PHRASE_HASHES,)),
+        ("searched", "<u4", (_SEARCH_HASHES,)),
+    ]
+)
+_MEMBER = struct.Struct("<I")  # one more than the number of a kept trace; 0 where there is none yet
 
 _ID_DIGITS = 6
 _NUMBER = re.compile(r"[0-9](?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
@@ -50,6 +72,8 @@ _TURN = "\x1e"
 _WORD_OR_SIGN = re.compile(rf"\w+|#|{_TURN}")
 
 _Words = NDArray[np.uint64]
+
+Likeness = Literal["duplicate", "near_duplicate"]
 
 
 class TextReading(msgspec.Struct, frozen=True, gc=False):
@@ -117,85 +141,104 @@ def fingerprints(readings: Sequence[TextReading]) -> list[Fingerprint]:
     ]
 
 
-class KeptTraces:
-    """The fingerprints kept so far. Offer them best first: the order of offers decides which of two alike stays.
+def likenesses(
+    offered: Iterable[tuple[int, Fingerprint]],
+    near_e4: int | None,
+    *,
+    folder: Path | None = None,
+    run_bytes: int = _RUN_BYTES,
+) -> Iterator[tuple[int, Likeness | None]]:
+    """Of fingerprints offered best first, each with a number that stands for it: what it is to those kept before it.
 
-    Memory: 1.2 kB a kept trace, and 20 MB.
+    None is one that is kept; what repeats it is not, and nothing is compared with that. `near_e4` None finds exact
+    duplicates only. All are taken before the first answer. `folder` takes 664 bytes of each on disk, 528 while bands
+    are sorted, and up to 660 where all are shared. Memory: up to eight `run_bytes`. Raises OSError when the disk does
+    not take them.
+    """
+    with tempfile.TemporaryFile(dir=folder) as prints, tempfile.TemporaryFile(dir=folder) as members:
+
+        def band_keys() -> Iterator[Numbers]:
+            width, narrow = _PHRASE_ROWS * _DIGEST_BYTES, _SEARCH_ROWS * _DIGEST_BYTES
+            for number, (index, one) in enumerate(offered):
+                prints.write(b"".join((index.to_bytes(8, "little"), one.normal_sha, one.phrases, one.searched)))
+                keys = [one.normal_sha[:8]]  # the normal form is a band like others: a comparison decides
+                for band in range(0 if near_e4 is None else _BANDS):
+                    phrases = one.phrases[band * width : (band + 1) * width]
+                    searched = one.searched[band * narrow : (band + 1) * narrow]
+                    keys.append(hashlib.blake2b(bytes((band,)) + phrases + searched, digest_size=8).digest())
+                pairs = np.full((2, len(keys)), number, np.uint64)
+                pairs[0] = np.frombuffer(b"".join(keys), "<u8")
+                yield pairs
+
+        bands = shared_bands(sorted_numbers(band_keys(), folder=folder, run_bytes=run_bytes))
+        shared = sorted_numbers(bands, folder=folder, run_bytes=run_bytes)
+        by_number = itertools.groupby(_one_by_one(shared), itemgetter(0))
+        ahead = next(by_number, None)
+        prints.flush()
+        for number in range(prints.tell() // _PRINT.itemsize):
+            record = os.pread(prints.fileno(), _PRINT.itemsize, number * _PRINT.itemsize)
+            likeness: Likeness | None = None
+            open_places: list[int] = []
+            if ahead is not None and ahead[0] == number:
+                met: set[int] = set()
+                for _, band in ahead[1]:
+                    place, room = band >> _ROOM_BITS, band & (1 << _ROOM_BITS) - 1
+                    data = os.pread(members.fileno(), room * _MEMBER.size, place * _MEMBER.size)
+                    kept_numbers = [one - 1 for (one,) in _MEMBER.iter_unpack(data) if one]
+                    met.update(kept_numbers)
+                    if len(kept_numbers) < room:
+                        open_places.append(place + len(kept_numbers))
+                ahead = next(by_number, None)
+                starts = (one * _PRINT.itemsize for one in sorted(met))
+                kept = np.frombuffer(b"".join(os.pread(prints.fileno(), _PRINT.itemsize, at) for at in starts), _PRINT)
+                likeness = likeness_to(kept, np.frombuffer(record, _PRINT), near_e4)
+            if likeness is None:
+                for place in open_places:
+                    os.pwrite(members.fileno(), _MEMBER.pack(number + 1), place * _MEMBER.size)
+            yield int.from_bytes(record[:8], "little"), likeness
+
+
+def likeness_to(kept: NDArray[np.void], one: NDArray[np.void], near_e4: int | None) -> Likeness | None:
+    """What one fingerprint is to those kept that share a band with it."""
+    if (kept["normal_sha"] == one["normal_sha"]).all(axis=1).any():
+        return "duplicate"
+    if near_e4 is None:
+        return None
+    alike = (kept["phrases"] == one["phrases"]).sum(axis=1) * 10_000 >= near_e4 * _PHRASE_HASHES
+    about = (kept["searched"] == one["searched"]).sum(axis=1) * 10_000 >= SEARCHED_SAME_E4 * _SEARCH_HASHES
+    return "near_duplicate" if (alike & about).any() else None
+
+
+def shared_bands(pieces: Iterable[Numbers]) -> Iterator[Numbers]:
+    """Of pairs sorted by key, batches for the values of those keys that several have: value, and the key's room.
+
+    A room is the place of its first entry times 64, and how many entries it has: one for each value, at most 32.
     """
 
-    def __init__(self, near_e4: int) -> None:
-        self._near_e4 = near_e4
-        self._normal: set[bytes] = set()
-        self._blocks: list[tuple[NDArray[np.uint32], NDArray[np.uint32]]] = []  # phrases, searched: a row a trace
-        self._count = 0
-        self._bands = _Bands()
+    def not_alone() -> Iterator[Numbers]:
+        for piece in pieces:
+            is_same = piece[0, 1:] == piece[0, :-1]
+            # pieces may part a key: the first and the last are looked at below
+            yield piece[:, np.insert(is_same, 0, True) | np.append(is_same, True)]
 
-    def is_exact(self, fingerprint: Fingerprint) -> bool:
-        """Whether a kept trace has the same normal form."""
-        return fingerprint.normal_sha in self._normal
+    def rooms() -> Iterator[tuple[int, int]]:
+        place = 0
+        for _, group in itertools.groupby(_one_by_one(not_alone()), itemgetter(0)):
+            first = list(itertools.islice(group, _BAND_MEMBERS_MAX))
+            if len(first) > 1:
+                for _, value in itertools.chain(first, group):
+                    yield value, place << _ROOM_BITS | len(first)
+                place += len(first)
 
-    def is_near(self, fingerprint: Fingerprint) -> bool:
-        """Whether a kept trace is a near duplicate."""
-        met = sorted(self._bands.members(_band_keys(fingerprint)))
-        if not met:
-            return False
-        phrases, searched = _values(fingerprint)
-        rows = [(self._blocks[number // _BLOCK], number % _BLOCK) for number in met]
-        kept_phrases = np.stack([block[0][place] for block, place in rows])
-        kept_searched = np.stack([block[1][place] for block, place in rows])
-        alike = (kept_phrases == phrases).sum(axis=1) * 10_000 >= self._near_e4 * _PHRASE_HASHES
-        about = (kept_searched == searched).sum(axis=1) * 10_000 >= SEARCHED_SAME_E4 * _SEARCH_HASHES
-        return bool((alike & about).any())
-
-    def add(self, fingerprint: Fingerprint) -> None:
-        """Keep one."""
-        self._normal.add(fingerprint.normal_sha)
-        place = self._count % _BLOCK
-        if not place:
-            shapes = ((_BLOCK, _PHRASE_HASHES), (_BLOCK, _SEARCH_HASHES))
-            self._blocks.append((np.zeros(shapes[0], np.uint32), np.zeros(shapes[1], np.uint32)))
-        phrases, searched = self._blocks[-1]
-        phrases[place], searched[place] = _values(fingerprint)
-        self._bands.add(_band_keys(fingerprint), self._count)
-        self._count += 1
+    every = rooms()
+    while batch := list(itertools.islice(every, _BATCH)):
+        yield np.array(batch, np.uint64).T
 
 
-class _Bands:
-    """Which kept traces have a band of that key: the latest in a dict, all before them as two sorted columns.
-
-    A column's entry takes 12 bytes, where the dict's takes 250.
-    """
-
-    def __init__(self) -> None:
-        self._keys, self._members = np.zeros(0, np.uint64), np.zeros(0, np.uint32)
-        self._recent: dict[int, list[int]] = defaultdict(list)
-        self._recent_traces = 0
-
-    def members(self, keys: NDArray[np.uint64]) -> set[int]:
-        """Of each key, the first members by number, at most `_BAND_MEMBERS_MAX`."""
-        found: set[int] = set()
-        starts = np.searchsorted(self._keys, keys, "left").tolist()
-        ends = np.searchsorted(self._keys, keys, "right").tolist()
-        for key, start, end in zip(keys.tolist(), starts, ends, strict=True):
-            found.update(self._members[start : min(end, start + _BAND_MEMBERS_MAX)].tolist())
-            found.update(self._recent.get(key, ())[: max(0, _BAND_MEMBERS_MAX - (end - start))])
-        return found
-
-    def add(self, keys: NDArray[np.uint64], number: int) -> None:
-        """A member of these keys; numbers only grow."""
-        for key in keys.tolist():
-            self._recent[key].append(number)
-        self._recent_traces += 1
-        if self._recent_traces < _RECENT_TRACES:
-            return
-        order = sorted(self._recent)
-        members = np.fromiter((one for key in order for one in self._recent[key]), np.uint32)
-        lengths = [len(self._recent[key]) for key in order]
-        keys = np.repeat(np.array(order, np.uint64), lengths)
-        places = np.searchsorted(self._keys, keys, "right")  # after those of the same key: they came before
-        self._keys, self._members = np.insert(self._keys, places, keys), np.insert(self._members, places, members)
-        self._recent.clear()
-        self._recent_traces = 0
+def _one_by_one(pieces: Iterable[Numbers]) -> Iterator[list[int]]:
+    for piece in pieces:
+        for start in range(0, piece.shape[1], _BATCH):
+            yield from piece[:, start : start + _BATCH].T.tolist()
 
 
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
@@ -226,22 +269,6 @@ def _digests(sets: Sequence[_Words], hashes: int) -> list[bytes]:
         np.concatenate(sets), [0, *np.cumsum([len(one) for one in sets]).tolist()], hashes, _SEED
     ).to_rows()
     return [np.array(row, "<u4").tobytes() for row in rows]
-
-
-def _values(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    return np.frombuffer(fingerprint.phrases, "<u4"), np.frombuffer(fingerprint.searched, "<u4")
-
-
-def _band_keys(fingerprint: Fingerprint) -> NDArray[np.uint64]:
-    """64 bits of each band. Two bands of one key cost a comparison, which decides."""
-    width, narrow = _PHRASE_ROWS * _DIGEST_BYTES, _SEARCH_ROWS * _DIGEST_BYTES
-    bands = (
-        bytes((band,))
-        + fingerprint.phrases[band * width : (band + 1) * width]
-        + fingerprint.searched[band * narrow : (band + 1) * narrow]
-        for band in range(_BANDS)
-    )
-    return np.frombuffer(b"".join(hashlib.blake2b(band, digest_size=8).digest() for band in bands), "<u8")
 
 
 def _even(arguments: str) -> str:

@@ -3,9 +3,8 @@
 Promise: the same set of traces gives the same corpus, in whatever order or shards it comes and on any number of
 processes, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace into a journal
 on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold something to keep.
-Memory holds a few shards, about 60 bytes a trace, and 1.2 kB for each trace that others are compared with as possible
-duplicates (README, "Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one
-set-level rule.
+Memory holds a few shards and about 60 bytes a trace; what is compared as possible duplicates lies on disk (README,
+"Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
 ranking within each problem, and the seeded draw of a size-matched corpus.
@@ -17,10 +16,12 @@ import functools
 import hashlib
 import itertools
 import struct
+import tempfile
 import time
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -28,7 +29,7 @@ from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 from training.corpus.disk_sort import sorted_on_disk
 from training.corpus.filter.appraisal_journal import AppraisalJournal, pack_shard
-from training.corpus.filter.duplicates import KeptTraces
+from training.corpus.filter.duplicates import Fingerprint, likenesses
 from training.corpus.filter.funnel import Funnel, TokenWork, UnreadCount
 from training.corpus.filter.ranking import RankedTrace, choose, sort_bytes
 from training.corpus.filter.tallies import funnel_of
@@ -130,31 +131,45 @@ def appraise(
     return Appraised(traces=journal.traces, quarantined=tuple(quarantined), work=total)
 
 
-def decide(traces: Sequence[Appraisal], rules: Rules) -> Decision:
-    """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times."""
+def decide(
+    traces: Sequence[Appraisal],
+    rules: Rules,
+    *,
+    folder: Path | None = None,
+    progress: PhaseProgress | None = None,
+) -> Decision:
+    """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times.
+
+    `folder` takes what is sorted and compared, in files without a name; None is the system's for temporary files.
+    `progress` gets the steps of the comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does
+    not take them.
+    """
     names: dict[tuple[RejectCode, ...], tuple[RejectCode, ...]] = {}
     codes = [names.setdefault(found, found) for found in (codes_under(one, rules) for one in traces)]
     ranks = array("I", bytes(4 * len(codes)))
     problems: dict[str, array[int]] = defaultdict(functools.partial(array, "I"))
-    for index, one in _without_duplicates(traces, codes, rules):
-        problems[one.problem].append(index)
-    for members in problems.values():
-        most = len(members) if "ranked_out" in rules.off else rules.per_problem_max
-        taken = choose([_candidate(traces[index]) for index in members], most)
-        for rank, place in enumerate(taken, start=1):
-            ranks[members[place]] = rank
-        for index in members:
-            if not ranks[index]:
-                codes[index] = ("ranked_out",)
-    if rules.rows is not None and "sampled_out" not in rules.off:
-        # a trace's lot is the same whatever else is in the set
-        lots = (
-            (hashlib.sha256(f"{rules.seed} {one.trace_id} {one.place}".encode()).digest(), _INDEX.pack(index))
-            for index, one in ((index, traces[index]) for index, rank in enumerate(ranks) if rank)
-        )
-        for _, packed in itertools.islice(sorted_on_disk(lots), rules.rows, None):
-            (index,) = _INDEX.unpack(packed)
-            codes[index], ranks[index] = ("sampled_out",), 0
+    try:
+        for index in _without_duplicates(traces, codes, rules, folder, progress):
+            problems[traces[index].problem].append(index)
+        for members in problems.values():
+            most = len(members) if "ranked_out" in rules.off else rules.per_problem_max
+            taken = choose([_candidate(traces[index]) for index in members], most)
+            for rank, place in enumerate(taken, start=1):
+                ranks[members[place]] = rank
+            for index in members:
+                if not ranks[index]:
+                    codes[index] = ("ranked_out",)
+        if rules.rows is not None and "sampled_out" not in rules.off:
+            # a trace's lot is the same whatever else is in the set
+            lots = (
+                (hashlib.sha256(f"{rules.seed} {one.trace_id} {one.place}".encode()).digest(), _INDEX.pack(index))
+                for index, one in ((index, traces[index]) for index, rank in enumerate(ranks) if rank)
+            )
+            for _, packed in itertools.islice(sorted_on_disk(lots, folder=folder), rules.rows, None):
+                (index,) = _INDEX.unpack(packed)
+                codes[index], ranks[index] = ("sampled_out",), 0
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{folder or tempfile.gettempdir()}: {wrong.strerror}") from None
     return Decision(rules=rules, ranks=ranks, codes=codes)
 
 
@@ -219,25 +234,36 @@ def _candidate(one: Appraisal) -> RankedTrace:
 
 
 def _without_duplicates(
-    traces: Sequence[Appraisal], codes: list[tuple[RejectCode, ...]], rules: Rules
-) -> Iterator[tuple[int, Appraisal]]:
-    """The traces that break no rule of their own, best first, less their duplicates, which get their code."""
-    offered = (
+    traces: Sequence[Appraisal],
+    codes: list[tuple[RejectCode, ...]],
+    rules: Rules,
+    folder: Path | None,
+    progress: PhaseProgress | None,
+) -> Iterator[int]:
+    """Indexes of traces that break no rule of their own, best first, less their duplicates, which get their code."""
+    passing = codes.count(())
+    keys = (
         (sort_bytes(_candidate(traces[index])), _INDEX.pack(index)) for index, found in enumerate(codes) if not found
     )
-    kept = None if {"duplicate", "near_duplicate"} <= set(rules.off) else KeptTraces(rules.near_duplicate_e4)
-    for _, packed in sorted_on_disk(offered):
-        (index,) = _INDEX.unpack(packed)
-        one = traces[index]
-        if kept is not None:
-            if one.fingerprint is None:
+    order = (index for _, packed in sorted_on_disk(keys, folder=folder) for index in _INDEX.unpack(packed))
+    if {"duplicate", "near_duplicate"} <= set(rules.off):
+        yield from order
+        return
+
+    def offered() -> Iterator[tuple[int, Fingerprint]]:
+        for done, index in enumerate(order, 1):
+            fingerprint = traces[index].fingerprint
+            if fingerprint is None:
                 raise ValueError("a trace that passes has no fingerprint: it was appraised for other rules")
-            if kept.is_exact(one.fingerprint):
-                if "duplicate" not in rules.off:
-                    codes[index] = ("duplicate",)
-            elif "near_duplicate" not in rules.off and kept.is_near(one.fingerprint):
-                codes[index] = ("near_duplicate",)
-            else:
-                kept.add(one.fingerprint)
-        if not codes[index]:
-            yield index, one
+            yield index, fingerprint
+            if progress:
+                progress(done, 2 * passing)
+
+    near_e4 = None if "near_duplicate" in rules.off else rules.near_duplicate_e4
+    for done, (index, likeness) in enumerate(likenesses(offered(), near_e4, folder=folder), passing + 1):
+        if likeness is None or likeness in rules.off:
+            yield index
+        else:
+            codes[index] = (likeness,)
+        if progress:
+            progress(done, 2 * passing)

@@ -1,0 +1,84 @@
+"""The set-level rules over many appraisals, in a process of its own: processor time, peak memory, and the decision.
+
+`python -m tests.prove.duplicate_scale_run make FILE ROWS` puts the appraisals of ROWS made traces into a journal (of
+five traces one is another's disguised copy and one its reworded copy; a file that holds some is added to); `decide
+FILE` decides on them and prints one JSON object. `tests/prove/test_corpus_scale.py` is the same as a proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.training.labelled import Maker, disguise, reword, stand_guard
+from tests.training.stories import make_trace
+from training.corpus.filter.appraisal_journal import AppraisalJournal
+from training.corpus.filter.selection import appraise, decide
+from training.corpus.filter.trace_features import Task
+from training.corpus.model import Rules, Trace
+
+RULES = Rules(off=("tokens",))  # counting them is nothing that is measured here
+SHARD_ROWS = 1_000
+ROOT = Path(__file__).parents[2]
+
+
+class MadeShard:
+    """A thousand made traces, by seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def __call__(self) -> Iterator[Trace]:
+        maker = Maker(self._seed)
+        for _ in range(SHARD_ROWS // 5):
+            for kind in ("plain", "silent"):
+                yield maker.good(kind).trace
+            goods = maker.goods()
+            other = msgspec.structs.replace(goods, ids=tuple(str(int(one) + 1_234_567) for one in goods.ids))
+            messages = maker.good_messages(goods)
+            yield make_trace(goods, messages, place=maker.place())
+            yield make_trace(other, disguise(messages, goods, other), place=maker.place())
+            yield make_trace(goods, reword(maker.rng, messages), place=maker.place())
+
+
+def make_journal(path: Path, rows: int) -> None:
+    """Appraisals of `rows` traces, in thousands. 2 ms each."""
+    shards = [MadeShard(seed) for seed in range(rows // SHARD_ROWS)]
+    appraise(shards, Task(arms=(RULES,), counts_tokens=False), stand_guard, journal=AppraisalJournal(path))
+
+
+def run_decide(path: Path) -> dict[str, Any]:
+    """The decision on what a journal holds, made in a fresh process."""
+    words = [sys.executable, "-m", "tests.prove.duplicate_scale_run", "decide", str(path)]
+    return json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=ROOT).stdout)
+
+
+def _decide(path: Path) -> dict[str, Any]:
+    traces = AppraisalJournal(path).traces
+    before_kb, started_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    decision = decide(traces, RULES)
+    found = {
+        "rows": len(traces),
+        "cpu_s": round(time.process_time() - started_s, 1),
+        "grown_mb": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024, 1),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        "kept": decision.kept,
+    }
+    found |= {code: decision.codes.count((code,)) for code in ("duplicate", "near_duplicate", "ranked_out")}
+    return found | {"sha256": hashlib.sha256(repr((list(decision.ranks), decision.codes)).encode()).hexdigest()}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make_journal(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        sys.stdout.write(json.dumps(_decide(Path(sys.argv[2]))) + "\n")
