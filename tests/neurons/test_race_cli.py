@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from arena.policies import DEMO, POLICIES
 from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from neurons.cli.validator.judge import app as judge_app
 from neurons.cli.validator.race import app as race_app
@@ -83,7 +84,8 @@ def test_replay_shows_citations_to_people_and_the_trace_on_demand(body):
 def test_a_verdict_that_is_owed_exits_with_one(body):
     result = RUN.invoke(judge_app, ["body", "--body", str(body), "--policy", "paper"], env={"OPENAI_API_KEY": ""})
     assert result.exit_code == 1
-    assert "U3020" in result.stdout
+    assert isinstance(result.exception, ArenaError)
+    assert result.exception.failure.code == "U3020"
 
 
 def test_a_file_that_is_no_body_is_a_usage_error(tmp_path):
