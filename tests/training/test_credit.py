@@ -40,7 +40,7 @@ def test_a_saturated_group_gives_no_signal(value: float, size: int) -> None:
 
 @pytest.mark.parametrize("turn_weight", [0.0, 0.5, 1.0])
 def test_tokens_of_the_environment_get_nothing(turn_weight: float) -> None:
-    teacher = {"p": (("a", "{}"), ("b", "{}"))}
+    teacher = {"p": ((("a", "{}"),), (("b", "{}"),))}
     group = [
         make_rollout([("a", "{}"), ("b", "{}"), None], reward=1.0),
         make_rollout([("b", "{}")], reward=0.0),
@@ -60,7 +60,7 @@ def test_all_tokens_of_a_rollout_share_its_advantage_in_the_papers_presets() -> 
 
 
 def test_a_turn_is_credited_with_its_own_match_where_the_blend_is_per_turn() -> None:
-    teacher = {"p": (("a", "{}"), ("b", "{}"))}
+    teacher = {"p": ((("a", "{}"),), (("b", "{}"),))}
     group = [
         make_rollout([("a", "{}"), ("b", "{}")], reward=0.0),  # both right
         make_rollout([("a", "{}"), ("x", "{}")], reward=0.0),  # the second wrong
