@@ -217,6 +217,7 @@ def test_a_name_that_cannot_be_shown_is_refused(
         (["--netuid", "15", "submit", "A.py", "--json"], ["submit", "--netuid", "15", "A.py", "--json"]),
         (["--watch", "status", "--url", "u"], ["status", "--watch", "--url", "u"]),
         (["--netuid", "15", "withdraw", "ab"], ["withdraw", "--netuid", "15", "ab"]),
+        (["--netuid", "15", "winner"], ["winner", "--netuid", "15"]),
         (["--json", "status"], ["status", "--json"]),
         (["--wallet.name=submit", "status"], ["status", "--wallet.name=submit"]),
         (["--wallet.name", "submit", "status"], ["status", "--wallet.name", "submit"]),

@@ -138,7 +138,7 @@ def test_a_row_that_is_finished_elsewhere_is_not_run_and_its_run_only_where_an_o
         if part.kind == "result":
             study.results.add(finished(study, part.row))
     assert {part.name for part in study.parts() if not study.is_done(part)} == {"report"}
-    plan.write_text(plan.read_text("utf-8") + "# another\n", "utf-8")
+    plan.write_text(plan.read_text("utf-8").replace("seed = 29", "seed = 30"), "utf-8")
     with pytest.raises(ArenaError, match="V2124"):
         Study(
             read_plan(plan), plan.read_text("utf-8"), plan.parent, TOKENIZER, tmp_path / "new",
@@ -153,6 +153,23 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     plan.write_text(plan.read_text("utf-8").replace("seed = 29", "seed = 30"), "utf-8")
     with pytest.raises(ArenaError, match="V2124"):
         open_study(plan, tmp_path / "out")
+
+
+def test_a_plan_may_gain_rows_and_arms_while_it_runs(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    study = open_study(plan, tmp_path / "out")
+    study.run(study.parts()[0])
+    study.results.add(finished(study, "base"))
+    for arm in study.plan.arms:
+        (tmp_path / "out" / "corpora" / "matched" / arm).mkdir(parents=True)
+    mark(tmp_path / "out", "corpora")
+    corpora = next(part for part in study.parts() if part.kind == "corpora")
+    assert study.is_done(corpora)
+    more = msgspec.structs.replace(study.plan, arms=(*study.plan.arms, "no_coefficient"), blocks=study.plan.blocks[:1])
+    text = plan.read_text("utf-8")
+    grown = Study(more, text, plan.parent, TOKENIZER, tmp_path / "out", code_commit="", now_ms=_now_ms)
+    assert grown.results.read(["base"])
+    assert not grown.is_done(corpora)  # the new arm has no corpus yet
 
 
 def test_a_misspelt_plan_and_an_arm_without_a_corpus_are_refused(tmp_path: Path) -> None:

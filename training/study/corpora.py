@@ -34,7 +34,7 @@ def build_corpora(
     progress: Progress | None,
 ) -> None:
     """Write `folder`/full, `folder`/dev, and `folder`/matched/ARM for the plan's arms; thoughts of `mixed` to
-    `folder`/thoughts, where there are none.
+    `folder`/thoughts, where there are none. Where an arm is new, all are written again, the others with the same bytes.
 
     Raises ArenaError V2095, V2096 for an export that does not verify, V2146 for an unknown arm, V2147 when an arm keeps
     nothing, V2149 for thoughts that can't be read.
@@ -49,7 +49,7 @@ def build_corpora(
     )
     for name, pool, wanted in asked:
         target = folder / name
-        if target.exists() or (name == MATCHED and not wanted):
+        if (target.exists() and all((target / arm).exists() for arm in wanted)) or (name == MATCHED and not wanted):
             continue
         draft = folder / f"{name}.draft"
         shutil.rmtree(draft, ignore_errors=True)
@@ -65,4 +65,5 @@ def build_corpora(
         if MIXED in wanted:
             rows, share = built[0].funnel.kept, plan.mixed_agentic_e4
             build_mixed(sources, task, rows, share, guard, origin, draft / MIXED, folder / "thoughts")
+        shutil.rmtree(target, ignore_errors=True)
         move_into_place(draft, target)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from foundation.canonical import foreign_text, text_hash
 from foundation.errors import ArenaError
 from problems.model import Bucket
 
@@ -113,6 +114,12 @@ class StudyPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mixed_agentic_e4: Annotated[int, Meta(ge=0, le=10_000)] = (
         5_000  # share of `mixed` that is agentic; the rest is lifted
     )
+
+    @property
+    def shared_sha256(self) -> str:
+        """The hash of what every row shares. A plan may gain rows and arms while it runs, and lose those it has not
+        begun: no other row is another one for it."""
+        return text_hash(foreign_text(msgspec.to_builtins(msgspec.structs.replace(self, blocks=(), arms=()))))
 
     @property
     def trained(self) -> tuple[tuple[str, str, int], ...]:

@@ -1,7 +1,7 @@
 """A study in its folder: runs its parts in order, each once, and goes on after any kill.
 
 ```
-plan.toml             what it was told; another plan is refused in the same folder
+plan.toml             what it was told; a plan that differs in more than rows and arms is refused in the same folder
 market/               catalogue, problems, partition
 tokenizer/            what the market's own texts make of Qwen3's
 records/              the arena's log of its episodes, and the export
@@ -56,7 +56,7 @@ from training.study.findings.results import ResultFolder, RowResult
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
 from training.study.measure import UNCUT, file_name, measure
 from training.study.parts import BASE, Part, named_runs, parts_of, recipe_text, run_folder, run_name
-from training.study.plan import StudyPlan
+from training.study.plan import StudyPlan, read_plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
 from training.study.vocabulary import make_tokenizer
@@ -98,7 +98,7 @@ class Study:
         self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
         self._plan_text = plan_text
-        self.results = ResultFolder(results or self.folder / "results", plan_text)
+        self.results = ResultFolder(results or self.folder / "results", plan.shared_sha256)
         self._require_plan()
 
     def parts(self) -> tuple[Part, ...]:
@@ -116,6 +116,10 @@ class Study:
                 return self.results.has(part.row) or self._mark(part).exists()
             case "stage":
                 return self._mark(part).exists() or part.row not in self._needed
+            case "corpora":
+                matched = self.folder / "corpora" / MATCHED
+                is_whole = self._mark(part).exists() and all((matched / arm).exists() for arm in self.plan.arms)
+                return is_whole or not self._open_rows
             case _:
                 return self._mark(part).exists() or not self._open_rows
 
@@ -343,7 +347,7 @@ class Study:
 
     def _require_plan(self) -> None:
         kept = self.folder / PLAN
-        if kept.exists() and kept.read_text("utf-8") != self._plan_text:
+        if kept.exists() and read_plan(kept).shared_sha256 != self.plan.shared_sha256:
             raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
 
     def _mark(self, part: Part, where: str = DONE) -> Path:

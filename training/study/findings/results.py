@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.canonical import text_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from training.evaluation.report import EvalReport
@@ -24,8 +23,9 @@ RESULT_VERSION = 1
 
 
 class RowResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `lineage` leads from its checkpoint back to the base, none for a control; `failures` is by report (SET
-    DECODING), bucket and reason; `seconds` by part, of one processor."""
+    """One row. `plan_sha256` is of what the plan's rows share. `lineage` leads from its checkpoint back to the base,
+    none for a control; `failures` is by report (SET DECODING), bucket and reason; `seconds` by part, of one
+    processor."""
 
     version: int = RESULT_VERSION
     row: str
@@ -52,8 +52,9 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
 class ResultFolder:
     """The results in a folder that are of one plan."""
 
-    def __init__(self, folder: Path, plan_text: str) -> None:
-        self.folder, self.plan_sha256 = folder, text_hash(plan_text)
+    def __init__(self, folder: Path, plan_sha256: str) -> None:
+        """`plan_sha256` is `StudyPlan.shared_sha256`."""
+        self.folder, self.plan_sha256 = folder, plan_sha256
 
     def has(self, row: str) -> bool:
         """Whether that row is finished."""
