@@ -85,7 +85,7 @@ class SubmissionDesk:
             metagraph=await self._registration.metagraph(),
             rules=self._policy.cooldown,
             verify=self._verify,
-            is_commitment_enough=self._policy.admission.is_commitment_enough,
+            is_commitment_enough=self._policy.admission.is_commitment_enough is True,
         )
         if admission.refusal is not None and admission.refusal.code == COOLDOWN:
             left = admission.next_allowed_block - await self._chain.finalized_block()

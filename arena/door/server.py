@@ -41,7 +41,7 @@ class DoorServer:
         """Serve until `stop` is set."""
         connections = Connections(total=max(CONNECTIONS, self._per_address), per_address=self._per_address)
         app: ASGIApp = make_door_app(self.door)
-        if self.door.policy.admission.is_commitment_enough:
+        if self.door.policy.admission.is_commitment_enough is True:
             app = _ByPath(app, make_sn15_app(self.door, self._board))
         try:
             await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain)

@@ -124,7 +124,7 @@ class Intake:
         submission = entry.submission
         stored = await self._node.store.submissions()
         known = next((s for s in stored if s.subject.agent_version_id == submission.agent_version_id), None)
-        is_commitment_enough = self._node.policy.admission.is_commitment_enough
+        is_commitment_enough = self._node.policy.admission.is_commitment_enough is True
         if known is not None and not is_authentic(submission, verify, is_commitment_enough=is_commitment_enough):
             self._node.log.warning("forged submission", path=ascii(str(entry.path)), agent=known.name)
             self._node.inbox.discard(entry)

@@ -93,7 +93,7 @@ class SharingLoop:
             verify,
             node.inbox.put,
             now_ms=node.now_ms,
-            is_commitment_enough=node.policy.admission.is_commitment_enough,
+            is_commitment_enough=node.policy.admission.is_commitment_enough is True,
         )
 
     async def run(self, drain: StopSignal) -> None:

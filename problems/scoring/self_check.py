@@ -93,7 +93,8 @@ def check_chance(
             # the answer itself meets all rules
             met.append(1.0 if product.product_id == item.product_id else axes.hits / axes.total)
         best.append(max(zip(met, drawn, strict=True), key=lambda pair: pair[0])[1])
-        lucky.append(sum(share == 1.0 for share in met))
+        others = zip(drawn, met, strict=True)  # the answer itself is no luck: of a small catalogue it is drawn often
+        lucky.append(sum(share == 1.0 and product.product_id != item.product_id for product, share in others))
     found = {product.product_id: product for product in best}
     outcome = score(problem, [product.product_id for product in best], found.get, titles)
     if isinstance(outcome, UnscoredOutcome):

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.catalogue.analysis import stemmer
@@ -67,6 +67,7 @@ def test_a_hostile_text_is_cut_in_few_steps_a_character(why: str) -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(OPENERS), st.sampled_from([1, 2, 60, 254, 256, 700])), min_size=1, max_size=8)
 )
+@example([("_", 1), ("\u200d", 60), ("_", 1)])
 def test_runs_that_open_no_token_are_read_in_few_steps_a_character(runs: list[tuple[str, int]]) -> None:
     text = "".join(opener * times for opener, times in runs)
     assert steps(text) <= STEPS_A_CHARACTER * len(text)

@@ -45,18 +45,19 @@ class Scanner:
 
     def tokens(self, text: str) -> list[str]:
         """Tokens of any text, in order."""
-        classes, out, place, stops, trail = text.translate(self._table), [], 0, _stops(text), _Trail()
+        classes, out, place, stops, past = text.translate(self._table), [], 0, _stops(text), _PastScans()
         while place < len(text):
-            end = self._longest(classes, place, min(stops[place], len(text)), trail)
+            end = self._longest(classes, place, min(stops[place], len(text)), past)
             if end > place:
                 out.append(text[place:end])
             place = max(end, place + 1)
         return out
 
-    def _longest(self, classes: str, place: int, stop: int, trail: _Trail) -> int:
+    def _longest(self, classes: str, place: int, stop: int, past: _PastScans) -> int:
         """Where the longest token that starts at `place` and ends by `stop` ends; `place` itself when none does."""
-        if place < trail.end:
-            return self._longest_beside(classes, place, stop, trail)
+        if place < past.end:
+            return self._longest_beside(classes, place, stop, past)
+        past.reached.clear()
         rows, is_final, state, end, here = self._rows, self._is_final, 0, place, place
         for here in range(place, stop):
             following = rows[state].get(classes[here])
@@ -65,39 +66,38 @@ class Scanner:
             state = following
             if is_final[state]:
                 end = here + 1
-        return self._longest_beside(classes, place, stop, trail) if end == place and here > place else end
+        return self._longest_beside(classes, place, stop, past) if end == place and here > place else end
 
-    def _longest_beside(self, classes: str, place: int, stop: int, trail: _Trail) -> int:
-        """The same, where a scan without a token came by before: once both are in one state, go on where that ended."""
-        rows, is_final, state, here, own = self._rows, self._is_final, 0, place, _Trail(place)
+    def _longest_beside(self, classes: str, place: int, stop: int, past: _PastScans) -> int:
+        """The same, where scans without a token came by before: once one of them was in this state, go on where that
+        ended."""
+        rows, is_final, state, here, own = self._rows, self._is_final, 0, place, _ScanEnd(place)
         while here < stop and (following := rows[state].get(classes[here])) is not None:
             state, here = following, here + 1
             if is_final[state]:
-                return self._longest(classes, place, stop, _Trail())
-            own.states.append(state)
-            if here < trail.end and trail.state_before(here) == state:
-                own, here, state = trail, trail.end, trail.states[-1]
-        if own.end >= trail.end:
-            trail.start, trail.states = own.start, own.states
+                return self._longest(classes, place, stop, _PastScans())
+            met = past.reached.setdefault((here, state), own)
+            if met is not own:
+                own, here, state = met, met.place, met.state
+            own.place, own.state = here, state
+        past.end = max(past.end, own.place)
         return place
 
 
-class _Trail:
-    """The states of the latest scan that met no token, one a character. Without it a run of characters that may open a
-    token but opens none would be read again from each of its places."""
+class _ScanEnd:
+    """The first place that a scan did not take, and its state there."""
 
-    def __init__(self, start: int = 0) -> None:
-        self.start = start
-        self.states: list[int] = []
+    def __init__(self, place: int) -> None:
+        self.place, self.state = place, 0
 
-    @property
-    def end(self) -> int:
-        """The first place that the scan did not take."""
-        return self.start + len(self.states)
 
-    def state_before(self, place: int) -> int:
-        """The state in which the scan came to `place`."""
-        return self.states[place - self.start - 1]
+class _PastScans:
+    """Where scans that met no token came by, (place, state), and how far each got. Without it a run of characters that
+    may open a token but opens none would be read again from each of its places."""
+
+    def __init__(self) -> None:
+        self.end = 0  # of the one that got furthest
+        self.reached: dict[tuple[int, int], _ScanEnd] = {}
 
 
 def tokens(text: str) -> list[str]:
