@@ -51,7 +51,7 @@ class AdmissionRules(msgspec.Struct, frozen=True, kw_only=True):
     rule: Literal["own", "agreed"] = "own"  # own: each validator's gate and cooldown; agreed: more than half say so
     validators_asked: int = 5  # so many qualify an agent at once
     hold_blocks: int = 7_200  # from the commitment; what the gate holds by a heuristic counts as accepted from then on
-    # true: a source without its hotkey's signature is taken by its commitment alone; not written out where it isn't said
+    # true: a source without its hotkey's signature is taken by its commitment alone; written out only where it is said
     is_commitment_enough: bool | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -23,6 +23,7 @@ from problems.scoring.title_matching import TitleMatcher
 from problems.scoring.voucher import total_price
 
 RANDOM_DRAWS = 20  # random products a slot
+CROWD_MIN = 200  # products: of fewer, random draws meet the answer itself, which is no luck
 _LUCK_MAX = 1  # of them may satisfy it: one of 20 is luck, two are a problem that anything solves
 
 
@@ -93,8 +94,7 @@ def check_chance(
             # the answer itself meets all rules
             met.append(1.0 if product.product_id == item.product_id else axes.hits / axes.total)
         best.append(max(zip(met, drawn, strict=True), key=lambda pair: pair[0])[1])
-        others = zip(drawn, met, strict=True)  # the answer itself is no luck: of a small catalogue it is drawn often
-        lucky.append(sum(share == 1.0 and product.product_id != item.product_id for product, share in others))
+        lucky.append(sum(share == 1.0 for share in met))
     found = {product.product_id: product for product in best}
     outcome = score(problem, [product.product_id for product in best], found.get, titles)
     if isinstance(outcome, UnscoredOutcome):

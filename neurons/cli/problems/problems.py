@@ -100,7 +100,7 @@ def check(
         return
     import msgspec
 
-    from problems.scoring.self_check import RANDOM_DRAWS, check_chance, check_solvable
+    from problems.scoring.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
     from problems.synthesis.ambiguity import measure_ambiguity
 
     matcher, index = read_matcher(titles), read_title_index(documents, catalogue)
@@ -108,7 +108,7 @@ def check(
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
             solvable = check_solvable(problem, index.product, matcher)
-            if solvable.is_usable:
+            if solvable.is_usable and len(index.products) >= CROWD_MIN:
                 solvable = check_chance(solvable, problem, index.products, matcher, seed)
                 luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
             ambiguity = measure_ambiguity(problem, index, matcher, accepted_max) if solvable.is_usable else None
@@ -132,9 +132,11 @@ def check(
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
-        typer.echo(
-            f"the best of {RANDOM_DRAWS} random products a slot earns {luck / max(1, tried) / 10_000:.4f} on average"
-        )
+        if tried:
+            earned = luck / tried / 10_000
+            typer.echo(f"the best of {RANDOM_DRAWS} random products a slot earns {earned:.4f} on average")
+        else:
+            typer.echo(f"what random products earn was not measured: that takes a catalogue of at least {CROWD_MIN}")
     raise typer.Exit(EXIT_FAILED if bad else 0)
 
 
