@@ -257,6 +257,8 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
     (plan.parent / HYPOTHESES).unlink()  # there is nothing in the results to test
     for part in parts[:2]:  # market and tokenizer
         study.run(part)
+    for arm in study.plan.arms:
+        (tmp_path / "out" / "corpora" / "matched" / arm).mkdir(parents=True)
     for part in parts:
         if part.kind == "result" and part.row not in (f"refresh-{SEED}", "scripted concise"):
             study.results.add(finished(study, part.row))
