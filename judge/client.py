@@ -40,6 +40,7 @@ _WAYS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("max_tokens", _SCHEMA),
     ("max_tokens", _NO_SCHEMA),
     ("max_completion_tokens", _SCHEMA),
+    ("max_completion_tokens", _NO_SCHEMA),
 )
 
 

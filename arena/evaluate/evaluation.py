@@ -51,12 +51,13 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     )
     outcome = score_body(episode.body, problem, ports)
     verdict: Verdict | UnscoredVerdict | None = None
-    if isinstance(outcome, OutcomeScore) and ports.unjudged is None:
-        verdict = judge_body(episode.body, policy.rubric, ports.judges)
-    elif isinstance(outcome, OutcomeScore) and ports.unjudged is not None:
-        verdict = UnscoredVerdict(
-            body_sha256=episode.body.body_hash(), rubric_id=policy.rubric.rubric_id, failure=ports.unjudged
-        )
+    if isinstance(outcome, OutcomeScore):
+        if ports.unjudged is None:
+            verdict = judge_body(episode.body, policy.rubric, ports.judges)
+        else:
+            verdict = UnscoredVerdict(
+                body_sha256=episode.body.body_hash(), rubric_id=policy.rubric.rubric_id, failure=ports.unjudged
+            )
     status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
     failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
     if episode.body.failure is not None:

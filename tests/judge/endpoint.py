@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = tuple[int, Any]
+Answer = tuple[int, Any] | tuple[int, Any, Mapping[str, str]]  # status, JSON value or bytes (None: hangs up), headers
 
 
 @contextmanager
 def serving(answer: Callable[[dict[str, Any]], Answer]) -> Iterator[str]:
-    """Serve `answer(request)` -> (status, JSON value or bytes); yields the base URL."""
+    """Serve `answer(request)`; yields the base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, value = answer(request)
+            status, value, *more = answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            if value is None:
+                self.close_connection = True
+                return
             raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+            headers = {"content-type": "application/json", "content-length": str(len(raw))}
+            try:
+                self.send_response_only(status)
+                for name, text in (headers | dict(*more)).items():
+                    self.send_header(name, text)
+                self.end_headers()
+                self.wfile.write(raw)
+            except BrokenPipeError:  # a client that no longer waits
+                self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
             """Stay silent."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from judge.render import RenderedTrace
 from judge.scripted import ScriptedJudge
 from tests.judge.bodies import RUBRIC
-from tests.judge.endpoint import chat
+from tests.judge.endpoint import chat, serving
 
 # name -> what goes wrong with one request. The last entries are repeated by every further request until the list ends.
 STUMBLES = (
@@ -119,35 +117,5 @@ class StumblingEndpoint:
             time.sleep(self._slow_s)
         return stumble(name, good, request)
 
-    @contextmanager
-    def serving(self) -> Iterator[str]:
-        answer = self.answer
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                status, value, headers = answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                if value is None:
-                    self.close_connection = True
-                    return
-                raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-                try:
-                    self.send_response_only(status)
-                    for key, text in {"content-length": str(len(raw)), **headers}.items():
-                        self.send_header(key, text)
-                    self.end_headers()
-                    self.wfile.write(raw)
-                except BrokenPipeError:  # a client that no longer waits
-                    self.close_connection = True
-
-            def log_message(self, *_: Any) -> None:
-                """Stay silent."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1"
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+    def serving(self) -> AbstractContextManager[str]:
+        return serving(self.answer)

@@ -41,9 +41,10 @@ class AnswerCache:
             await self._app(scope, receive, send)
             return
         key = scope["raw_path"], scope["query_string"]
-        found = self._kept().get(key) if self._board.is_fresh else None
-        if found is None:
-            await self._app(scope, receive, self._keeping(key, send))
+        is_fresh = self._board.is_fresh
+        found = self._kept().get(key) if is_fresh else None
+        if found is None:  # whoever asks a board that is not fresh gets the next epoch's answer
+            await self._app(scope, receive, self._keeping(key, self._board.epoch + (not is_fresh), send))
         elif is_known(found.etag, Headers(scope=scope).get("if-none-match", "")):
             bare = [(name, value) for name, value in found.start["headers"] if not name.startswith(b"content-")]
             await send({**found.start, "status": _UNCHANGED, "headers": bare})
@@ -58,8 +59,8 @@ class AnswerCache:
             self._answers.clear()
         return self._answers
 
-    def _keeping(self, key: tuple[bytes, bytes], send: Send) -> Send:
-        """Sends an answer on, and keeps it when it is one whole piece."""
+    def _keeping(self, key: tuple[bytes, bytes], epoch: int, send: Send) -> Send:
+        """Sends an answer on, and keeps it when it is one whole piece and the board's epoch is still this one."""
         start: Message = {}
 
         async def kept(message: Message) -> None:
@@ -68,7 +69,8 @@ class AnswerCache:
             elif start["status"] == _OK and not message.get("more_body"):
                 headers, body, answers = Headers(raw=start["headers"]), message.get("body", b""), self._kept()
                 is_whole = headers.get("content-length") == str(len(body)) and len(body) <= ANSWER_BYTES_MAX
-                if "etag" in headers and is_whole and self._board.is_fresh and len(answers) < ANSWERS_MAX:
+                is_current = self._board.is_fresh and self._board.epoch == epoch
+                if "etag" in headers and is_whole and is_current and len(answers) < ANSWERS_MAX:
                     answers[key] = _Answer(dict(start), headers["etag"], body)
             await send(message)
 

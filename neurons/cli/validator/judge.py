@@ -21,7 +21,7 @@ from neurons.cli.validator.judge_calibration import (
     panel_of,
     rubric_of,
 )
-from neurons.cli.validator.judge_replay import replay_records
+from neurons.cli.validator.judge_replay import body_and_verdicts, replay_records
 from neurons.cli.validator.judge_sheet import agreement, sheet
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def explain(
     arena judge explain 42
     arena judge explain 42 --json
 
-    Exit code 1 when the record is not there or is no evaluation.
+    Exit code 1 when the record is not there or is no evaluation, 4 when its body is missing.
     """
     from judge.explanation import explain_verdicts
 
@@ -115,7 +115,6 @@ app.command("agreement")(agreement)
 async def _body_and_verdicts(
     store: PostgresStore, which: str, validator: str
 ) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
-    from arena.records.body import decode_body, decode_content
     from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
 
     found = await find_record(store, which, validator)
@@ -126,11 +125,7 @@ async def _body_and_verdicts(
         return None
     payload = content.payload
     sha256 = payload.verdict.body_sha256 if isinstance(payload, VerdictRecord) else payload.body_sha256
-    stored = await store.body(sha256, record.validator)
-    if stored is None:
-        return None
-    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([sha256], record.validator)]
-    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
+    return await body_and_verdicts(store, record.validator, sha256)
 
 
 def _print(found: Explanation) -> None:

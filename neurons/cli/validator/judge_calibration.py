@@ -69,7 +69,6 @@ def calibrate(
     import msgspec
 
     from foundation.durable_files import write_whole
-    from judge.budget import JudgeMeter
     from judge.calibration.measurement import judge_traces, measure
     from judge.calibration.signed import sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
@@ -78,7 +77,6 @@ def calibrate(
     rubric = rubric_of(policy, models)
     meter = judge_meter(price)
     judges = panel_of(rubric, base_url, api_key, cache, meter)
-    assert isinstance(meter, JudgeMeter)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
             chosen = recipes(shop)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -83,11 +84,11 @@ def replay_records(
                 if (budget_tokens and tokens >= budget_tokens) or (budget_usd and micro_usd >= budget_usd * _MICRO):
                     is_stopped = True
                     return
-                body, counted = await body_and_verdict(store, name, record)
+                body, counted = await body_and_verdicts(store, name, record.body_sha256)
                 verdict = judge_body(body, rubric, judges)
                 spent = meter.take(int(isinstance(verdict, Verdict)))
                 tokens, micro_usd = tokens + spent.tokens, micro_usd + spent.micro_usd
-                row = replay_row(name, seq, record, rubric, counted, verdict, spent)
+                row = replay_row(name, seq, record, rubric, counted[-1] if counted else None, verdict, spent)
                 _append(stream, row)
                 rows.append(row)
                 progress("replay", number, len(found))
@@ -111,23 +112,20 @@ def read_rows(path: Path) -> Iterator[ReplayRow]:
 
     if not path.exists():
         return
-    lines = path.read_bytes().split(b"\n")
-    if lines[-1]:
-        path.write_bytes(b"\n".join(lines[:-1]) + (b"\n" if len(lines) > 1 else b""))
-    for number, line in enumerate(lines[:-1], 1):
+    content = path.read_bytes()
+    *lines, cut_short = content.split(b"\n")
+    if cut_short:
+        os.truncate(path, len(content) - len(cut_short))
+    for number, line in enumerate(lines, 1):
         try:
             yield msgspec.json.decode(line, type=ReplayRow)
         except msgspec.DecodeError as error:
             raise ArenaError("V2050", f"{path}:{number} is no replay row: {error}") from error
 
 
-def _append(stream: object, row: ReplayRow) -> None:
-    import io
-    import os
-
+def _append(stream: BinaryIO, row: ReplayRow) -> None:
     import msgspec
 
-    assert isinstance(stream, io.BufferedWriter)
     stream.write(msgspec.json.encode(row) + b"\n")
     stream.flush()
     os.fsync(stream.fileno())
@@ -146,20 +144,19 @@ async def evaluations_of(store: PostgresStore, validator: str, race: str) -> lis
     return found
 
 
-async def body_and_verdict(
-    store: PostgresStore, validator: str, record: EvaluationRecord
-) -> tuple[EvaluationBody, Verdict | UnscoredVerdict | None]:
-    """The body of an evaluation and the newest verdict on it. Raises ArenaError V2050 where the body is missing."""
+async def body_and_verdicts(
+    store: PostgresStore, validator: str, body_sha256: str
+) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]:
+    """A body and the verdicts on it in a log, the oldest first. Raises ArenaError V2050 where the body is missing."""
     from arena.records.body import decode_body, decode_content
     from arena.records.model import VerdictRecord
     from foundation.errors import ArenaError
 
-    stored = await store.body(record.body_sha256, validator)
+    stored = await store.body(body_sha256, validator)
     if stored is None:
-        raise ArenaError("V2050", f"no body {record.body_sha256}")
-    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([record.body_sha256], validator)]
-    counted = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-    return decode_body(stored.content), counted[-1] if counted else None
+        raise ArenaError("V2050", f"no body {body_sha256}")
+    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
+    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
 
 
 def _print(found: ReplayComparison) -> None:

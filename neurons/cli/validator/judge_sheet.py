@@ -11,7 +11,7 @@ from neurons.cli.options import DsnOption, JsonOption, StateDirOption, Validator
 from neurons.cli.presenter import echo_json
 from neurons.cli.store_reading import run_on_store
 from neurons.cli.validator.judge_calibration import RubricPolicyOption, rubric_of
-from neurons.cli.validator.judge_replay import body_and_verdict, evaluations_of
+from neurons.cli.validator.judge_replay import body_and_verdicts, evaluations_of
 
 
 def sheet(
@@ -42,16 +42,18 @@ def sheet(
     from judge.prompts import prompt_text
     from judge.verdict import UnscoredVerdict, Verdict
 
-    async def read(store: PostgresStore) -> dict[str, tuple[EvaluationBody, Verdict | UnscoredVerdict | None]]:
+    async def read(store: PostgresStore) -> dict[str, tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]]:
         found = await evaluations_of(store, validator, race)
-        return {record.body_sha256: await body_and_verdict(store, name, record) for name, _, record in found}
+        return {
+            record.body_sha256: await body_and_verdicts(store, name, record.body_sha256) for name, _, record in found
+        }
 
     if out.exists() and any(out.iterdir()):
         raise ArenaError("V2027", f"{out} is not empty: a sheet that raters may have filled in is not replaced")
     found = run_on_store(dsn, state_dir, read)
     chosen = shuffled({name: body for name, (body, _) in found.items()}, seed)[:traces]
     names = [name.strip() for name in raters.split(",") if name.strip()]
-    verdicts = [found[name][1] for name in chosen]
+    verdicts = [found[name][1][-1] if found[name][1] else None for name in chosen]
     key = SheetKey(
         body_sha256s=tuple(chosen),
         panel_e4=tuple(one.quality_e4 if isinstance(one, Verdict) else None for one in verdicts),
