@@ -41,6 +41,7 @@ STUMBLES = (
     "dropped",
     "refuses schema",
     "refuses max_tokens",
+    "refuses both",
     "false quote",
     "wrong level",
     "broken JSON",
@@ -90,9 +91,9 @@ def stumble(name: str, good: str, request: Mapping[str, Any]) -> tuple[int, Any,
     }
     if name in refusals:
         return refusals[name]
-    if name == "refuses schema" and "response_format" in request:
+    if name in ("refuses schema", "refuses both") and "response_format" in request:
         return 400, {"error": {"message": "response_format is not supported"}}, {}
-    if name == "refuses max_tokens" and "max_tokens" in request:
+    if name in ("refuses max_tokens", "refuses both") and "max_tokens" in request:
         return 400, {"error": {"message": "use max_completion_tokens"}}, {}
     return 200, chat(good), {}
 

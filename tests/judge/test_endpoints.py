@@ -107,6 +107,10 @@ def test_what_an_endpoint_refuses_is_left_out_and_remembered():
     with endpoint.serving() as base_url:
         client(base_url, [], reasoning_tokens=1_000).opine(render(BODIES[0]), RUBRIC)
     assert endpoint.requests[-1]["max_completion_tokens"] == 4_072
+    endpoint = StumblingEndpoint(TRACES, ("refuses both",) * 4)
+    with endpoint.serving() as base_url:
+        client(base_url, []).opine(render(BODIES[0]), RUBRIC)
+    assert len(endpoint.requests) == 4 and endpoint.requests[-1].keys().isdisjoint(("response_format", "max_tokens"))
 
 
 def test_the_models_of_a_panel_are_asked_at_the_same_time():
