@@ -23,6 +23,7 @@ from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
 from harness.tools.port import Toolbox
+from harness.tools.timing import TimedToolbox
 from harness.trace import EvaluationBody, Event, StopReason
 from problems.model import Problem
 
@@ -60,6 +61,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     body: EvaluationBody
     exit: GuestExit
     model_ms: int
+    tool_ms: int
     episode_ms: int
 
 
@@ -77,7 +79,8 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
     started_s = ports.clock()
     reader = CallReader(ports.toolbox.schemas)
-    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
+    toolbox = TimedToolbox(ports.toolbox, ports.clock)
+    recorder = Recorder(toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
     job = GuestJob(
         source=source,
         problem=canonical_bytes(problem.view()).decode(),
@@ -112,7 +115,8 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         ledger_sha256=ledger_sha256(completed_lines(recorder.events())),
     )
     episode_ms = int((ports.clock() - started_s) * 1000)
-    return Episode(body=body, exit=ended, model_ms=recorder.model_ms, episode_ms=episode_ms)
+    tool_ms = int(toolbox.seconds * 1000)
+    return Episode(body=body, exit=ended, model_ms=recorder.model_ms, tool_ms=tool_ms, episode_ms=episode_ms)
 
 
 def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:

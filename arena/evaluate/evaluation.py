@@ -73,8 +73,10 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
         sandbox=ports.sandbox.level,
         cost=EpisodeCost(
             episode_ms=episode.episode_ms,
+            jail_ms=episode.exit.start_ms,
             agent_time_ms=episode.exit.agent_time_ms,
             model_ms=episode.model_ms,
+            tool_ms=episode.tool_ms,
             output_tail=episode.exit.output_tail,
         ),
     )

@@ -16,11 +16,13 @@ EvaluationStatus = Literal["scored", "unjudged", "unscored"]
 
 
 class EpisodeCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Host facts of the episode; never in the body."""
+    """Host facts of the episode; never in the body. `jail_ms` is the time until the agent's guest was ready."""
 
     episode_ms: int = 0
+    jail_ms: int = 0
     agent_time_ms: int = 0
     model_ms: int = 0
+    tool_ms: int = 0
     output_tail: str = ""
 
 

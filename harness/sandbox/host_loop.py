@@ -70,6 +70,7 @@ class GuestConversation:
         self._inbox = FrameInbox(limits)
         self._outgoing = memoryview(b"")
         self._is_started = False
+        self._start_s = 0.0  # until the guest was ready
         self._agent_s = 0.0
         self._host_s = 0.0  # spent on calls since time was last accounted
         self._output_bytes = 0
@@ -107,12 +108,11 @@ class GuestConversation:
 
     def _serve(self, selector: selectors.BaseSelector) -> GuestEnd:
         before = self._clock()
-        start_s = 0.0  # until the guest was ready
         while True:
             if self._is_started:
                 patience_s = min(max(0.0, self._limits.agent_time_ms / 1000 - self._agent_s), _TICK_S)
             else:
-                patience_s = max(0.0, _START_MS / 1000 - start_s)
+                patience_s = max(0.0, _START_MS / 1000 - self._start_s)
             ready = selector.select(patience_s)
             now = self._clock()
             elapsed_s = now - before - self._host_s
@@ -124,8 +124,8 @@ class GuestConversation:
                 if limit := self._broken_limit():
                     return limit
             else:
-                start_s += elapsed_s
-                if start_s * 1000 >= _START_MS:
+                self._start_s += elapsed_s
+                if self._start_s * 1000 >= _START_MS:
                     raise ArenaError("V2002", f"the guest was not ready after {_START_MS} ms")
             for key, _ in ready:
                 if key.fileobj is self._pipes.output:
@@ -193,5 +193,6 @@ class GuestConversation:
             error=final.error[:_ERROR_CHARS] if final else error,
             error_kind=final.kind if final else "",
             output_tail=self.output_tail(),
+            start_ms=int(self._start_s * 1000),
             agent_time_ms=int(self._agent_s * 1000),
         )

@@ -68,6 +68,7 @@ class GuestExit(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""  # exception type and message, as the guest tells it
     error_kind: Literal["", "load", "raise", "not_json"] = ""
     output_tail: str = ""  # last bytes of stdout and stderr; never in the body
+    start_ms: int = 0  # until the guest was ready to run the agent
     agent_time_ms: int = 0
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from arena.bank.stock.level import HORIZON_RACES
 from arena.race.state.schedule import coming_closes_ms
+from arena.records.model import Stage
 from foundation.errors import ArenaError
 from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, PeerSeen, skewed, write_node_file
 from neurons.health.status_reading import read_race
@@ -53,6 +54,7 @@ class HeartbeatLoop:
         self._node, self._watch, self._schedules = node, watch, schedules
         self._logs, self._peers = logs, peers
         self._started_ms = node.now_ms()
+        self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
         self._bank_looked_ms: int | None = None
         sandbox = node.conditions.sandbox
@@ -70,8 +72,8 @@ class HeartbeatLoop:
         if race is not None:
             metrics.race_stage.labels(race.stage).set(1)
             metrics.race_deadline_ms.set(race.deadline.at_ms if race.deadline else 0)
-            metrics.open_items.labels("race").set(race.open_items)
-        metrics.open_items.labels("qualifying").set(await store.open_items(QUALIFYING, "qualifying"))
+        self._show_queue("race", race.open_items if race is not None else 0)
+        self._show_queue("qualifying", await store.open_items(QUALIFYING, "qualifying"))
         metrics.weights_status.clear()
         for latest in await store.weights_results(1):
             metrics.weights_status.labels(latest.status).set(1)
@@ -104,6 +106,12 @@ class HeartbeatLoop:
         except OSError as error:
             node.log.warning("heartbeat not written", code="V2115", reason=str(error))
         return made
+
+    def _show_queue(self, stage: Stage, open_items: int) -> None:
+        metrics = self._node.metrics
+        metrics.open_items.labels(stage).set(open_items)
+        self._open_since_ms[stage] = (self._open_since_ms.get(stage) or self._node.now_ms()) if open_items else 0
+        metrics.queue_since_ms.labels(stage).set(self._open_since_ms[stage])
 
     def _show(self, beat: Heartbeat) -> None:
         metrics = self._node.metrics

@@ -1,4 +1,4 @@
-"""Metrics of one node for Prometheus, on loopback. Counts what the loops do; nothing is decided from them.
+"""Metrics of one node for Prometheus. Counts what the loops do; nothing is decided from them.
 
 Moments are unix milliseconds; an age is the time now less the moment, because a gauge of an age would stand still with
 the loop that sets it. Every name is documented in this room's README, and a test compares the two.
@@ -6,9 +6,18 @@ the loop that sets it. Every name is documented in this room's README, and a tes
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+import math
+from collections.abc import Iterable
 
-from foundation.errors import ArenaError
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from arena.evaluate.model import Evaluation
+from arena.records.model import Stage
+from harness.inference.ledger import ModelUsage
+from judge.budget import Spending
+
+# from a jail's start to a whole episode
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 
 
 class Metrics:
@@ -25,6 +34,7 @@ class Metrics:
         self.waiting = self._gauge("arena_waiting_loops", "Loops that wait after a failure.")
         self.owed_verdicts = self._gauge("arena_owed_verdicts", "Evaluations whose verdict is owed.")
         self.bank_lasts_ms = self._gauge("arena_bank_lasts_ms", "How long the bank's stock serves the coming races.")
+        self.bank_lasts_ms.set(math.nan)  # not measured yet, or made here when it is empty
         self.disk_free_bytes = self._gauge("arena_disk_free_bytes", "Free space where the state folder is.")
         self.peers = self._gauge("arena_peers", "Other validators heard of.")
         self.peers_skewed = self._gauge("arena_peers_skewed", "Those of them under another policy or guest.")
@@ -61,6 +71,57 @@ class Metrics:
         self.anchor_ms = self._gauge("arena_anchor_ms", "Unix time at which that checkpoint was signed.")
         self.anchor_block = self._gauge("arena_anchor_block", "Block that holds that checkpoint's hash.")
         self.tail_clients = self._gauge("arena_tail_clients", "Streams of the live tail.")
+        self.unscored = self._counter("arena_unscored", "Attempts that gave no score, by whose fault.", "owner")
+        self.races_ended = self._counter("arena_races_ended", "Races that ended while this process ran.", "result")
+        self.queue_since_ms = self._gauge(
+            "arena_queue_since_ms", "Unix time since which work has been open without a break; 0: none is.", "stage"
+        )
+        self.episode_seconds = self._histogram("arena_episode_seconds", "Wall time of an episode.", "stage")
+        self.jail_seconds = self._histogram("arena_jail_start_seconds", "From a jail's start until its guest is ready.")
+        self.tool_seconds = self._histogram("arena_tool_seconds", "What an episode's tool calls took in all.")
+        self.append_seconds = self._histogram(
+            "arena_append_seconds", "From the end of an evaluation until its records stand in the log."
+        )
+        self.tool_calls = self._counter("arena_tool_calls", "Tool calls of episodes.")
+        model = ("upstream", "model")
+        self.model_requests = self._counter("arena_model_requests", "Model requests, answered or not.", *model)
+        self.model_seconds = self._counter("arena_model_seconds", "What those requests took.", *model)
+        self.model_tokens = self._counter("arena_model_tokens", "Tokens, as the endpoint counts them.", *model, "kind")
+        self.model_usd = self._counter("arena_model_cost_usd", "What they cost, where the price is known.", *model)
+        self.judge_verdicts = self._counter("arena_judge_verdicts", "Verdicts given by this node.")
+        self.judge_requests = self._counter("arena_judge_requests", "Replies of judge models, usable or not.")
+        self.judge_seconds = self._counter("arena_judge_seconds", "What those replies took.")
+        self.judge_tokens = self._counter("arena_judge_tokens", "Tokens of judge models.", "kind")
+        self.judge_usd = self._counter("arena_judge_cost_usd", "What judges cost, where the price is known.")
+
+    def count_evaluation(self, stage: Stage, evaluation: Evaluation) -> None:
+        """An evaluation that came to its end."""
+        cost = evaluation.cost
+        self.episodes.labels(stage).inc()
+        self.episode_seconds.labels(stage).observe(cost.episode_ms / 1_000)
+        self.jail_seconds.observe(cost.jail_ms / 1_000)
+        self.tool_seconds.observe(cost.tool_ms / 1_000)
+        self.tool_calls.inc(evaluation.body.totals.tool_calls)
+
+    def count_usage(self, rows: Iterable[ModelUsage]) -> None:
+        """What an attempt asked of model endpoints."""
+        for row in rows:
+            labels = (row.upstream or "none", row.model)
+            self.model_requests.labels(*labels).inc(row.requests)
+            self.model_seconds.labels(*labels).inc(row.latency_ms / 1_000)
+            self.model_tokens.labels(*labels, "prompt").inc(row.prompt_tokens)
+            self.model_tokens.labels(*labels, "completion").inc(row.completion_tokens)
+            if row.cost_micro_usd is not None:
+                self.model_usd.labels(*labels).inc(row.cost_micro_usd / 1e6)
+
+    def count_judging(self, spent: Spending) -> None:
+        """What a verdict took."""
+        self.judge_verdicts.inc(spent.verdicts)
+        self.judge_requests.inc(spent.requests)
+        self.judge_seconds.inc(spent.ms / 1_000)
+        self.judge_tokens.labels("prompt").inc(spent.prompt_tokens)
+        self.judge_tokens.labels("completion").inc(spent.completion_tokens)
+        self.judge_usd.inc(spent.micro_usd / 1e6)
 
     def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, labels, registry=self.registry)
@@ -68,11 +129,5 @@ class Metrics:
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(name, about, labels, registry=self.registry)
 
-    def serve(self, port: int) -> None:
-        """Answer on 127.0.0.1:`port`; 0 serves nothing. Raises ArenaError V2060 when the port is taken."""
-        if not port:
-            return
-        try:
-            start_http_server(port, addr="127.0.0.1", registry=self.registry)
-        except OSError as error:
-            raise ArenaError("V2060", f"metrics port {port}: {error.strerror}") from error
+    def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
+        return Histogram(name, about, labels, registry=self.registry, buckets=_SECONDS)

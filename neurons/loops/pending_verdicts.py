@@ -59,4 +59,5 @@ class VerdictLoop:
                     await self._node.sequencer.append([record])
                 if isinstance(reply, Judged):
                     budgets.charge(context.race_id, context.problem_id, reply.judging)
+                    self._node.metrics.count_judging(reply.judging)
         self._retry = PAUSES.after(self._retry, self._node.now_ms()) if still_owed else NextTry()

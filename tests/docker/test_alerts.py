@@ -1,0 +1,184 @@
+"""Every alert fires by its fault, none on a well node, and each has its runbook."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from harness.inference.ledger import ModelUsage
+from judge.budget import Spending
+from neurons.health.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "docker" / "watch" / "alerts.yml"
+STEP_MIN, LAST_MIN = 5, 300
+DAY_MS = 86_400_000
+Fault = Callable[[Metrics, int], None]  # what is wrong, and the minutes since the scrapes began
+
+
+def well(metrics: Metrics, minute: int) -> None:
+    """A node that takes part in a race: everything is fresh, and an episode a minute ends."""
+    now_ms = minute * 60_000
+    metrics.heartbeat_ms.set(now_ms)
+    metrics.uid.set(3)
+    metrics.permit.set(1)
+    metrics.disk_free_bytes.set(50 << 30)
+    metrics.race_deadline_ms.set(now_ms + 600_000)
+    metrics.records.set(minute)
+    metrics.checkpoint_size.set(minute)
+    metrics.checkpoint_ms.set(now_ms)
+    metrics.anchor_size.set(minute)
+    metrics.anchor_ms.set(now_ms)
+    metrics.weights_status.labels("ok").set(1)
+    metrics.peers.set(4)
+    metrics.queue_since_ms.labels("race").set(1)
+    metrics.bank_lasts_ms.set(40 * DAY_MS)
+    metrics.episodes.labels("race").inc(minute)
+    metrics.unscored.labels("validator").inc(0)
+    metrics.unscored.labels("upstream").inc(0)
+    metrics.races_ended.labels("settled").inc(1)
+    metrics.races_ended.labels("not_ours").inc(0)
+    metrics.count_usage([ModelUsage(upstream="one", model="m", requests=minute, latency_ms=2_000 * minute)])
+    metrics.count_judging(Spending(verdicts=minute, requests=minute))
+    for _ in range(minute // STEP_MIN):
+        metrics.append_seconds.observe(0.02)
+
+
+def _judges_fail(metrics: Metrics, minute: int) -> None:
+    metrics.judge_verdicts.reset()
+    metrics.judge_requests.inc(minute)
+
+
+def _episodes_stand(metrics: Metrics, minute: int) -> None:
+    metrics.episodes.clear()
+    metrics.episodes.labels("race").inc(7)
+
+
+def _weights_fail(metrics: Metrics, minute: int) -> None:
+    metrics.weights_status.clear()
+    metrics.weights_status.labels("rate_limited").set(1)
+
+
+def _appends_wait(metrics: Metrics, minute: int) -> None:
+    for _ in range(minute):
+        metrics.append_seconds.observe(45)
+
+
+FAULTS: dict[str, Fault] = {
+    "NodeSilent": lambda metrics, minute: metrics.heartbeat_ms.set(60_000),
+    "NotRegistered": lambda metrics, minute: metrics.uid.set(-1),
+    "NoPermit": lambda metrics, minute: metrics.permit.set(0),
+    "ChainStandsStill": lambda metrics, minute: metrics.chain_is_stale.set(1),
+    "DiskNearlyFull": lambda metrics, minute: metrics.disk_free_bytes.set(1 << 30),
+    "LoopWaitsLong": lambda metrics, minute: metrics.waiting.set(2),
+    "RaceOverdue": lambda metrics, minute: metrics.race_deadline_ms.set(60_000),
+    "QueueStandsStill": _episodes_stand,
+    "WeightsNotSet": _weights_fail,
+    "RaceNotOurs": lambda metrics, minute: metrics.races_ended.labels("not_ours").inc(minute // 200),
+    "PeersUnderOtherRules": lambda metrics, minute: metrics.peers_skewed.set(3),
+    "OwnFaults": lambda metrics, minute: metrics.unscored.labels("validator").inc(minute / 5),
+    "CheckpointLate": lambda metrics, minute: (metrics.checkpoint_size.set(1), metrics.checkpoint_ms.set(60_000))[0],
+    "AnchorLate": lambda metrics, minute: (metrics.anchor_size.set(1), metrics.anchor_ms.set(60_000))[0],
+    "CheckpointFolderBehind": lambda metrics, minute: metrics.checkpoint_folders_behind.set(1),
+    "BankRunsOut": lambda metrics, minute: metrics.bank_lasts_ms.set(2 * DAY_MS),
+    "ReleaseFilesLacking": lambda metrics, minute: metrics.release_files_lacking.set(1),
+    "PolicyWaits": lambda metrics, minute: metrics.policy_waits.set(1),
+    "VerdictsOwed": lambda metrics, minute: metrics.owed_verdicts.set(9),
+    "ModelEndpointFails": lambda metrics, minute: metrics.unscored.labels("upstream").inc(3 * minute),
+    "ModelSlow": lambda metrics, minute: metrics.model_seconds.labels("one", "m").inc(90 * minute),
+    "JudgeGivesNothing": _judges_fail,
+    "AppendSlow": _appends_wait,
+}
+
+
+def series(fault: Fault, expression: str, up: int) -> Iterator[dict[str, str]]:
+    """What Prometheus would scrape every five minutes of a node with `fault`, as far as `expression` asks for it."""
+    names = set(re.findall(r"arena_\w+", expression))
+    found: dict[str, list[float]] = {}
+    for minute in range(0, LAST_MIN + 1, STEP_MIN):
+        metrics = Metrics()
+        well(metrics, minute)
+        fault(metrics, minute)
+        for family in metrics.registry.restricted_registry(names).collect():
+            for sample in family.samples:
+                if sample.name in names:
+                    labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+                    found.setdefault(f"{sample.name}{{{labels}}}", []).append(sample.value)
+    found['up{job="arena"}'] = [up] * (LAST_MIN // STEP_MIN + 1)
+    for name, values in found.items():
+        yield {"series": name, "values": " ".join(f"{value:g}" if value % 1 else str(int(value)) for value in values)}
+
+
+def case(alert: str, expression: str, fault: Fault, count: int, up: int = 1) -> dict[str, object]:
+    """A test of promtool: `alert` fires at the end, `count` (0 or 1) times."""
+    fires = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    samples = [{"labels": "{}", "value": count}] if count else []
+    return {
+        "name": f"{alert} {'by its fault' if count else 'on a well node'}",
+        "interval": f"{STEP_MIN}m",
+        "input_series": list(series(fault, expression, up)),
+        "promql_expr_test": [{"expr": fires, "eval_time": f"{LAST_MIN}m", "exp_samples": samples}],
+    }
+
+
+def promtool() -> str:
+    """The program: on the path, or where `make test` puts it."""
+    beside = Path(sys.prefix) / "bin" / "promtool"
+    found = shutil.which("promtool") or (str(beside) if beside.exists() else "")
+    if not found and not os.environ.get("CI"):
+        pytest.skip("no promtool here: `make test` takes it from Debian's package prometheus")
+    assert found, "promtool is missing"
+    return found
+
+
+def rules() -> dict[str, str]:
+    """The alerts' expressions by name."""
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+
+
+def test_every_alert_fires_by_its_fault_and_none_on_a_well_node(tmp_path: Path) -> None:
+    expressions = rules()
+    assert set(expressions) == {*FAULTS, "NodeDown"}
+
+    def nothing(metrics: Metrics, minute: int) -> None:
+        """A well node's fault."""
+
+    cases = [case("NodeDown", expressions["NodeDown"], nothing, 1, up=0)]
+    for alert, expression in expressions.items():
+        cases.append(case(alert, expression, nothing, 0))
+        if alert in FAULTS:
+            cases.append(case(alert, expression, FAULTS[alert], 1))
+    told = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": cases}
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump(told))
+    done = subprocess.run([promtool(), "test", "rules", str(tmp_path / "tests.yml")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_runbook_and_every_metric_of_the_dashboard_exists() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set(rules())
+    known = {sample.name for family in _labelled().collect() for sample in family.samples}
+    board = (ROOT / "docker" / "watch" / "grafana" / "dashboards" / "node.json").read_text()
+    asked = set(re.findall(r"arena_\w+", board)) | {
+        name for rule in rules().values() for name in re.findall(r"arena_\w+", rule)
+    }
+    assert asked <= known
+
+
+def _labelled() -> CollectorRegistry:
+    """A registry in which each metric with labels has a sample."""
+    metrics = Metrics()
+    for one in vars(metrics).values():
+        if names := getattr(one, "_labelnames", ()):
+            one.labels(*("x" for _ in names))
+    return metrics.registry
