@@ -1,0 +1,4 @@
+from __future__ import annotations
+import typer
+
+app = typer.Typer()
