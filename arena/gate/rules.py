@@ -103,7 +103,7 @@ INSTEAD: dict[str, str] = {
     "import": "a module of the allow-list (json, re, math, time, arena_sdk, ...); models and tools through arena_sdk",
     "decoder-import": "keep texts as plain literals: nothing may have to be unpacked",
     "codec": 'text.encode("utf-8") or data.decode("utf-8")',
-    "builtin": "call what you need by its name: a dict of functions instead of eval or globals, obj.name instead of getattr",
+    "builtin": "call what you need by its name: a dict of functions for eval or globals, obj.name for getattr",
     "attribute": "use public attributes and methods only",
     "attribute-name": "rename the attribute if it is your own; no module may be reached through another",
     "dynamic-attribute": "obj.name, or a dict with keys of your own",

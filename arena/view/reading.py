@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -251,7 +252,7 @@ def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:
             text=text[start:end],
             quotes=tuple(number for begin, until, number in places if begin <= start and end <= until),
         )
-        for start, end in zip(edges, edges[1:], strict=False)
+        for start, end in itertools.pairwise(edges)
     )
 
 

@@ -61,7 +61,7 @@ def prepare_suite(
     The operator is the key that the setting `bank_hotkey` names; where it names none, the node itself (`own_hotkey`,
     ss58). On the local network a suite that `bank_hotkey` signed serves where one stands; else the shipped suite serves
     where the catalogue is the one it is asked of, and its signature is checked each time; over any other catalogue a
-    suite of that name is made, and kept as a file. `products_hash` is for who keeps it (`products_sha256`, half a second).
+    suite of that name is made, and kept as a file. `products_hash`: how the catalogue is told; a miner's is remembered.
 
     Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
     when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no

@@ -1,8 +1,8 @@
 """What a miner's commands would make again at each run, kept in the user's cache folder.
 
-Promise: an entry is found by everything that it follows from (recipe and code), so a stale one is never used; one that was
-cut short, edited or replaced is made again; two commands at once make an entry once. A folder that can't be written costs
-time and nothing else, and is said.
+Promise: an entry is found by everything that it follows from (recipe and code), so a stale one is never used; one that
+was cut short, edited or replaced is made again; two commands at once make an entry once. A folder that can't be written
+costs time and nothing else, and is said.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SEAL_CHARS = 64  # sha256 hex of what follows, in front of it
 
 def default_cache_dir() -> Path:
     """The user's cache folder: XDG_CACHE_HOME, else ~/.cache, and `agent-arena` in it. Makes nothing."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "agent-arena"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path("~/.cache").expanduser()) / "agent-arena"
 
 
 class ContentCache:

@@ -1,7 +1,7 @@
 """The scripted model without a server: what a desk with one process asks.
 
-Promise: the replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body does
-not tell which of the two answered.
+Promise: the replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body
+does not tell which of the two answered.
 """
 
 from __future__ import annotations
