@@ -89,3 +89,31 @@ _ROWS = (
 )
 
 RULES: dict[str, GateRule] = {rule.name: rule for rule in _ROWS}
+
+# What a miner writes instead, by rule: for people, no part of a verdict.
+INSTEAD: dict[str, str] = {
+    "encoding": "save the file as plain UTF-8, without a byte order mark or a `# coding` line",
+    "size": "leave data out of the file: read what you need with tools at run time",
+    "parse": "make `python -m py_compile AGENT.py` pass with the Python named in the SDK's page",
+    "depth": "split the deep expression into statements",
+    "entry": "def agent_main(problem): at module level, with one argument",
+    "invisible": "delete the character; write it as text, such as \\u200b, if you mean it",
+    "invisible-comment": "delete the character from the comment",
+    "identifier": "names in ASCII letters, digits and underscores",
+    "import": "a module of the allow-list (json, re, math, time, arena_sdk, ...); models and tools through arena_sdk",
+    "decoder-import": "keep texts as plain literals: nothing may have to be unpacked",
+    "codec": 'text.encode("utf-8") or data.decode("utf-8")',
+    "builtin": "call what you need by its name: a dict of functions for eval or globals, obj.name for getattr",
+    "attribute": "use public attributes and methods only",
+    "attribute-name": "rename the attribute if it is your own; no module may be reached through another",
+    "dynamic-attribute": "obj.name, or a dict with keys of your own",
+    "id-table": "let a search of the run find products: an id that no search brought scores nothing anyway",
+    "id-hits": "take ids from search results, and leave them out of the file",
+    "benchmark-text": "examples of your own in the prompt: no sentence of a known problem",
+    "entropy": "plain text; leave keys, hashes and packed data out",
+    "integer-array": "compute the numbers, or leave the table out",
+    "big-integer": "plain text or small numbers",
+    "unsearched": "less literal data: prompts of some pages are fine",
+    "copy": "a program of your own; the shipped examples may be built upon freely",
+    "similarity": "change what the program does, not its names; the shipped examples may be built upon freely",
+}

@@ -6,12 +6,12 @@ reused or renumbered: records name them for ever.
 
 from __future__ import annotations
 
-from foundation.codes import agent, corpus, door, exchange, problem, training, upstream, validator
+from foundation.codes import agent, corpus, door, exchange, practice, problem, training, upstream, validator
 from foundation.codes.row import ErrorCode
 
 CODES: dict[str, ErrorCode] = {
     row.code: row
-    for part in (agent, validator, door, exchange, corpus, training, upstream, problem)
+    for part in (agent, validator, practice, door, exchange, corpus, training, upstream, problem)
     for row in part.ROWS
 }
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from foundation.canonical import foreign_text
+from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.inference.slots import RequestSlots
@@ -80,13 +81,9 @@ class OpenAIUpstream:
         except openai.APIStatusError as error:
             status = error.status_code
             detail = f"HTTP {status}: {error.message}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
-            if status in _REQUEST_AT_FAULT:
-                raise ArenaError("A1040", detail) from error
-            if status in _ENDPOINT_MISSING:
-                raise ArenaError("U3001", detail) from error
-            code = "U3004" if status == 429 else "U3002"
+            code = code_of_status(status)
             pause_ms = read_retry_after(error.response.headers)
-            if pause_ms is None:
+            if pause_ms is None or code not in (MODEL_BUSY, MODEL_FAILED):
                 raise ArenaError(code, detail) from error
             raise RetryLaterError(code, detail, retry_after_ms=pause_ms) from error
         except (openai.OpenAIError, httpx.HTTPError) as error:  # timeouts, connection errors, what is no HTTP
@@ -100,6 +97,15 @@ class OpenAIUpstream:
         except ArenaError as error:
             return error.failure
         return None
+
+
+def code_of_status(status: int) -> str:
+    """What an HTTP status of an endpoint means: the request is at fault, the endpoint missing, busy or broken."""
+    if status in _REQUEST_AT_FAULT:
+        return BAD_REQUEST
+    if status in _ENDPOINT_MISSING:
+        return NO_ENDPOINT
+    return MODEL_BUSY if status == 429 else MODEL_FAILED
 
 
 def read_retry_after(headers: Mapping[str, str]) -> int | None:

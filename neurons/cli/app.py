@@ -37,8 +37,14 @@ COMMANDS = (
         "doctor", "neurons.cli.validator.doctor", _START, "Check this host and print the fix for whatever is missing."
     ),
     CommandEntry("explain", "neurons.cli.explain", _START, "Explain an error code."),
-    CommandEntry("check", "neurons.cli.miner.agents", _MINER, "Gate an agent file with the validator's own code."),
-    CommandEntry("run", "neurons.cli.miner.agents", _MINER, "Run an agent file on problems, as a validator would."),
+    CommandEntry(
+        "init", "neurons.cli.miner.new_agent", _MINER, "Begin an agent: a file that works, its test, one problem."
+    ),
+    CommandEntry("check", "neurons.cli.miner.check", _MINER, "Gate an agent file with the validator's own code."),
+    CommandEntry("run", "neurons.cli.miner.run", _MINER, "Run an agent file on problems, as a validator would."),
+    CommandEntry(
+        "view", "neurons.cli.miner.view", _MINER, "Look at traces: what happened, what was asked, what failed."
+    ),
     CommandEntry("submit", "neurons.cli.miner.submit", _MINER, "Sign an agent file and submit it."),
     CommandEntry("commit", "neurons.cli.miner.submit", _MINER, "Commit to an agent file on chain; hand nothing in."),
     CommandEntry("status", "neurons.cli.miner.status", _MINER, "Show where submissions stand."),

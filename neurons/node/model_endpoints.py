@@ -22,8 +22,12 @@ _LISTING_TIMEOUT_S = 20
 
 
 @contextlib.contextmanager
-def open_endpoints(settings: Settings, policy: Policy) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
+def open_endpoints(
+    settings: Settings, policy: Policy, *, is_served: bool = True
+) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
     """The model endpoints and the judge's that the settings name; the scripted server on loopback where they name none.
+
+    With `is_served` off no server is started: no endpoint then means the scripted models.
 
     Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set, V2030 for settings that
     contradict each other or a key's variable that is not set.
@@ -50,6 +54,9 @@ def open_endpoints(settings: Settings, policy: Policy) -> Iterator[tuple[tuple[E
         raise ArenaError(
             "U3001", f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
         )
+    if not is_served:
+        yield (), judge
+        return
     from harness.inference.scripted.server import start_scripted_server
 
     with start_scripted_server() as server:
@@ -105,7 +112,7 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     except openai.NotFoundError:
         return None
     except openai.OpenAIError as error:
-        return f"{endpoint.name} at {endpoint.base_url}: {error}"
+        return f"{endpoint.name} at {endpoint.base_url} does not answer: {error.__cause__ or error}"
 
 
 def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:

@@ -23,6 +23,7 @@ from arena.policies import policy_by_name
 from arena.policy import Policy
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
+from harness.inference.scripted.upstream import ScriptedUpstream
 from harness.sandbox.port import GuestChoice
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
@@ -30,7 +31,6 @@ from judge.rubric import Rubric
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, open_endpoints
 from neurons.node.settings import Settings
 from neurons.worker.protocol import Endpoint, WorkerSetup
-from problems.model import BUCKETS, Bucket, Problem
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
@@ -42,8 +42,8 @@ DEFAULT_POLICY = "paper"
 
 
 @contextlib.contextmanager
-def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
-    """The ports of `arena.evaluate` for one slot.
+def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+    """The ports of `arena.evaluate`; `at_once` threads may use them at a time, each with a jail of its own.
 
     Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
     """
@@ -67,7 +67,7 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
     sandbox = open_sandbox(
         Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
-        slots=1,
+        slots=at_once,
         wanted=setup.sandbox,
         choice=setup.guest,
     )
@@ -86,13 +86,15 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
 
 
 @contextlib.contextmanager
-def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
-    """The ports of a miner: the validator's own, in this process."""
+def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+    """The ports of a miner: the validator's own, in this process, for `at_once` threads."""
     prepare_catalogue(settings)
     policy = policy_of(settings)
-    with open_endpoints(settings, policy) as (upstreams, judge):
+    with open_endpoints(settings, policy, is_served=False) as (upstreams, judge):
         setup = worker_setup(settings, policy, upstreams, judge, slot=0)
-        with open_evaluate_ports(setup) as ports:
+        with open_evaluate_ports(setup, at_once=at_once) as ports:
+            if not upstreams:
+                ports = dataclasses.replace(ports, upstreams=(ScriptedUpstream(),))
             yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
 
 
@@ -251,14 +253,6 @@ def code_commit() -> str:
 def unix_ms() -> int:
     """The wall clock, passed in wherever a decision needs one."""
     return time.time_ns() // 1_000_000
-
-
-def local_problems(ports: EvaluatePorts, seed: int, per_bucket: int) -> tuple[Problem, ...]:
-    """Practice problems over the open catalogue, `per_bucket` of each bucket: seeded, never from a sealed batch."""
-    from problems.synthesis.generator import synthesize
-
-    counts: dict[Bucket, int] = dict.fromkeys(BUCKETS, per_bucket)
-    return synthesize(tuple(ports.catalogue.products()), seed=seed, counts=counts)
 
 
 def prepare_catalogue(settings: Settings) -> Path:

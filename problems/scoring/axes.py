@@ -7,7 +7,7 @@ vouchers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -46,20 +46,26 @@ def meets_price(price_php: float, rule: PriceRule) -> bool:
     return above and below
 
 
-def count_pairs(product: Product, sku_pairs: Collection[Pair], attribute_pairs: Collection[Pair]) -> tuple[int, int]:
-    """SKU and attribute pairs that the product's best SKU option meets.
+def best_offer(product: Product, sku_pairs: Collection[Pair], attribute_pairs: Collection[Pair]) -> frozenset[Pair]:
+    """What the product's best SKU option offers: its own pairs and the product's attribute pairs.
 
-    An option offers its own pairs and the product's attribute pairs; a product without options offers the attributes
-    alone. Best: the most pairs together, then the most SKU pairs, so the order of options decides nothing.
+    A product without options offers the attributes alone. Best: the most pairs together, then the most SKU pairs, so
+    the order of options decides no count.
     """
-    attributes = {(key, value) for key, values in product.attributes.items() for value in values}
+    attributes = frozenset((key, value) for key, values in product.attributes.items() for value in values)
+    offers = [attributes, *(attributes.union(option.items()) for option in product.sku_options.values())]
 
-    def count(option: Iterable[Pair]) -> tuple[int, int]:
-        offered = attributes.union(option)
-        return sum(pair in offered for pair in sku_pairs), sum(pair in offered for pair in attribute_pairs)
+    def rank(offered: frozenset[Pair]) -> tuple[int, int]:
+        sku = sum(pair in offered for pair in sku_pairs)
+        return sku + sum(pair in offered for pair in attribute_pairs), sku
 
-    counts = [count(option.items()) for option in product.sku_options.values()]
-    return max([count(()), *counts], key=lambda hits: (hits[0] + hits[1], hits[0]))
+    return max(offers, key=rank)
+
+
+def count_pairs(product: Product, sku_pairs: Collection[Pair], attribute_pairs: Collection[Pair]) -> tuple[int, int]:
+    """SKU and attribute pairs that the product's best SKU option meets."""
+    offered = best_offer(product, sku_pairs, attribute_pairs)
+    return sum(pair in offered for pair in sku_pairs), sum(pair in offered for pair in attribute_pairs)
 
 
 def ask(item: RewardItem) -> Axes:

@@ -1,0 +1,270 @@
+"""From what is stored of a trace to what a person is shown of it. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from arena.evaluate.model import Evaluation
+from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, Step, StepKind, TraceView
+from harness.trace import Completion, EvaluationBody, ToolCall
+from judge.neutral import neutral_name, neutral_text
+from judge.render import Span, render
+from judge.rubric import GATES, QUALITY_LEVELS_E4
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.scoring.constraints import Constraint
+from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
+from problems.scoring.score import FINDINGS
+
+ROW_CHARS = 100  # of a product in a folded result
+ROWS_SHOWN = 10
+_KINDS: dict[str, StepKind] = {"completion": "said", "call": "call", "result": "result", "refused": "refused"}
+GATE_QUESTIONS = {  # what each gate asks, as people say it
+    "inference_present": "does the model think for itself?",
+    "results_analysed": "does it say what the results show?",
+    "data_cited": "does it name a price, a title or an attribute?",
+    "candidates_compared": "does it compare candidates before it chooses?",
+}
+
+
+class _Product(msgspec.Struct):
+    """The fields of a product in a tool result that are shown when it is folded."""
+
+    product_id: str = ""
+    title: str = ""
+    price: float | None = None
+    service: tuple[str, ...] = ()
+
+
+_PRODUCTS = msgspec.json.Decoder(list[_Product])
+
+
+def view_trace(
+    body: EvaluationBody,
+    *,
+    name: str = "",
+    outcome: OutcomeScore | UnscoredOutcome | None = None,
+    verdicts: Sequence[Verdict | UnscoredVerdict] = (),
+    constraints: Sequence[Constraint] = (),
+    facts: Sequence[Field] = (),
+    proof: Sequence[Field] = (),
+) -> TraceView:
+    """The view of a body with what is known about it. `facts` stand before the body's own."""
+    trace = render(body)
+    texts = {span.number: span.whole for span in trace.spans}
+    judges = tuple(_numbered(verdicts, texts))
+    quotes = [quote for judge in judges for quote in judge.quotes if quote.is_found]
+    totals = body.totals
+    own = (
+        ("problem", body.problem_id),
+        ("bucket", body.bucket),
+        ("agent", body.agent_sha256),
+        ("ended", body.stop + (f": {body.failure.code} {body.failure.detail}" if body.failure else "")),
+        ("recommended", ", ".join(body.recommended or ()) or "nothing"),
+        ("calls", f"{totals.llm_calls} by the model, {totals.echoed_calls} echoed, {totals.code_calls} by code"),
+        ("tokens", f"{totals.prompt_tokens} read, {totals.completion_tokens} written, {totals.steps} completions"),
+        ("body", body.body_hash()),
+    )
+    return TraceView(
+        name=name or body.problem_id,
+        heading=f"{body.problem_id} ({body.bucket})",
+        result=result_line(outcome, verdicts),
+        query=neutral_text(body.query),
+        facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
+        constraints=tuple(msgspec.structs.replace(one, found=neutral_text(one.found)) for one in constraints),
+        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
+        judges=judges,
+        steps=tuple(_steps(body, trace.spans, quotes)),
+        proof=tuple((key, neutral_text(value)) for key, value in proof),
+    )
+
+
+def view_evaluation(evaluation: Evaluation, constraints: Sequence[Constraint]) -> TraceView:
+    """The view of a local run on one problem."""
+    verdicts = () if evaluation.verdict is None else (evaluation.verdict,)
+    facts = (("sandbox", evaluation.sandbox.name), ("time", f"{evaluation.cost.episode_ms / 1000:.1f} s"))
+    return view_trace(
+        evaluation.body, outcome=evaluation.outcome, verdicts=verdicts, constraints=constraints, facts=facts
+    )
+
+
+def loss_of(evaluation: Evaluation, constraints: Sequence[Constraint]) -> Loss | None:
+    """Why this problem earned less than 1, or None where it earned all."""
+    if evaluation.score_e4 == 10_000:
+        return None
+    body, outcome, verdict = evaluation.body, evaluation.outcome, evaluation.verdict
+    failure = evaluation.failure
+    calls = [event for event in body.events if isinstance(event, ToolCall)]
+    foreign = next((call for call in calls if call.emitter != "llm"), None)
+    known = verdict if isinstance(verdict, Verdict) else None
+    return Loss(
+        problem_id=body.problem_id,
+        bucket=body.bucket,
+        score_e4=evaluation.score_e4,
+        query=neutral_text(body.query),
+        recommended=tuple(map(neutral_name, body.recommended or ())),
+        asked=tuple(constraints),
+        failed=tuple(one for one in constraints if not one.is_met),
+        failure=f"{failure.code} {neutral_text(failure.detail)}".strip() if failure else "",
+        findings=tuple(FINDINGS.get(one, one) for one in outcome.findings) if isinstance(outcome, OutcomeScore) else (),
+        quality_e4=known.quality_e4 if known else None,
+        coefficient_e4=known.coefficient_e4 if known else None,
+        gate=first_gate_missed(known) if known else "",
+        sentence=sentence_of(known) if known else "",
+        calls=len(calls),
+        llm_calls=body.totals.llm_calls,
+        first_foreign_call=(
+            neutral_text(f"{foreign.name} {foreign.arguments} ({foreign.emitter}, after completion {foreign.step})")
+            if foreign
+            else ""
+        ),
+    )
+
+
+def first_gate_missed(verdict: Verdict) -> str:
+    """The judge's first gate that the trace did not pass; "" for one that passed all."""
+    passed = sum(level <= verdict.quality_e4 for level in QUALITY_LEVELS_E4) - 1
+    return GATES[max(0, passed)] if passed < len(GATES) else ""
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """What the judge said; of several, the one whose quality became the verdict's."""
+    said = [opinion for opinion in verdict.opinions if opinion.quality_e4 == verdict.quality_e4]
+    if not said:
+        return "code decided: no completion is inference, so no model was asked"
+    return neutral_text(said[0].explanation)
+
+
+def result_line(
+    outcome: OutcomeScore | UnscoredOutcome | None, verdicts: Sequence[Verdict | UnscoredVerdict] = ()
+) -> str:
+    """Outcome, coefficient and score in one line."""
+    if outcome is None:
+        return "not scored here"
+    if not isinstance(outcome, OutcomeScore):
+        return f"unscored: {outcome.failure.code} {neutral_text(outcome.failure.detail)}"
+    said = f"{'solved' if outcome.is_success else 'not solved'}, rule {outcome.rule_e4 / 10_000:.4f}"
+    newest = verdicts[-1] if verdicts else None
+    if not isinstance(newest, Verdict):
+        return f"{said}, not judged"
+    score_e4 = newest.coefficient_e4 if outcome.is_success else 0
+    return f"{said}, coefficient {newest.coefficient_e4 / 10_000:.4f}, score {score_e4 / 10_000:.4f}"
+
+
+def slot_rows(outcome: OutcomeScore) -> Iterator[SlotRow]:
+    """Scores by slot and axis."""
+    for number, slot in enumerate(outcome.slots, 1):
+        hits = {
+            axis: f"{getattr(slot, axis).hits}/{getattr(slot, axis).total}"
+            for axis in ("title", "price", "service", "sku", "attribute")
+        }
+        how = " (the answer)" if slot.is_answer else " (unsurfaced)" if slot.is_unsurfaced else ""
+        recommended = f"{neutral_name(slot.recommended_id)}{how}" if slot.recommended_id else "nothing"
+        yield SlotRow(slot=number, recommended=recommended, is_satisfied=slot.is_satisfied, **hits)
+
+
+def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, str]) -> Iterator[JudgeView]:
+    number = 0
+    for verdict in verdicts:
+        if not isinstance(verdict, Verdict):
+            yield JudgeView(headline=f"no verdict: {verdict.failure.code} {neutral_text(verdict.failure.detail)}")
+            continue
+        quotes = []
+        for opinion in verdict.opinions:
+            for cited in opinion.citations:
+                number += 1
+                text = neutral_text(cited.quote)
+                found = text.strip() in texts.get(cited.span, "")
+                quotes.append(Quote(number=number, span=cited.span, gate=cited.gate, text=text, is_found=found))
+        missed = first_gate_missed(verdict)
+        asked = f"; first gate missed: {missed} ({GATE_QUESTIONS[missed]})" if missed else "; every gate passed"
+        shares = f"quality {verdict.quality_e4 / 10_000:.4f}, coefficient {verdict.coefficient_e4 / 10_000:.4f}"
+        said = tuple((one.model, neutral_text(one.explanation)) for one in verdict.opinions)
+        yield JudgeView(
+            headline=f"{verdict.rubric_id}: {shares}{asked}",
+            sentences=said or (("code", sentence_of(verdict)),),
+            quotes=tuple(quotes),
+        )
+
+
+def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[Step]:
+    """Every event; those that judges are shown carry their number. What follows the last shown span has none."""
+    shown = iter(spans[1:])
+    yield Step(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
+    for event in body.events:
+        count = 2 if isinstance(event, ToolCall) else 1
+        for place in range(count):
+            span = next(shown, None)
+            if span is None:
+                yield _unshown(event, place)
+                continue
+            facts = []
+            rows: tuple[str, ...] = ()
+            if isinstance(event, Completion):
+                facts.append(f"{event.prompt_tokens} + {event.completion_tokens} tokens")
+                if span.echo_e4:
+                    facts.append(f"{span.echo_e4 // 100} % stood in the request")
+            if span.kind == "result" and isinstance(event, ToolCall):
+                rows = result_rows(event.result)
+                facts.append(f"{len(event.result)} characters")
+            if span.surfaced:
+                facts.append(f"{len(span.surfaced)} new products")
+            if span.is_error:
+                facts.append("tool error")
+            yield Step(
+                span=span.number,
+                turn=span.step,
+                kind=_KINDS[span.kind],
+                title=span.model or span.tool,
+                badge=span.emitter or "",
+                facts=", ".join(facts),
+                rows=rows,
+                pieces=_pieces(span, quotes),
+            )
+
+
+def _unshown(event: object, place: int) -> Step:
+    """An event beyond what judges are shown."""
+    if isinstance(event, Completion):
+        text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
+        return Step(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
+    if isinstance(event, ToolCall):
+        text = neutral_text(event.result if place else event.arguments)
+        kind, badge = ("result", "") if place else ("call", event.emitter)
+        title = neutral_name(event.name)
+        return Step(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
+    return Step(kind="refused")
+
+
+def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:
+    """The span's whole text, cut where quotes begin and end; each quote is marked where it first stands."""
+    text = span.whole
+    places = []
+    for quote in quotes:
+        wanted = quote.text.strip()
+        if quote.span == span.number and wanted and (start := text.find(wanted)) >= 0:
+            places.append((start, start + len(wanted), quote.number))
+    edges = sorted({0, len(text), *(edge for start, end, _ in places for edge in (start, end))})
+    return tuple(
+        Piece(
+            text=text[start:end],
+            quotes=tuple(number for begin, until, number in places if begin <= start and end <= until),
+        )
+        for start, end in itertools.pairwise(edges)
+    )
+
+
+def result_rows(result: str) -> tuple[str, ...]:
+    """A page of products in short: id, price, service and title of each; none for another result."""
+    try:
+        products = _PRODUCTS.decode(result)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return ()
+    rows = []
+    for one in products[:ROWS_SHOWN]:
+        price = "-" if one.price is None else f"{one.price:g}"
+        said = neutral_text(f"{one.product_id}  {price} PHP  {' '.join(one.service) or '-'}  {one.title}")
+        rows.append(said[:ROW_CHARS].replace("\n", " "))
+    return tuple(rows)

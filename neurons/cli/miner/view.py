@@ -1,0 +1,161 @@
+"""`arena view`: traces in the terminal, or as static pages."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_FAILED
+from neurons.cli.options import DsnOption, JsonOption, StateDirOption, ValidatorOption
+from neurons.cli.presenter import echo_json
+
+if TYPE_CHECKING:
+    from neurons.cli.records.traces import FoundTraces
+    from problems.model import Pool
+
+app = typer.Typer()
+
+_WIDEST = 100
+_STYLES: dict[str, dict[str, Any]] = {
+    "heading": {"bold": True},
+    "good": {"fg": "green"},
+    "bad": {"fg": "red"},
+    "soft": {"dim": True},
+    "call": {"fg": "cyan"},
+    "mark": {"fg": "yellow"},
+    "plain": {},
+}
+
+
+@app.command()
+def view(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RECORD|BODY|RUN|RACE|EXPORT]",
+            help="Record number or id, race id, body or run file, folder of bodies, or export. Default: the last run.",
+            show_default=False,
+        ),
+    ] = "",
+    trace: Annotated[str, typer.Option("--trace", help="Of several, the one with this problem id or number.")] = "",
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write static pages into this folder.", file_okay=False)
+    ] = None,
+    is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
+    is_as_judged: Annotated[
+        bool, typer.Option("--as-judged", help="Print the text that a judge is shown, and nothing else.")
+    ] = False,
+    viewer: Annotated[
+        str, typer.Option("--viewer", help="operator or public. Default: operator; with --html public.")
+    ] = "",
+    pool: Annotated[
+        list[str] | None, typer.Option("--pool", help="Pools that the public asks for by name. Repeatable.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Read this many traces at most.")] = 500,
+    validator: ValidatorOption = "",
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at traces: what happened, what was asked, what failed.
+
+    arena view
+    arena view --trace p_95f5e151185751fe
+    arena view race-000014 --html build/race-14
+    arena view body.json --whole
+
+    Shows each constraint with what was found, scores by product and axis, the judge's sentences with their quotes, each
+    turn with who wrote its calls, and, for a record, its signature and chain state. Pages load nothing and run nothing;
+    open index.html. Of a node's store, pages hold only what is public by now (--viewer operator: everything; such
+    pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
+    """
+    import msgspec
+
+    if viewer not in ("", "operator", "public"):
+        raise typer.BadParameter("operator or public", param_hint="--viewer")
+    try:
+        found = _found(
+            target, viewer or ("public" if html else "operator"), pool or ["train"], most, validator, dsn, state_dir
+        )
+    except msgspec.MsgspecError as error:
+        raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
+    if trace:
+        kept = tuple(one for one in found.traces if trace == one.view.name or one.body.problem_id.startswith(trace))
+        found = found._replace(traces=kept)
+    for line in found.withheld:
+        typer.echo(line, err=True)
+    if not found.traces:
+        typer.echo(
+            f"nothing to show of {target or 'the last run'}{f' with --trace {trace}' if trace else ''}", err=True
+        )
+        raise typer.Exit(EXIT_FAILED)
+    if html is not None:
+        _write_pages(found, html)
+    elif as_json:
+        echo_json([one.view for one in found.traces])
+    elif is_as_judged:
+        from judge.render import render
+
+        typer.echo("\n\n".join(render(one.body).text for one in found.traces))
+    else:
+        _print(found, is_whole=is_whole)
+
+
+def _found(
+    target: str, viewer: str, pools: list[str], most: int, validator: str, dsn: str, state_dir: Path | None
+) -> FoundTraces:
+    """The traces that a target names: a file or folder here, else a record or race of a store."""
+    from neurons.cli.records.traces import ReadRules, traces_of_file, traces_of_folder, traces_of_store
+    from neurons.cli.store_reading import MESSAGE_NOT_FOUND, run_on_store
+    from neurons.practice.content_cache import default_cache_dir
+    from problems.model import POOLS
+
+    path = Path(target) if target else default_cache_dir() / "last-run.json"
+    if not target and not path.exists():
+        typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
+        raise typer.Exit(EXIT_FAILED)
+    if path.is_file():
+        return traces_of_file(path)
+    if path.is_dir():
+        return traces_of_folder(path, most)
+    if unknown := set(pools) - set(POOLS):
+        raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
+    asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
+    now_ms = time.time_ns() // 1_000_000
+    rules = ReadRules("public" if viewer == "public" else "operator", asked, now_ms, most, validator)
+    found = run_on_store(dsn, state_dir, lambda store: traces_of_store(store, target, rules))
+    if found is None:
+        typer.echo(MESSAGE_NOT_FOUND.format(which=target), err=True)
+        raise typer.Exit(EXIT_FAILED)
+    return found
+
+
+def _print(found: FoundTraces, *, is_whole: bool) -> None:
+    """One trace whole; of several a line each, and how to see one."""
+    import shutil
+
+    from arena.view.lines import trace_lines
+
+    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
+    if len(found.traces) == 1:
+        for line in trace_lines(found.traces[0].view, width, is_whole=is_whole):
+            typer.echo(typer.style(line.text, **_STYLES[line.style]))
+        return
+    typer.echo(f"{found.title}: {len(found.traces)} traces")
+    for one in found.traces:
+        typer.echo(f"{one.view.name:<18}  {one.view.result}"[:width])
+    typer.echo(f"\none of them: add --trace {found.traces[0].view.name}; as pages: --html DIR")
+
+
+def _write_pages(found: FoundTraces, folder: Path) -> None:
+    from arena.view.page import trace_pages
+    from foundation.durable_files import write_whole
+
+    pages = trace_pages(found.title, [one.view for one in found.traces])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in pages.items():
+        write_whole(folder / name, content.encode("utf-8", "replace"))
+    typer.echo(f"{len(found.traces)} traces: {folder / 'index.html'}")

@@ -1,0 +1,220 @@
+"""Traces from wherever a person has them: a local run, a body, a folder of bodies, an export, a node's store.
+
+A node's store is read under the release rule (`arena.visibility`): whoever runs the node sees everything, and what is
+made for others holds only what they may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from arena.chain.keys import verify
+from arena.export.model import LogRow
+from arena.export.reading import read_rows, read_scrubbed, row_trajectory
+from arena.export.selection import releases_of
+from arena.export.writing.shards import LOG
+from arena.records.body import decode_content
+from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.records.verify.inspection import Entry, inspect
+from arena.view.model import Field, TraceView
+from arena.view.reading import view_evaluation, view_trace
+from arena.visibility.moments import embargoed_races, standing_of
+from arena.visibility.rule import Viewer, may_see
+from harness.trace import EvaluationBody
+from judge.verdict import UnscoredVerdict, Verdict
+from neurons.cli.store_reading import find_record, logs_of, read_or_none
+from neurons.practice.local_run import LocalRun, read_run
+from problems.model import Pool
+
+if TYPE_CHECKING:
+    from arena.store.port import StoredCheckpoint
+    from arena.store.postgres.store import PostgresStore
+
+MANIFEST = "manifest.json"
+
+
+class FoundTrace(NamedTuple):
+    """A trace's view and its body."""
+
+    view: TraceView
+    body: EvaluationBody
+
+
+class FoundTraces(NamedTuple):
+    """What was found, and why the rest is not shown: a line for each reason."""
+
+    title: str
+    traces: tuple[FoundTrace, ...]
+    withheld: tuple[str, ...] = ()
+
+
+class ReadRules(NamedTuple):
+    """Who looks, at what pools that were named, when, and at how many traces at most."""
+
+    viewer: Viewer
+    pools: tuple[Pool, ...]
+    now_ms: int
+    most: int
+    validator: str = ""
+
+
+def traces_of_file(path: Path) -> FoundTraces:
+    """Those of a run or a body in a file. Raises msgspec.MsgspecError for another file, OSError."""
+    found = read_run(path.read_bytes())
+    if isinstance(found, LocalRun):
+        return traces_of_run(found)
+    return FoundTraces(str(path), (FoundTrace(view_trace(found), found),))
+
+
+def traces_of_run(run: LocalRun) -> FoundTraces:
+    """Those of a local run."""
+    done = [(row.evaluation, row.constraints) for row in run.rows if row.evaluation is not None]
+    traces = tuple(FoundTrace(view_evaluation(one, constraints), one.body) for one, constraints in done)
+    missing = [f"{row.problem.problem_id}: {row.failure.code} {row.failure.detail}" for row in run.rows if row.failure]
+    return FoundTraces(f"{run.agent} under policy {run.policy}", traces, tuple(missing))
+
+
+def traces_of_folder(folder: Path, most: int) -> FoundTraces:
+    """Those of an export, or of a folder of bodies. Raises ArenaError V2050, msgspec.MsgspecError, OSError."""
+    if not (folder / MANIFEST).exists():
+        files = sorted(folder.glob("*.json"))[:most]
+        found = [trace for path in files for trace in traces_of_file(path).traces]
+        return FoundTraces(str(folder), tuple(found))
+    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
+    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
+    for row in (row for path in shards for row in read_rows(path)):
+        if row.content is not None and b'"kind":"verdict"' in bytes(row.content):
+            payload = decode_content(bytes(row.content)).payload
+            if isinstance(payload, VerdictRecord):
+                verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+    return FoundTraces(str(folder), tuple(_exported(folder, shards, verdicts, most)))
+
+
+async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
+    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing.
+
+    What `rules.viewer` may not see yet is left out and named with its reason.
+    """
+    found: list[tuple[SignedRecord, EvaluationRecord]] = []
+    for name in await logs_of(store, rules.validator):
+        async for record in store.records(name, kinds=("evaluation",), race_id=which):
+            content = read_or_none(record)
+            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
+                found.append((record, content.payload))
+            if len(found) >= rules.most:
+                break
+    if not found:
+        one = await find_record(store, which, rules.validator)
+        if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
+            return None
+        found = [(one[0], one[1].payload)]
+    releases: dict[str, Mapping[str, ReleaseRecord]] = {}
+    points: dict[str, Sequence[StoredCheckpoint]] = {}
+    traces: list[FoundTrace] = []
+    withheld: dict[str, int] = {}
+    for record, evaluation in found:
+        name = record.validator
+        if name not in releases:
+            releases[name] = await _releases(store, name)
+            points[name] = await store.checkpoints(name)
+        if reason := withheld_reason(evaluation, releases[name], rules):
+            withheld[reason] = withheld.get(reason, 0) + 1
+            continue
+        stored = await store.body(evaluation.body_sha256, name)
+        if stored is None:
+            withheld["its body is not stored"] = withheld.get("its body is not stored", 0) + 1
+            continue
+        on_body = [
+            decode_content(one.content).payload for one in await store.verdicts_on([evaluation.body_sha256], name)
+        ]
+        body = msgspec.json.decode(stored.content, type=EvaluationBody)
+        view = view_trace(
+            body,
+            name=str(record.seq),
+            outcome=evaluation.outcome,
+            verdicts=[one.verdict for one in on_body if isinstance(one, VerdictRecord)],
+            facts=record_facts(evaluation),
+            proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
+        )
+        traces.append(FoundTrace(view, body))
+    return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
+
+
+def withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules) -> str:
+    """Why `rules.viewer` may not see this trace now; "" where it may."""
+    embargoed = embargoed_races(releases, rules.now_ms)
+    moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
+    return may_see(rules.viewer, "trace", moment, pool=pool, pools=rules.pools).reason
+
+
+def record_facts(evaluation: EvaluationRecord) -> tuple[Field, ...]:
+    """Whose trace a record holds, and where it belongs."""
+    context, subject = evaluation.context, evaluation.subject
+    return (
+        ("stage", context.stage + (f", {context.race_id}" if context.race_id else "")),
+        ("version", subject.agent_version_id),
+        ("miner", subject.miner_hotkey or "nobody: a control agent"),
+        ("policy", evaluation.conditions.policy_sha256),
+        ("attempt", evaluation.attempt_id),
+    )
+
+
+def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
+    """A record's place in its log, and whether hash and signature hold."""
+    content = None if record.content is None else bytes(record.content)
+    entry = Entry(record.validator, record.seq, record.prev, record.content_sha256, record.signature, content)
+    wrong = [f"{rule}: {why}" for rule, why in inspect(entry, verify).faults if rule != "body"]
+    holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
+    return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
+
+
+def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:
+    """The first signed checkpoint over a record, and the block that holds it."""
+    over = [point for point in points if point.size >= seq]
+    anchored = [point for point in over if point.anchor_block]
+    if anchored:
+        first = min(anchored, key=lambda point: point.size)
+        return "chain", f"under the checkpoint of {first.size} records, anchored in block {first.anchor_block}"
+    if over:
+        first = min(over, key=lambda point: point.size)
+        return "chain", f"under the signed checkpoint of {first.size} records, not anchored on chain yet"
+    return "chain", "no signed checkpoint covers it yet"
+
+
+async def _releases(store: PostgresStore, validator: str) -> dict[str, ReleaseRecord]:
+    """By race; of two releases of one race the first counts."""
+    found: dict[str, ReleaseRecord] = {}
+    async for record in store.records(validator, kinds=("release",)):
+        content = read_or_none(record)
+        if isinstance(content, RecordContent) and isinstance(content.payload, ReleaseRecord):
+            found.setdefault(content.payload.race_id, content.payload)
+    return found
+
+
+def _exported(
+    folder: Path, shards: Sequence[Path], verdicts: Mapping[str, Verdict | UnscoredVerdict], most: int
+) -> Iterator[FoundTrace]:
+    for path in shards:
+        scrubbed = read_scrubbed(folder, int(path.name.partition(".")[0]))
+        for row in read_rows(path):
+            trajectory = scrubbed.get(row.seq) or row_trajectory(
+                row, lambda body: (0, verdicts.get(body)), lambda _: ("train", "")
+            )
+            if trajectory is None:
+                continue
+            if most <= 0:
+                return
+            most -= 1
+            view = view_trace(
+                trajectory.body,
+                name=str(row.seq),
+                outcome=trajectory.evaluation.outcome,
+                verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
+                facts=record_facts(trajectory.evaluation),
+                proof=signature_facts(row),
+            )
+            yield FoundTrace(view, trajectory.body)

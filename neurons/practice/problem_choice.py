@@ -1,0 +1,150 @@
+"""Which problems an agent is run on at a miner's desk, over opened ports, with recorded or live completions."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import typer
+
+from arena.evaluate import EvaluatePorts
+from foundation.errors import ArenaError
+from harness.inference.port import Upstream
+from harness.inference.recorded import RecordedUpstream, Recording
+from neurons.node.bank_preparation import prepare_suite
+from neurons.node.model_endpoints import SCRIPTED_PREFIX, check_endpoints, named_endpoints
+from neurons.node.settings import Settings
+from neurons.node.wiring import open_local_ports, policy_of
+from neurons.practice.content_cache import ContentCache, cached_practice, cached_products_sha256
+from problems.model import Problem
+from problems.suites.formats import read_problems
+from problems.suites.shipped import SUITES
+from problems.suites.variants import VariantMaker
+
+PRACTICE_SEED, PRACTICE_PER_BUCKET = 1, 20  # the same practice problems on every machine with the same catalogue
+DEFAULT_COUNT = 6
+_NOWHERE = "http://127.0.0.1:9/v1"  # stands for the endpoint where a recording answers alone; nothing is sent there
+
+Asked = tuple[Problem, EvaluatePorts]
+
+
+class RunFacts(NamedTuple):
+    """What a run is told about its surroundings. `unreachable`: why the model endpoint does not answer, or ""."""
+
+    policy: str
+    is_scripted: bool
+    unreachable: str = ""
+
+
+class Choice(Protocol):
+    """What was asked for on the command line."""
+
+    @property
+    def problem(self) -> Sequence[str]: ...
+    @property
+    def problems(self) -> Path | None: ...
+    @property
+    def suite(self) -> str | None: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def variant(self) -> str | None: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def record(self) -> Path | None: ...
+    @property
+    def replay(self) -> Path | None: ...
+
+
+@contextlib.contextmanager
+def opened_problems(settings: Settings, choice: Choice, cache: ContentCache) -> Iterator[tuple[list[Asked], RunFacts]]:
+    """The problems to run on, each with the ports that score it, and what there is to know.
+
+    Raises typer.BadParameter for an id, a suite or a number that is not there, ArenaError P4001 to P4009 for a broken
+    file, P4032 for a variant that can't be drawn, V2181 for a recording, U3001 or U3005 for an endpoint.
+    """
+    recording = _recording(settings, choice)
+    is_alone = choice.replay is not None and choice.record is None
+    if recording is not None:
+        settings = settings.model_copy(update={"models": ",".join(recording.models)})
+    if is_alone:
+        settings = settings.model_copy(update={"openai_base_url": _NOWHERE, "upstreams": ()})
+    policy = policy_of(settings)
+    endpoints = named_endpoints(settings)
+    is_scripted = not endpoints and all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models)
+    facts = RunFacts(policy=policy.name, is_scripted=is_scripted)
+    if endpoints and not is_alone and (silent := check_endpoints(endpoints, policy.inference.models)):
+        yield [], facts._replace(unreachable="; ".join(silent))
+        return
+    with open_local_ports(settings, at_once=choice.workers) as ports:
+        if recording is not None:
+            ports = dataclasses.replace(
+                ports,
+                upstreams=_recorded(ports.upstreams, recording, choice),
+                dedicated={model: _recorded(own, recording, choice) for model, own in ports.dedicated.items()},
+            )
+        yield _asked(ports, settings, choice, cache), facts
+
+
+def _recording(settings: Settings, choice: Choice) -> Recording | None:
+    if choice.record is None and choice.replay is None:
+        return None
+    if choice.record is not None and choice.replay not in (None, choice.record):
+        raise typer.BadParameter("--record and --replay together name one file", param_hint="--record")
+    path = choice.record or choice.replay
+    assert path is not None
+    return Recording(path, policy_of(settings).inference.models, is_new=choice.record is not None)
+
+
+def _recorded(upstreams: Sequence[Upstream], recording: Recording, choice: Choice) -> tuple[Upstream, ...]:
+    is_alone = choice.record is None
+    return tuple(
+        RecordedUpstream(recording, None if is_alone else live, is_replayed=choice.replay is not None)
+        for live in upstreams
+    )
+
+
+def _asked(ports: EvaluatePorts, settings: Settings, choice: Choice, cache: ContentCache) -> list[Asked]:
+    """The wanted problems, or the first `count`: of a suite, of a file, else with a seed for variants of the policy's
+    suite, as a validator opens it, else practice problems, buckets in turn."""
+    named = choice.suite or (str(choice.problems) if choice.problems and not choice.problems.exists() else "")
+    if named and (choice.suite or named in SUITES):
+        known: Sequence[Problem] = _shipped(named)
+    elif choice.problems is not None:
+        try:
+            with choice.problems.open("rb") as stream:
+                known = read_problems(stream)
+        except OSError as error:
+            raise ArenaError("P4001", f"{choice.problems}: {error.strerror}") from error
+    elif choice.variant is not None:
+        known = prepare_suite(
+            settings, policy_of(settings), products_hash=functools.partial(cached_products_sha256, cache)
+        )
+    else:
+        known = cached_practice(cache, ports.catalogue, PRACTICE_SEED, PRACTICE_PER_BUCKET)
+    by_id = {problem.problem_id: problem for problem in known}
+    if missing := [name for name in choice.problem if name not in by_id]:
+        raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
+    count = choice.count or (len(known) if choice.suite else DEFAULT_COUNT)
+    if choice.problems is None and count > len(known):
+        raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
+    chosen = [by_id[name] for name in choice.problem] if choice.problem else list(known[:count])
+    if choice.variant is None:
+        return [(one, ports) for one in chosen]
+    maker = VariantMaker(known, ports.catalogue.products())
+    drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
+    return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
+
+
+def _shipped(name: str) -> Sequence[Problem]:
+    from arena.bank.suite_signature import open_shipped
+    from arena.chain.keys import verify
+
+    if name not in SUITES:
+        raise typer.BadParameter(f"no suite {name!r}; there are {', '.join(SUITES)}", param_hint="--suite")
+    return open_shipped(name, verify).problems
