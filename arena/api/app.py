@@ -21,6 +21,7 @@ from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
 from arena.exchange.routes import Exchange, add_exchange
 from arena.records.log.anchors import note_sha256
+from arena.web.routes import add_pages
 from foundation.errors import ArenaError
 from problems.model import Pool
 
@@ -60,6 +61,7 @@ def make_tail_app(tail: Tail, places: Places, board: Board, *, is_sn15_served: b
     _add_streams(app, tail, places)
     _add_values(app, tail)
     add_reads(app, board, tail)
+    add_pages(app, board, tail, places)
     if is_sn15_served:
         add_sn15_reads(app, board)
     return app

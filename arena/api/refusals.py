@@ -48,9 +48,14 @@ class CursorError(ArenaError):
 def refusal(error: ArenaError, status: int = 0) -> Response:
     """The answer to a failed request; `status` 0: the one that goes with its code."""
     head = error.head if isinstance(error, CursorError) else msgspec.UNSET
-    status = status or (_STATUS.get(error.failure.code, _FAILED) if head is msgspec.UNSET else 416)
+    status = status or (status_of(error) if head is msgspec.UNSET else 416)
     value = msgspec.structs.replace(refused(error, status), head=head)
     return json_response(value, status, {"retry-after": "5"} if status in (429, 503) else {})
+
+
+def status_of(error: ArenaError) -> int:
+    """The status that goes with a code."""
+    return _STATUS.get(error.failure.code, _FAILED)
 
 
 def refused(error: ArenaError, status: int) -> ErrorAnswer:

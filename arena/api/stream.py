@@ -27,13 +27,17 @@ class Places:
 
 
 class RowStream(Response):
-    """NDJSON from an iterator of pieces, as long as there is a place for it."""
+    """Lines from an iterator of pieces, as long as there is a place for it."""
 
-    media_type = "application/x-ndjson"
-
-    def __init__(self, pieces: AsyncGenerator[bytes], places: Places, refuse: Callable[[ArenaError], Response]) -> None:
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes],
+        places: Places,
+        refuse: Callable[[ArenaError], Response],
+        media_type: str = "application/x-ndjson",
+    ) -> None:
         """`refuse` turns V2083 into an answer."""
-        super().__init__(headers={"cache-control": "no-store"})
+        super().__init__(headers={"cache-control": "no-store"}, media_type=media_type)
         del self.headers["content-length"]
         self._pieces = pieces
         self._places = places

@@ -43,24 +43,7 @@ def add_agents(router: APIRouter, board: Board) -> None:
     async def read_agent(request: Request, agent_version_id: AgentId) -> Response:
         """One agent version: its standings in settled races, and what the gate found once its source is public."""
         await board.refresh()
-        rows = agent_rows(board)
-        row = _require(rows, agent_version_id)
-        same = sorted((each for each in rows.values() if each.miner_hotkey == row.miner_hotkey), key=_place)
-        moment, is_winner = winner_moment(board.promotions().get(agent_version_id, ()))
-        stored = board.submissions.get(agent_version_id)
-        findings = None
-        if may_see("public", "gate_finding", moment, is_winner=is_winner).is_seen and stored and stored.report:
-            report = msgspec.json.decode(stored.report, type=GateReport)
-            findings = tuple(msgspec.convert(msgspec.to_builtins(each), ShownFinding) for each in report.findings)
-        detail = AgentDetail(
-            agent=row,
-            versions=tuple(each.agent_version_id for each in same),
-            races=tuple(
-                AgentRace(race_id=race, standing=one) for race, one in standings_of(board).get(agent_version_id, ())
-            ),
-            findings=findings,
-        )
-        return deliver_json(request, detail)
+        return deliver_json(request, read_detail(board, agent_version_id))
 
     file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
 
@@ -71,9 +54,37 @@ def add_agents(router: APIRouter, board: Board) -> None:
         return await deliver_source(request, board, agent_version_id)
 
 
+def read_detail(board: Board, agent_version_id: str) -> AgentDetail:
+    """One agent version as everybody may know it. Raises ArenaError V2082."""
+    rows = agent_rows(board)
+    row = _require(rows, agent_version_id)
+    same = sorted((each for each in rows.values() if each.miner_hotkey == row.miner_hotkey), key=_place)
+    moment, is_winner = winner_moment(board.promotions().get(agent_version_id, ()))
+    stored = board.submissions.get(agent_version_id)
+    findings = None
+    if may_see("public", "gate_finding", moment, is_winner=is_winner).is_seen and stored and stored.report:
+        report = msgspec.json.decode(stored.report, type=GateReport)
+        findings = tuple(msgspec.convert(msgspec.to_builtins(each), ShownFinding) for each in report.findings)
+    return AgentDetail(
+        agent=row,
+        versions=tuple(each.agent_version_id for each in same),
+        races=tuple(
+            AgentRace(race_id=race, standing=one) for race, one in standings_of(board).get(agent_version_id, ())
+        ),
+        findings=findings,
+    )
+
+
 async def deliver_source(request: Request, board: Board, agent_version_id: str) -> Response:
     """The file of a promoted agent. Raises ArenaError V2089 while it is closed, V2082 where there is none."""
-    row = _require(agent_rows(board), agent_version_id)
+    source = await readable_source(board, agent_version_id)
+    name = f"{agent_rows(board)[agent_version_id].agent_sha256[:16]}.py"
+    return deliver(request, source.encode(), "text/x-python", name=name)
+
+
+async def readable_source(board: Board, agent_version_id: str) -> str:
+    """The file of a promoted agent. Raises ArenaError V2089 while it is closed, V2082 where there is none."""
+    _require(agent_rows(board), agent_version_id)
     promoted = board.promotions().get(agent_version_id, ())
     moment, is_winner = winner_moment(promoted)
     access = may_see("public", "source", moment, is_winner=is_winner)
@@ -83,7 +94,7 @@ async def deliver_source(request: Request, board: Board, agent_version_id: str) 
     source = await board.store.source(agent_version_id)
     if source is None:
         raise ArenaError("V2082", f"this validator does not hold the file of {agent_version_id}")
-    return deliver(request, source.encode(), "text/x-python", name=f"{row.agent_sha256[:16]}.py")
+    return source
 
 
 def agent_rows(board: Board) -> dict[str, ListedAgent]:

@@ -120,6 +120,13 @@ class PairResult(msgspec.Struct, frozen=True, kw_only=True):
     is_agentic: bool
     coefficient_e4: int | None
     body_sha256: str
+    bucket: Bucket | Literal[""] = ""  # unscored: ""
+    rule_e4: int | None = None  # how much of what was asked is met; None: unscored
+    missed: tuple[str, ...] = ()  # axes on which a recommended product falls short
+    failure: str = ""  # code of the fault that the run ended in
+    tool_calls: int = 0
+    tokens: int = 0  # of prompts and completions
+    cost_micro_usd: int = 0  # by the policy's price table
 
 
 class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):

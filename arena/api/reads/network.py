@@ -27,12 +27,8 @@ def add_network(router: APIRouter, board: Board) -> None:
     async def list_suites(request: Request, cursor: CursorOption = "", limit: RowsOption = 50) -> Response:
         """The public suites that agents qualify on."""
         await board.refresh()
-        rows = [
-            SuiteRow(suite=name, problems=len(board.suites.get(name, ())), episodes=board.suite_episodes[name])
-            for name in sorted({*board.suites, *board.suite_episodes} - {""})
-        ]
         return deliver_json(
-            request, page_of(rows, lambda row: (row.suite,), scope="suites", cursor=cursor, limit=limit)
+            request, page_of(suite_rows(board), lambda row: (row.suite,), scope="suites", cursor=cursor, limit=limit)
         )
 
     @router.get("/v1/suites/{suite}/problems", **described(ListPage[SuiteProblem], SUITE_PROBLEMS))
@@ -51,31 +47,44 @@ def add_network(router: APIRouter, board: Board) -> None:
     async def list_validators(request: Request, cursor: CursorOption = "", limit: RowsOption = 100) -> Response:
         """The validators whose logs are served here, with where each log ends."""
         await board.refresh()
-        rows = [
-            ValidatorRow(
-                validator=name,
-                records=log.last_seq,
-                head=log.head,
-                episodes=log.episodes,
-                last_recorded_ms=log.last_recorded_ms,
-            )
-            for name, log in board.logs.items()
-        ]
-        return deliver_json(
-            request, page_of(rows, lambda row: (row.validator,), scope="validators", cursor=cursor, limit=limit)
-        )
+        rows = validator_rows(board)
+        page = page_of(rows, lambda row: (row.validator,), scope="validators", cursor=cursor, limit=limit)
+        return deliver_json(request, page)
 
     @router.get("/v1/stats/days", **described(ListPage[DayRow], DAYS))
     async def list_days(request: Request, cursor: CursorOption = "", limit: RowsOption = 100) -> Response:
         """Episodes by UTC day, the latest first. What was solved in a race is counted once the race is settled."""
         await board.refresh()
         page = page_of(
-            _days(board), lambda row: (row.day,), scope="days", cursor=cursor, limit=limit, is_newest_first=True
+            day_rows(board), lambda row: (row.day,), scope="days", cursor=cursor, limit=limit, is_newest_first=True
         )
         return deliver_json(request, page)
 
 
-def _days(board: Board) -> list[DayRow]:
+def suite_rows(board: Board) -> tuple[SuiteRow, ...]:
+    """The public suites, by name."""
+    return tuple(
+        SuiteRow(suite=name, problems=len(board.suites.get(name, ())), episodes=board.suite_episodes[name])
+        for name in sorted({*board.suites, *board.suite_episodes} - {""})
+    )
+
+
+def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
+    """The validators whose logs are served here."""
+    return tuple(
+        ValidatorRow(
+            validator=name,
+            records=log.last_seq,
+            head=log.head,
+            episodes=log.episodes,
+            last_recorded_ms=log.last_recorded_ms,
+        )
+        for name, log in board.logs.items()
+    )
+
+
+def day_rows(board: Board) -> list[DayRow]:
+    """Counts by UTC day; what was solved in a race is counted once the race is settled."""
     told = {race.race_id for race in board.races() if may_see("public", "score", race.moment).is_seen}
     by_day: dict[str, dict[str, DayCounts]] = defaultdict(dict)
     for (day, race_id), counts in board.days().items():

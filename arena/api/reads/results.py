@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -34,6 +35,7 @@ from problems.model import Pool
 from problems.scoring.outcome import OutcomeScore
 
 RACES_KEPT = 4
+AXES = ("title", "price", "service", "sku", "attribute")
 DEFAULT_POOLS: list[Pool] = ["train"]
 Pools = Annotated[
     list[Pool], Query(alias="pool", description="Pools that are asked for, by name; repeatable. Default: train.")
@@ -88,6 +90,13 @@ class Results:
                         is_agentic=payload.is_agentic,
                         coefficient_e4=None,
                         body_sha256=payload.body_sha256,
+                        bucket=outcome.bucket if isinstance(outcome, OutcomeScore) else "",
+                        rule_e4=outcome.rule_e4 if isinstance(outcome, OutcomeScore) else None,
+                        missed=tuple(_missed(outcome)) if isinstance(outcome, OutcomeScore) else (),
+                        failure=payload.failure.code if payload.failure else "",
+                        tool_calls=payload.totals.tool_calls,
+                        tokens=payload.totals.prompt_tokens + payload.totals.completion_tokens,
+                        cost_micro_usd=payload.totals.cost_micro_usd,
                     )
                     evaluated.append((payload.context.problem_id, result))
             for problem_id, result in evaluated:
@@ -124,7 +133,7 @@ def add_results(router: APIRouter, board: Board) -> None:
                 is_void=problem_id in void,
                 results=tuple(one for one in shown.get(problem_id, ()) if agent in ("", one.agent_version_id)),
             )
-            for problem_id, of in _pools_of(race).items()
+            for problem_id, of in pools_of(race).items()
             if may_see("public", "outcome", race.moment, pool=of, pools=pool).is_seen
         ]
         return deliver_json(
@@ -145,7 +154,7 @@ def add_results(router: APIRouter, board: Board) -> None:
         await board.refresh()
         race = board.race(race_id)
         require_seen(race, "trace")
-        pools, scope = _pools_of(race), f"trajectories {race_id} {sorted(pool)} {agent} {problem}"
+        pools, scope = pools_of(race), f"trajectories {race_id} {sorted(pool)} {agent} {problem}"
         named = "".join(f"{'&' if number else '?'}pool={one}" for number, one in enumerate(sorted(set(pool))))
         rows = [
             TrajectoryRow(
@@ -172,17 +181,25 @@ def add_trajectory(router: APIRouter, tail: Tail) -> None:
     ) -> Response:
         """One published trajectory, whole, with the verdicts on it: signed rows, checkable against the log."""
         await tail.require_log(validator)
-        row = await _whole_row(tail, validator, seq, tuple(pool))
-        payload = decode_content(bytes(row.content)).payload if row and row.content is not None else None
-        if row is None or not isinstance(payload, EvaluationRecord):
-            raise ArenaError("V2082", f"record {seq} of {validator} is no public trajectory")
-        verdicts = [
-            await _whole_row(tail, validator, one.seq, tuple(pool))
-            for one in await tail.store.verdicts_on([payload.body_sha256], validator)
-        ]
-        shown = ShownTrajectory(evaluation=row, verdicts=tuple(one for one in verdicts if one and one.content))
+        shown, payload = await published_trajectory(tail, validator, seq, tuple(pool))
         name = f"{payload.context.problem_id}-{payload.subject.agent_version_id[:16]}.json"
         return deliver(request, msgspec.json.encode(shown), "application/json", name=name)
+
+
+async def published_trajectory(
+    tail: Tail, validator: str, seq: int, pools: tuple[Pool, ...]
+) -> tuple[ShownTrajectory, EvaluationRecord]:
+    """One published trajectory, whole, and its record. Raises ArenaError V2082 for a record that is none."""
+    row = await _whole_row(tail, validator, seq, pools)
+    payload = decode_content(bytes(row.content)).payload if row and row.content is not None else None
+    if row is None or not isinstance(payload, EvaluationRecord):
+        raise ArenaError("V2082", f"record {seq} of {validator} is no public trajectory")
+    verdicts = [
+        await _whole_row(tail, validator, one.seq, pools)
+        for one in await tail.store.verdicts_on([payload.body_sha256], validator)
+    ]
+    shown = ShownTrajectory(evaluation=row, verdicts=tuple(one for one in verdicts if one and one.content))
+    return shown, payload
 
 
 async def _whole_row(tail: Tail, validator: str, seq: int, pools: tuple[Pool, ...]) -> LogRow | None:
@@ -193,7 +210,18 @@ async def _whole_row(tail: Tail, validator: str, seq: int, pools: tuple[Pool, ..
     return row if row is not None and row.seq == seq else None
 
 
-def _pools_of(race: RaceView) -> dict[str, Pool]:
+def _missed(outcome: OutcomeScore) -> Iterator[str]:
+    for axis in AXES:
+        if any(getattr(slot, axis).hits < getattr(slot, axis).total for slot in outcome.slots):
+            yield axis
+    if outcome.is_one_shop is False:
+        yield "one shop"
+    if outcome.is_within_budget is False:
+        yield "budget"
+
+
+def pools_of(race: RaceView) -> dict[str, Pool]:
+    """The problems of a released race, and the pool of each."""
     return {one.problem_id: one.pool for one in race.release.problems} if race.release else {}
 
 

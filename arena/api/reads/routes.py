@@ -17,7 +17,7 @@ from foundation.errors import ArenaError
 
 def add_reads(app: FastAPI, board: Board, tail: Tail) -> None:
     """Add the routes of every subject, and their schemas to the document."""
-    router = APIRouter(dependencies=[Depends(_require_known)])
+    router = APIRouter(dependencies=[Depends(require_known)])
     add_races(router, board)
     add_agents(router, board)
     add_results(router, board)
@@ -27,7 +27,8 @@ def add_reads(app: FastAPI, board: Board, tail: Tail) -> None:
     complete_document(app)
 
 
-async def _require_known(request: Request) -> None:
+async def require_known(request: Request) -> None:
+    """Raises ArenaError V2081 for a query parameter that the route does not know."""
     route = request.scope["route"]
     names = [str(one.alias) for one in route.dependant.query_params] if isinstance(route, APIRoute) else []
     for name in request.query_params:

@@ -1,0 +1,333 @@
+"""From the public picture of a store to what each page shows.
+
+Promise: pages show what the reads show (`arena.api.reads`), which ask `arena.visibility.rule`; nothing here looks at a
+race's secrets by itself. What follows from a board alone is worked out once between two refreshes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from arena.api.reads.agents import agent_rows, standings_of
+from arena.api.reads.answers import ListedAgent, PairResult, ProblemRow, RaceRow
+from arena.api.reads.board import Board as Picture
+from arena.api.reads.board import RaceView
+from arena.api.reads.races import race_detail, race_row
+from arena.api.reads.results import pools_of
+from arena.race.settlement.promotion import margin_e4
+from arena.race.settlement.provenance import policy_of
+from arena.records.model import SettlementRecord, Standing
+from arena.visibility.rule import may_see
+from arena.web.model import (
+    Appearance,
+    Bar,
+    Board,
+    BucketShare,
+    Cell,
+    FrontPage,
+    Leader,
+    Mark,
+    MatrixRow,
+    Named,
+    ProblemPage,
+    Solver,
+    SourceLine,
+    Step,
+)
+from foundation.errors import ArenaError
+from judge.neutral import neutral_name
+from problems.model import BUCKETS, Pool
+
+ID_SHOWN = 10
+Results = Mapping[str, Sequence[PairResult]]  # by problem
+_STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
+
+
+def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> Named:
+    """How an agent is called."""
+    row = rows.get(agent_version_id)
+    short = agent_version_id[:ID_SHOWN]
+    if row is None:
+        return Named(agent_version_id=agent_version_id, name=short)
+    return Named(
+        agent_version_id=agent_version_id, name=neutral_name(row.name).strip() or short, miner=row.miner_hotkey
+    )
+
+
+def read_front(picture: Picture, results: Results) -> FrontPage:
+    """The latest settled race and the one to come. `results` are those of the settled race, as far as they are
+    public."""
+    race = latest_settled(picture)
+    unsettled = [one for one in picture.races() if one.settlement is None and one.state is not None]
+    return FrontPage(
+        board=None if race is None else read_board(picture, race, results),
+        coming=race_row(picture, unsettled[-1]) if unsettled else None,
+        validators=(),
+    )
+
+
+def latest_settled(picture: Picture) -> RaceView | None:
+    """The newest race whose standings everybody may see."""
+    for race in reversed(picture.races()):
+        if race.settlement and race.settlement.standings and may_see("public", "score", race.moment).is_seen:
+            return race
+    return None
+
+
+def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
+    """The leaderboard of a settled race that everybody may see."""
+    assert race.settlement is not None  # `latest_settled`, or a page that looked
+    settlement, rows = race.settlement, agent_rows(picture)
+    standings = sorted(settlement.standings, key=lambda one: one.rank)
+    low = min((one.low_e4 for one in standings), default=0)
+    high = max((one.high_e4 for one in standings), default=10_000)
+    low, high = max(0, low // 500 * 500), min(10_000, -(-high // 500) * 500)
+    of_agent = _by_agent(results, frozenset(settlement.void))
+    promotions = picture.promotions()
+    leaders = []
+    for one in standings:
+        given = of_agent.get(one.agent_version_id, ())
+        promoted = promotions.get(one.agent_version_id, ())
+        is_top = one.agent_version_id == settlement.top_agent_version_id
+        leaders.append(
+            Leader(
+                standing=one,
+                agent=name_of(rows, one.agent_version_id),
+                mark=mark_of(one, low, high),
+                is_top=is_top,
+                since=promoted[-1].race_id if is_top and promoted else "",
+                buckets=_buckets(given),
+                tokens=sum(each.tokens for each in given) // len(given) if given else None,
+                cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
+            )
+        )
+    return Board(
+        detail=race_detail(picture, race),
+        leaders=tuple(leaders),
+        low=low / 10_000,
+        high=high / 10_000,
+        why=tuple(_why(settlement, leaders, picture.now_ms())),
+    )
+
+
+def mark_of(standing: Standing, low_e4: int = 0, high_e4: int = 10_000) -> Mark:
+    """A standing's score with its interval on an axis."""
+    width = max(1, high_e4 - low_e4)
+    low, value, high = (
+        100 * (one - low_e4) / width for one in (standing.low_e4, standing.race_score_e4, standing.high_e4)
+    )
+    return Mark(low=low, value=value, high=high)
+
+
+def _why(settlement: SettlementRecord, leaders: Sequence[Leader], now_ms: int) -> Iterable[str]:
+    """What decided first and second, and what it takes to take the top today."""
+    if len(leaders) > 1:
+        first, second = leaders[0], leaders[1]
+        gap = (first.standing.race_score_e4 - second.standing.race_score_e4) / 10_000
+        yield (
+            f"{first.agent.name} scored {gap:.4f} more than {second.agent.name}:"
+            f" {_interval(first.standing)} against {_interval(second.standing)}."
+        )
+    top = next((one for one in leaders if one.is_top), None)
+    if top is not None and settlement.is_promotion:
+        yield f"{top.agent.name} came to the top in this race."
+    elif top is not None and leaders and not leaders[0].is_top:
+        yield f"{top.agent.name} stays at the top: {leaders[0].agent.name} ranked first, but not by the margin."
+    elif top is not None:
+        yield f"{top.agent.name} stays at the top."
+    try:
+        rules = policy_of(settlement).promotion
+    except ArenaError:
+        return
+    since_ms = settlement.inputs.incumbent.promoted_ms if settlement.inputs and settlement.inputs.incumbent else None
+    if rules.kind != "sequential" and since_ms is not None and not settlement.is_promotion:
+        today = margin_e4(rules, max(0, now_ms - since_ms))
+        yield f"To take the top today, a score has to be {_share(today)} higher."
+
+
+def _interval(standing: Standing) -> str:
+    return f"{_share(standing.race_score_e4)} [{_share(standing.low_e4)}, {_share(standing.high_e4)}]"
+
+
+def _share(value_e4: int) -> str:
+    return f"{value_e4 / 10_000:.4f}"
+
+
+def _by_agent(results: Results, void: frozenset[str]) -> dict[str, list[PairResult]]:
+    found: dict[str, list[PairResult]] = defaultdict(list)
+    for problem_id, given in results.items():
+        for one in given if problem_id not in void else ():
+            found[one.agent_version_id].append(one)
+    return found
+
+
+def _buckets(given: Sequence[PairResult]) -> tuple[BucketShare, ...]:
+    solved, asked = Counter[str](), Counter[str]()
+    for one in given:
+        if one.is_success is not None:
+            asked[one.bucket] += 1
+            solved[one.bucket] += one.is_success
+    return tuple(BucketShare(bucket=name, solved=solved[name], asked=asked[name]) for name in BUCKETS if asked[name])
+
+
+def read_steps(race: RaceView, row: RaceRow) -> tuple[Step, ...]:
+    """The stages of a race, and how far it is."""
+    reached: str = row.stage if row.stage in _STAGES else "open"
+    if race.release is not None:
+        reached = "published" if race.moment == "published" else "released"
+    state = race.state
+    draw = state.draw if state is not None else None
+    says = {
+        "open": f"closes {moment(row.closes_ms)}" if row.closes_ms else "",
+        "closed": f"{row.agents} agents in the field" if row.agents else "",
+        "running": f"{len(draw.drawn)} problems drawn" if draw is not None else "",
+        "settling": f"{row.episodes} episodes evaluated",
+        "settled": "cancelled" if row.stage == "cancelled" else "",
+        "released": "problems and results are public" if race.release is not None else "",
+        "published": f"source and traces open {moment(row.opens_ms)}" if row.opens_ms else "",
+    }
+    number = _STAGES.index(reached) if row.stage != "cancelled" else _STAGES.index("settled")
+    return tuple(
+        Step(name=name, is_done=place < number, is_current=place == number, says=says[name])
+        for place, name in enumerate(_STAGES)
+    )
+
+
+def read_matrix(
+    race: RaceView, results: Results, agents: Sequence[Named], pools: Sequence[Pool]
+) -> tuple[MatrixRow, ...]:
+    """Released problems of these pools against agents. A pair that several validators ran shows the first result; its
+    mouse text names all."""
+    void = frozenset(race.settlement.void) if race.settlement else frozenset()
+    rows = []
+    for problem_id, pool in sorted(pools_of(race).items()):
+        if not may_see("public", "outcome", race.moment, pool=pool, pools=pools).is_seen:
+            continue
+        given: dict[str, list[PairResult]] = defaultdict(list)
+        for one in results.get(problem_id, ()):
+            given[one.agent_version_id].append(one)
+        if not given and problem_id not in void:
+            continue
+        is_open = may_see("public", "trace", race.moment, pool=pool, pools=pools).is_seen
+        cells = tuple(_cell(given.get(agent.agent_version_id, ()), pool, is_open=is_open) for agent in agents)
+        rows.append(MatrixRow(problem_id=problem_id, pool=pool, is_void=problem_id in void, cells=cells))
+    return tuple(rows)
+
+
+def _cell(given: Sequence[PairResult], pool: str, *, is_open: bool) -> Cell:
+    if not given:
+        return Cell(kind="none", says="no result")
+    one = given[0]
+    if one.is_success is None:
+        kind = "unscored"
+    elif one.is_success:
+        kind = "solved"
+    else:
+        kind = "partial" if one.rule_e4 else "failed"
+    says = [kind]
+    if one.rule_e4 is not None and not one.is_success:
+        says.append(f"{one.rule_e4 / 100:.0f} % of what was asked")
+    if one.missed:
+        says.append(f"misses {', '.join(one.missed)}")
+    if one.failure:
+        says.append(one.failure)
+    if one.coefficient_e4 is not None:
+        says.append(f"coefficient {_share(one.coefficient_e4)}")
+    if len({each.is_success for each in given}) > 1:
+        says.append("validators differ")
+    return Cell(kind=kind, says="; ".join(says), href=trace_href(one, pool) if is_open else "")
+
+
+def trace_href(result: PairResult, pool: str) -> str:
+    """The page of a result's trace."""
+    return f"/traces/{result.validator}/{result.seq}" + ("" if pool == "train" else f"?pool={pool}")
+
+
+def read_appearances(picture: Picture, agent_version_id: str) -> tuple[Appearance, ...]:
+    """An agent in the settled races that may be told, oldest first."""
+    found = standings_of(picture).get(agent_version_id, ())
+    return tuple(Appearance(race_id=race, standing=one, mark=mark_of(one)) for race, one in found)
+
+
+def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[SourceLine, ...]:
+    """A published file line by line. `findings` are (line, what was found)."""
+    told: dict[int, list[str]] = defaultdict(list)
+    for line, said in findings:
+        told[line].append(said)
+    return tuple(
+        SourceLine(number=number, text=line, findings=tuple(told.get(number, ())))
+        for number, line in enumerate(text.split("\n"), 1)
+    )
+
+
+def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, pools: Sequence[Pool]) -> ProblemPage:
+    """One released problem of a race that everybody may see."""
+    rows, release = agent_rows(picture), race.release
+    assert release is not None  # the row is of a released race
+    clusters = {one.problem_id: one.cluster_id for one in release.problems}
+    mine = clusters.get(row.problem_id, "")
+    shown = pools_of(race)
+    is_open = may_see("public", "trace", race.moment, pool=row.pool, pools=pools).is_seen
+    return ProblemPage(
+        race_id=race.race_id,
+        row=row,
+        query=query,
+        cluster_id=mine,
+        nearest=tuple(
+            name
+            for name, cluster in sorted(clusters.items())
+            if cluster == mine and name != row.problem_id and shown.get(name) in pools
+        ),
+        solvers=tuple(
+            Solver(
+                agent=name_of(rows, one.agent_version_id),
+                result=one,
+                href=trace_href(one, row.pool) if is_open else "",
+            )
+            for one in row.results
+        ),
+    )
+
+
+def bars(counts: Mapping[str, int], order: Sequence[str] = ()) -> tuple[Bar, ...]:
+    """Counts as bars: in `order`, else the greatest first."""
+    names = [name for name in order if name in counts] or sorted(counts, key=lambda name: -counts[name])
+    most = max(counts.values(), default=1) or 1
+    return tuple(Bar(label=name, count=counts[name], percent=100 * counts[name] / most) for name in names)
+
+
+def bins(values: Iterable[int], edges: Sequence[int]) -> tuple[Bar, ...]:
+    """How many values lie up to each edge and beyond the last."""
+    labels = [f"up to {edge}" for edge in edges] + [f"over {edges[-1]}"]
+    counts = dict.fromkeys(labels, 0)
+    for value in values:
+        place = next((number for number, edge in enumerate(edges) if value <= edge), len(edges))
+        counts[labels[place]] += 1
+    return bars(counts, labels)
+
+
+def disagreements(results: Iterable[Results]) -> tuple[tuple[str, str, int, int], ...]:
+    """Each two validators: pairs of agent and problem that both evaluated, and those with another outcome."""
+    both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for race in results:
+        for given in race.values():
+            of_agent: dict[str, list[PairResult]] = defaultdict(list)
+            for one in given:
+                of_agent[one.agent_version_id].append(one)
+            for pair in of_agent.values():
+                for place, first in enumerate(pair):
+                    for second in pair[place + 1 :]:
+                        if first.validator != second.validator:
+                            names = min(first.validator, second.validator), max(first.validator, second.validator)
+                            both[names] += 1
+                            other[names] += first.is_success != second.is_success
+    return tuple((*names, count, other[names]) for names, count in sorted(both.items()))
+
+
+def moment(at_ms: int | None) -> str:
+    """A moment in UTC; "" for none."""
+    if at_ms is None:
+        return ""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%a %d %b %Y %H:%M UTC")

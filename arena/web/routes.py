@@ -1,0 +1,166 @@
+"""The pages of a node, at the same address as the reads that they stand on.
+
+Promise: a page is HTML of our own with every foreign text escaped; it asks this server for one stylesheet and one
+script and nothing else from anywhere, and works without the script. What is not public is said to be sealed, until when
+and why. A failure is a page with its code and what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from arena.api.reads.agents import AgentId
+from arena.api.reads.board import Board as Picture
+from arena.api.reads.delivery import deliver
+from arena.api.reads.races import RaceId
+from arena.api.reads.results import DEFAULT_POOLS, Number, Pools, ValidatorName
+from arena.api.reads.routes import require_known
+from arena.api.refusals import refusal, status_of
+from arena.api.stream import Places, RowStream
+from arena.api.tail import Tail
+from arena.web.model import ErrorPage
+from arena.web.pages import Pages
+from arena.web.render import STATIC, looks, render_page, static_file
+from foundation.errors import ArenaError
+
+LIVE_S = 2.0
+QUIET_TURNS = 8  # without news before a line says that the server is there
+Cursor = Annotated[str, Query(max_length=512)]
+ProblemId = Annotated[str, Path(pattern=r"^[0-9A-Za-z_.-]{1,128}$", description="A problem.")]
+Other = Annotated[str, Query(alias="with", pattern=r"^([A-Za-z0-9]{1,128}/[0-9]{1,15})?$")]
+SECURITY = {
+    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self';"
+    " connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places) -> None:
+    """Add the pages to the application of the reads. `places` bounds streams of news together with the tail's."""
+    pages = Pages(picture, tail)
+    router = APIRouter(dependencies=[Depends(require_known)], include_in_schema=False)
+    _add_races(router, pages)
+    _add_others(router, pages)
+    _add_files(router, picture, places)
+    app.include_router(router)
+
+
+async def _answer(request: Request, pages: Pages, name: str, make: Callable[[], Awaitable[object]]) -> Response:
+    """The page `name` of what `make` gives, or why there is none."""
+    try:
+        await pages.picture.refresh()
+        answer = deliver(request, render_page(name, page=await make(), path=request.url.path), "text/html")
+    except ArenaError as error:
+        shown = ErrorPage(
+            status=status_of(error),
+            code=error.failure.code,
+            message=error.failure.detail or error.entry.title,
+            what_to_do=error.entry.remedy,
+        )
+        content = render_page("error", page=shown, path=request.url.path)
+        answer = Response(content, shown.status, media_type="text/html")
+    answer.headers.update(SECURITY)
+    return answer
+
+
+def _add_races(router: APIRouter, pages: Pages) -> None:
+    @router.get("/")
+    async def show_front(request: Request) -> Response:
+        return await _answer(request, pages, "front", pages.front)
+
+    @router.get("/races")
+    async def show_races(request: Request, cursor: Cursor = "") -> Response:
+        async def make() -> object:
+            return pages.races(cursor)
+
+        return await _answer(request, pages, "races", make)
+
+    @router.get("/races/{race_id}")
+    async def show_race(
+        request: Request, race_id: RaceId, pool: Pools = DEFAULT_POOLS, cursor: Cursor = ""
+    ) -> Response:
+        return await _answer(request, pages, "race", lambda: pages.race(race_id, pool, cursor))
+
+    @router.get("/races/{race_id}/problems/{problem_id}")
+    async def show_problem(
+        request: Request, race_id: RaceId, problem_id: ProblemId, pool: Pools = DEFAULT_POOLS
+    ) -> Response:
+        return await _answer(request, pages, "problem", lambda: pages.problem(race_id, problem_id, pool))
+
+    @router.get("/traces/{validator}/{seq}")
+    async def show_trace(
+        request: Request, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS, other: Other = ""
+    ) -> Response:
+        async def both() -> object:
+            second, number = other.split("/")
+            return await pages.trace(validator, seq, pool), await pages.trace(second, int(number), pool)
+
+        if other:
+            return await _answer(request, pages, "compare", both)
+        return await _answer(request, pages, "trace_page", lambda: pages.trace(validator, seq, pool))
+
+
+def _add_others(router: APIRouter, pages: Pages) -> None:
+    @router.get("/agents")
+    async def show_agents(request: Request, cursor: Cursor = "") -> Response:
+        async def make() -> object:
+            return pages.agents(cursor)
+
+        return await _answer(request, pages, "agents", make)
+
+    @router.get("/agents/{agent_version_id}")
+    async def show_agent(request: Request, agent_version_id: AgentId) -> Response:
+        return await _answer(request, pages, "agent", lambda: pages.agent(agent_version_id))
+
+    @router.get("/firehose")
+    async def show_firehose(request: Request) -> Response:
+        return await _answer(request, pages, "firehose", lambda: pages.firehose(str(request.base_url)))
+
+    @router.get("/validators")
+    async def show_validators(request: Request) -> Response:
+        return await _answer(request, pages, "validators", pages.validators)
+
+    @router.get("/verify")
+    async def show_verify(request: Request) -> Response:
+        return await _answer(request, pages, "verify", pages.validators)
+
+    @router.get("/api")
+    async def show_api(request: Request) -> Response:
+        async def make() -> object:
+            return request.app.openapi()
+
+        return await _answer(request, pages, "api", make)
+
+
+def _add_files(router: APIRouter, picture: Picture, places: Places) -> None:
+    @router.get("/static/{name}")
+    async def show_static(request: Request, name: str) -> Response:
+        if name not in STATIC:
+            return refusal(ArenaError("V2082", f"there is no file {name[:64]!a}"))
+        answer = deliver(request, looks() if name == "site.css" else static_file(name), STATIC[name])
+        answer.headers["cache-control"] = "max-age=300"
+        return answer
+
+    @router.get("/news")
+    async def stream_news(request: Request) -> Response:
+        """A server-sent event whenever the public picture changes: pages that watch it load themselves again."""
+        return RowStream(_news(picture), places, refusal, "text/event-stream")
+
+
+async def _news(picture: Picture) -> AsyncGenerator[bytes]:
+    last, quiet = "", 0
+    while True:
+        await picture.refresh()
+        now = picture.fingerprint()
+        if now != last:
+            last, quiet = now, 0
+            yield f"event: picture\ndata: {now}\n\n".encode()
+        elif (quiet := quiet + 1) % QUIET_TURNS == 0:
+            yield b": still here\n\n"
+        await asyncio.sleep(LIVE_S)
