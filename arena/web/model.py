@@ -68,7 +68,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     """The leaderboard of one settled race. `low` and `high` are the ends of the axis, in shares of 1."""
 
     detail: RaceDetail
-    leaders: tuple[Leader, ...]
+    leaders: tuple[Leader, ...]  # the first of them
+    more: int  # those that are not among `leaders`
     low: float
     high: float
     why: tuple[str, ...]  # what decided it, a sentence each
@@ -107,7 +108,7 @@ class MatrixRow(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage of a race on its stepper."""
 
     name: str
@@ -120,7 +121,7 @@ class RacePage(msgspec.Struct, frozen=True, kw_only=True):
     """`/races/N`: what happened."""
 
     detail: RaceDetail
-    steps: tuple[Step, ...]
+    steps: tuple[Stage, ...]
     sealed: str  # why results are not shown, "" where they are
     board: Board | None
     agents: tuple[Named, ...]
@@ -159,7 +160,8 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
     agent: Named
     versions: tuple[ListedAgent, ...]
     appearances: tuple[Appearance, ...]
-    source: tuple[SourceLine, ...]
+    source: tuple[SourceLine, ...]  # its beginning
+    more_lines: int
     sealed: str  # why the source is not shown
     latest: tuple[TrajectoryRow, ...]
 

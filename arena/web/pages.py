@@ -35,6 +35,7 @@ from arena.web.model import (
     ValidatorsPage,
 )
 from arena.web.reading import (
+    COLUMNS,
     bars,
     bins,
     disagreements,
@@ -47,12 +48,13 @@ from arena.web.reading import (
     read_problem,
     read_source,
     read_steps,
+    shorten_trace,
     trace_href,
 )
 from foundation.errors import ArenaError
 from problems.model import Pool
 
-ROWS = 50
+ROWS = 40
 LATEST = 10
 RACES_COMPARED = 8  # of the firehose's figures and the validators' agreement
 
@@ -98,7 +100,7 @@ class Pages:
         counts = dict.fromkeys(pools_of(race).values(), 0)
         if access.is_seen and race.settlement is not None and race.settlement.standings:
             board = read_board(self.picture, race, await self.results_of(race))
-            agents = [leader.agent for leader in board.leaders]
+            agents = [leader.agent for leader in board.leaders[:COLUMNS]]
             if may_see("public", "outcome", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
                 whole = read_matrix(race, await self._results.of(race_id), agents, pools)
                 page = page_of(
@@ -139,15 +141,16 @@ class Pages:
         detail, rows = read_detail(self.picture, agent_version_id), agent_rows(self.picture)
         found = [(one.line, f"{one.rule}: {one.detail}") for one in detail.findings or ()]
         try:
-            source, sealed = read_source(await readable_source(self.picture, agent_version_id), found), ""
+            (source, more), sealed = read_source(await readable_source(self.picture, agent_version_id), found), ""
         except ArenaError as error:
-            source, sealed = (), error.failure.detail or error.entry.title
+            source, more, sealed = (), 0, error.failure.detail or error.entry.title
         return AgentPage(
             detail=detail,
             agent=name_of(rows, agent_version_id),
             versions=tuple(rows[one] for one in detail.versions if one in rows),
             appearances=read_appearances(self.picture, agent_version_id),
             source=source,
+            more_lines=more,
             sealed=sealed,
             latest=tuple(await self._latest(agent_version_id)),
         )
@@ -240,15 +243,17 @@ def trace_view(shown: ShownTrajectory, record: EvaluationRecord, agent: str) -> 
         said = decode_content(bytes(one.content or b"")).payload
         if isinstance(said, VerdictRecord):
             verdicts.append(said.verdict)
-    return view_trace(
-        decode_body(bytes(row.body)),
-        outcome=record.outcome,
-        verdicts=verdicts,
-        facts=(("agent", agent), ("race", record.context.race_id)),
-        proof=(
-            ("validator", row.validator),
-            ("record", str(row.seq)),
-            ("content", row.content_sha256),
-            ("signature", row.signature),
-        ),
+    return shorten_trace(
+        view_trace(
+            decode_body(bytes(row.body)),
+            outcome=record.outcome,
+            verdicts=verdicts,
+            facts=(("agent", agent), ("race", record.context.race_id)),
+            proof=(
+                ("validator", row.validator),
+                ("record", str(row.seq)),
+                ("content", row.content_sha256),
+                ("signature", row.signature),
+            ),
+        )
     )

@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from arena.api.reads.agents import agent_rows, standings_of
 from arena.api.reads.answers import ListedAgent, PairResult, ProblemRow, RaceRow
 from arena.api.reads.board import Board as Picture
@@ -19,6 +21,7 @@ from arena.api.reads.results import pools_of
 from arena.race.settlement.promotion import margin_e4
 from arena.race.settlement.provenance import policy_of
 from arena.records.model import SettlementRecord, Standing
+from arena.view.model import Piece, Step, TraceView
 from arena.visibility.rule import may_see
 from arena.web.model import (
     Appearance,
@@ -34,13 +37,18 @@ from arena.web.model import (
     ProblemPage,
     Solver,
     SourceLine,
-    Step,
+    Stage,
 )
 from foundation.errors import ArenaError
-from judge.neutral import neutral_name
+from judge.neutral import neutral_name, neutral_text
 from problems.model import BUCKETS, Pool
 
 ID_SHOWN = 10
+LEADERS = 40  # what is shown of long lists: a page stays under 200 kB
+COLUMNS = 20
+APPEARANCES = 60
+SOURCE_CHARS, LINE_CHARS = 60_000, 300
+TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
 Results = Mapping[str, Sequence[PairResult]]  # by problem
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
@@ -80,7 +88,8 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
     """The leaderboard of a settled race that everybody may see."""
     assert race.settlement is not None  # `latest_settled`, or a page that looked
     settlement, rows = race.settlement, agent_rows(picture)
-    standings = sorted(settlement.standings, key=lambda one: one.rank)
+    ranked = sorted(settlement.standings, key=lambda one: one.rank)
+    standings = ranked[:LEADERS]
     low = min((one.low_e4 for one in standings), default=0)
     high = max((one.high_e4 for one in standings), default=10_000)
     low, high = max(0, low // 500 * 500), min(10_000, -(-high // 500) * 500)
@@ -106,6 +115,7 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
     return Board(
         detail=race_detail(picture, race),
         leaders=tuple(leaders),
+        more=len(ranked) - len(standings),
         low=low / 10_000,
         high=high / 10_000,
         why=tuple(_why(settlement, leaders, picture.now_ms())),
@@ -172,7 +182,7 @@ def _buckets(given: Sequence[PairResult]) -> tuple[BucketShare, ...]:
     return tuple(BucketShare(bucket=name, solved=solved[name], asked=asked[name]) for name in BUCKETS if asked[name])
 
 
-def read_steps(race: RaceView, row: RaceRow) -> tuple[Step, ...]:
+def read_steps(race: RaceView, row: RaceRow) -> tuple[Stage, ...]:
     """The stages of a race, and how far it is."""
     reached: str = row.stage if row.stage in _STAGES else "open"
     if race.release is not None:
@@ -190,7 +200,7 @@ def read_steps(race: RaceView, row: RaceRow) -> tuple[Step, ...]:
     }
     number = _STAGES.index(reached) if row.stage != "cancelled" else _STAGES.index("settled")
     return tuple(
-        Step(name=name, is_done=place < number, is_current=place == number, says=says[name])
+        Stage(name=name, is_done=place < number, is_current=place == number, says=says[name])
         for place, name in enumerate(_STAGES)
     )
 
@@ -247,19 +257,47 @@ def trace_href(result: PairResult, pool: str) -> str:
 
 def read_appearances(picture: Picture, agent_version_id: str) -> tuple[Appearance, ...]:
     """An agent in the settled races that may be told, oldest first."""
-    found = standings_of(picture).get(agent_version_id, ())
+    found = standings_of(picture).get(agent_version_id, ())[-APPEARANCES:]
     return tuple(Appearance(race_id=race, standing=one, mark=mark_of(one)) for race, one in found)
 
 
-def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[SourceLine, ...]:
-    """A published file line by line. `findings` are (line, what was found)."""
+def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[tuple[SourceLine, ...], int]:
+    """The beginning of a published file line by line, and how many lines it leaves out. `findings` are (line, what was
+    found)."""
     told: dict[int, list[str]] = defaultdict(list)
-    for line, said in findings:
-        told[line].append(said)
-    return tuple(
-        SourceLine(number=number, text=line, findings=tuple(told.get(number, ())))
-        for number, line in enumerate(text.split("\n"), 1)
-    )
+    for number, said in findings:
+        told[number].append(said)
+    lines, shown, chars = text.split("\n"), [], 0
+    for number, line in enumerate(lines, 1):
+        cut = neutral_text(line[:LINE_CHARS])
+        chars += len(cut) + 40
+        if chars > SOURCE_CHARS:
+            break
+        shown.append(SourceLine(number=number, text=cut, findings=tuple(told.get(number, ()))))
+    return tuple(shown), len(lines) - len(shown)
+
+
+def shorten_trace(view: TraceView) -> TraceView:
+    """A trace that fits a page: of a long one, the beginning of each text that no judge quoted, and of a very long one
+    the first steps."""
+    if sum(len(step.text) for step in view.steps) <= TRACE_CHARS:
+        return view
+    steps: list[Step] = []
+    chars = 0
+    for step in view.steps:
+        pieces = tuple(
+            piece
+            if piece.quotes or len(piece.text) <= PIECE_CHARS
+            else Piece(text=f"{piece.text[:PIECE_CHARS]} … ({len(piece.text) - PIECE_CHARS} characters more)")
+            for piece in step.pieces
+        )
+        chars += sum(len(piece.text) for piece in pieces)
+        if chars > TRACE_CHARS:
+            left = f"{len(view.steps) - len(steps)} more steps stand in the raw record"
+            steps.append(Step(kind="refused", title=left))
+            break
+        steps.append(msgspec.structs.replace(step, pieces=pieces))
+    return msgspec.structs.replace(view, steps=tuple(steps))
 
 
 def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, pools: Sequence[Pool]) -> ProblemPage:

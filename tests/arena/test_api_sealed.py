@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import itertools
 import json
 import re
@@ -18,6 +19,10 @@ from problems.model import POOLS
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, SECRETS, fill
 from tests.arena.tail_stand import Author, serving
 
+_IN_PATH = re.compile(r"{(\w+)}")
+PAGES = ("/", "/races", "/races/{race_id}", "/races/{race_id}/problems/{problem}", "/traces/{validator}/{seq}")
+PAGES += ("/agents", "/agents/{agent_version_id}", "/firehose", "/validators", "/verify", "/api")
+PAGES_BY_POOL = PAGES[2:5]
 ALL_POOLS = [("pool", pool) for pool in POOLS]
 STREAMS = ("/v1/tail", "/v1/records")
 OF_THE_LOG = (*STREAMS, "/v1/head", "/v1/checkpoints", "/v1/validators")  # hashes cover what is sealed, by design
@@ -61,9 +66,8 @@ class Crawler:
             self.answers.append((target, self.http.post(target.partition(" ")[0], json=body)))
         document = self.http.get(self.document)
         self.answers.append((self.document, document))
-        waiting = list(
-            dict.fromkeys(itertools.chain.from_iterable(map(self.targets, document.json()["paths"].items())))
-        )
+        routes = [*document.json()["paths"].items(), *map(page_route, PAGES)]
+        waiting = list(dict.fromkeys(itertools.chain.from_iterable(map(self.targets, routes))))
         while waiting:
             target = waiting.pop()
             if target not in self.asked:
@@ -105,6 +109,8 @@ class Crawler:
         for headers in (self.stranger, *ways):
             self.get(target, headers=headers, told=f"{target} {headers}")
         self.answers.append((f"POST {target}", self.http.post(target)))
+        if answer.status_code == 200 and "html" in answer.headers["content-type"]:
+            return [html.unescape(link) for link in re.findall(r'(?:href|src)="(/[^"#]*)', answer.text)]
         if answer.status_code != 200 or "json" not in answer.headers["content-type"]:
             return []
         return list(self.links(target, answer.json()))
@@ -136,6 +142,13 @@ class Crawler:
             if any(form in everything for form in forms):
                 found.add(target)
         return found
+
+
+def page_route(path: str) -> tuple[str, dict]:
+    """A page as the document would name it."""
+    inside = [{"name": name, "in": "path"} for name in _IN_PATH.findall(path)]
+    query = [{"name": "pool", "in": "query"}] if path in PAGES_BY_POOL else []
+    return path, {"get": {"parameters": inside + query}}
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +207,9 @@ def test_every_refusal_has_the_one_shape(crawled):
     refused = [(target, answer) for target, answer in crawler.answers if answer.status_code >= 400]
     assert len(refused) > 50
     for target, answer in refused:
-        if not target.startswith("HEAD"):
+        if "html" in answer.headers["content-type"]:
+            assert target.startswith("HEAD") or re.search(r'class="note">[AVUP]\d{4} ', answer.text), target
+        elif not target.startswith("HEAD"):
             found = set(json.loads(answer.content))
             assert found - {"head"} == shape or (target.startswith("/v1/public/") and found == of_sn15), target
         assert "access-control-allow-origin" not in answer.headers
@@ -212,7 +227,8 @@ def test_what_is_sealed_changes_no_answer(postgres, author):
             httpx.Client(base_url=server.address, timeout=30) as http,
         ):
             crawler = Crawler(http, one.signer.hotkey, size)
-            paths = http.get("/openapi.json").json()["paths"].items()
+            pages = [page_route(page) for page in PAGES if page not in ("/traces/{validator}/{seq}", "/validators")]
+            paths = [*http.get("/openapi.json").json()["paths"].items(), *pages]
             targets = [target for path in paths if path[0] not in OF_THE_LOG for target in crawler.targets(path)]
             plain = [target for target in targets if "cursor" not in target and "limit" not in target]
             seen.append({blind(target, one): look(http, target, one) for target in plain})
@@ -236,4 +252,6 @@ def blind(text: str, author: Author) -> str:
     is of its validator."""
     for number, (race, agent) in enumerate(itertools.product(("", *RACES), AGENTS)):
         text = text.replace(run_uuid(author.signer.hotkey, race, agent), f"RUN-{number}")
-    return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(author.signer.hotkey, "VALIDATOR"))
+    hotkey = author.signer.hotkey
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "SERVER", text.replace(f"{hotkey[:6]}…{hotkey[-4:]}", "VALIDATOR"))
+    return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(hotkey, "VALIDATOR"))
