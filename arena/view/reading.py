@@ -68,12 +68,12 @@ def view_trace(
         ("body", body.body_hash()),
     )
     return TraceView(
-        name=name or body.problem_id,
-        heading=f"{body.problem_id} ({body.bucket})",
+        name=name or neutral_name(body.problem_id),
+        heading=f"{neutral_name(body.problem_id)} ({body.bucket})",
         result=result_line(outcome, verdicts),
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
-        constraints=tuple(msgspec.structs.replace(one, found=neutral_text(one.found)) for one in constraints),
+        constraints=_neutral(constraints),
         slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
         judges=judges,
         steps=tuple(_steps(body, trace.spans, quotes)),
@@ -100,13 +100,13 @@ def loss_of(evaluation: Evaluation, constraints: Sequence[Constraint]) -> Loss |
     foreign = next((call for call in calls if call.emitter != "llm"), None)
     known = verdict if isinstance(verdict, Verdict) else None
     return Loss(
-        problem_id=body.problem_id,
+        problem_id=neutral_name(body.problem_id),
         bucket=body.bucket,
         score_e4=evaluation.score_e4,
         query=neutral_text(body.query),
         recommended=tuple(map(neutral_name, body.recommended or ())),
-        asked=tuple(constraints),
-        failed=tuple(one for one in constraints if not one.is_met),
+        asked=_neutral(constraints),
+        failed=tuple(one for one in _neutral(constraints) if not one.is_met),
         failure=f"{failure.code} {neutral_text(failure.detail)}".strip() if failure else "",
         findings=tuple(FINDINGS.get(one, one) for one in outcome.findings) if isinstance(outcome, OutcomeScore) else (),
         quality_e4=known.quality_e4 if known else None,
@@ -156,13 +156,19 @@ def result_line(
 def slot_rows(outcome: OutcomeScore) -> Iterator[SlotRow]:
     """Scores by slot and axis."""
     for number, slot in enumerate(outcome.slots, 1):
-        hits = {
-            axis: f"{getattr(slot, axis).hits}/{getattr(slot, axis).total}"
-            for axis in ("title", "price", "service", "sku", "attribute")
-        }
+        axes = {axis: getattr(slot, axis) for axis in ("title", "price", "service", "sku", "attribute")}
+        hits = {name: f"{axis.hits}/{axis.total}" if axis.total else "-" for name, axis in axes.items()}
         how = " (the answer)" if slot.is_answer else " (unsurfaced)" if slot.is_unsurfaced else ""
         recommended = f"{neutral_name(slot.recommended_id)}{how}" if slot.recommended_id else "nothing"
         yield SlotRow(slot=number, recommended=recommended, is_satisfied=slot.is_satisfied, **hits)
+
+
+def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """The same with harmless text: a problem may come from a file of anybody's."""
+    return tuple(
+        msgspec.structs.replace(one, asked=neutral_text(one.asked), found=neutral_text(one.found))
+        for one in constraints
+    )
 
 
 def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, str]) -> Iterator[JudgeView]:
@@ -181,7 +187,7 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         missed = first_gate_missed(verdict)
         asked = f"; first gate missed: {missed} ({GATE_QUESTIONS[missed]})" if missed else "; every gate passed"
         shares = f"quality {verdict.quality_e4 / 10_000:.4f}, coefficient {verdict.coefficient_e4 / 10_000:.4f}"
-        said = tuple((one.model, neutral_text(one.explanation)) for one in verdict.opinions)
+        said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
         yield JudgeView(
             headline=f"{verdict.rubric_id}: {shares}{asked}",
             sentences=said or (("code", sentence_of(verdict)),),

@@ -36,7 +36,7 @@ COMMANDS = (
     CommandEntry(
         "doctor", "neurons.cli.validator.doctor", _START, "Check this host and print the fix for whatever is missing."
     ),
-    CommandEntry("explain", "neurons.cli.explain", _START, "Explain an error code."),
+    CommandEntry("explain", "neurons.cli.explain", _START, "Explain a code, rule, finding, setting or metric."),
     CommandEntry(
         "init", "neurons.cli.miner.new_agent", _MINER, "Begin an agent: a file that works, its test, one problem."
     ),

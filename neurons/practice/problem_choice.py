@@ -120,7 +120,7 @@ def _asked(ports: EvaluatePorts, settings: Settings, choice: Choice, cache: Cont
             with choice.problems.open("rb") as stream:
                 known = read_problems(stream)
         except OSError as error:
-            raise ArenaError("P4001", f"{choice.problems}: {error.strerror}") from error
+            raise ArenaError("P4001", f"{choice.problems}: {error.strerror}; suites are {', '.join(SUITES)}") from error
     elif choice.variant is not None:
         known = prepare_suite(
             settings, policy_of(settings), products_hash=functools.partial(cached_products_sha256, cache)

@@ -265,9 +265,12 @@ def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Ite
     for loss in losses:
         yield ""
         yield from (line.text for line in loss_lines(loss, WIDTH))
-    for row in done:
-        if row.failure is not None:
-            yield f"{row.problem.problem_id}: {render(lookup(row.failure.code), row.failure.detail)}"
+    if missing := [row for row in done if row.failure is not None]:
+        yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"
+        for row in missing:
+            yield f"  {row.problem.problem_id}: {row.failure.detail if row.failure else ''}"
+        yield "The agent asks something else than when it was recorded. Record again, or give"
+        yield "--record and --replay the same file to ask the endpoint for what is missing."
     yield from _fault_lines(evaluations)
     if is_scripted:
         yield ""
