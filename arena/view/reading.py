@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from arena.evaluate.model import Evaluation
-from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, Step, StepKind, TraceView
+from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, StepKind, TraceStep, TraceView
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.neutral import neutral_name, neutral_text
 from judge.render import Span, render
@@ -29,7 +29,7 @@ GATE_QUESTIONS = {  # what each gate asks, as people say it
 }
 
 
-class _Product(msgspec.Struct):
+class _FoundProduct(msgspec.Struct):
     """The fields of a product in a tool result that are shown when it is folded."""
 
     product_id: str = ""
@@ -38,7 +38,7 @@ class _Product(msgspec.Struct):
     service: tuple[str, ...] = ()
 
 
-_PRODUCTS = msgspec.json.Decoder(list[_Product])
+_PRODUCTS = msgspec.json.Decoder(list[_FoundProduct])
 
 
 def view_trace(
@@ -195,10 +195,10 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         )
 
 
-def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[Step]:
+def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[TraceStep]:
     """Every event; those that judges are shown carry their number. What follows the last shown span has none."""
     shown = iter(spans[1:])
-    yield Step(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
+    yield TraceStep(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
     for event in body.events:
         count = 2 if isinstance(event, ToolCall) else 1
         for place in range(count):
@@ -219,7 +219,7 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 facts.append(f"{len(span.surfaced)} new products")
             if span.is_error:
                 facts.append("tool error")
-            yield Step(
+            yield TraceStep(
                 span=span.number,
                 turn=span.step,
                 kind=_KINDS[span.kind],
@@ -231,17 +231,17 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
             )
 
 
-def _unshown(event: object, place: int) -> Step:
+def _unshown(event: object, place: int) -> TraceStep:
     """An event beyond what judges are shown."""
     if isinstance(event, Completion):
         text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
-        return Step(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
+        return TraceStep(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
     if isinstance(event, ToolCall):
         text = neutral_text(event.result if place else event.arguments)
         kind, badge = ("result", "") if place else ("call", event.emitter)
         title = neutral_name(event.name)
-        return Step(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
-    return Step(kind="refused")
+        return TraceStep(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
+    return TraceStep(kind="refused")
 
 
 def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:

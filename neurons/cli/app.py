@@ -105,6 +105,12 @@ COMMANDS = (
         "Make a checkpoint race again.",
     ),
     CommandEntry(
+        "serve-model",
+        "neurons.cli.training.serve_model",
+        _TRAINING,
+        "Serve a model folder on this machine, to try agents on a model that reads the prompt.",
+    ),
+    CommandEntry(
         "rollouts", "neurons.cli.training.rollouts", _TRAINING, "Write a run's rollouts in prime-rl's sample form."
     ),
     CommandEntry("report", "neurons.cli.training.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),

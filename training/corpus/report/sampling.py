@@ -18,7 +18,7 @@ from typing import get_args
 
 import msgspec
 
-from arena.view.model import Piece, Step, StepKind
+from arena.view.model import Piece, StepKind, TraceStep
 from harness.chat import Message
 from judge.neutral import neutral_text
 from training.corpus.model import CorpusRow
@@ -96,7 +96,8 @@ def sheet_csv(items: Sequence[Item]) -> str:
 def sheet_html(items: Sequence[Item]) -> str:
     """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
     listed = [
-        (item.name, [Step(kind=_KINDS[who], pieces=(Piece(text=said),)) for who, said in item.turns]) for item in items
+        (item.name, [TraceStep(kind=_KINDS[who], pieces=(Piece(text=said),)) for who, said in item.turns])
+        for item in items
     ]
     return read_template("sheet.html.j2").render(items=listed, answers=ANSWERS)
 
