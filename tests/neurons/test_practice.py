@@ -7,20 +7,27 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from arena.door.races import JudgedProblem, RaceStatus
+from arena.door.status import QualifyingStatus, State, SubmissionStatus
+from arena.gate.report import finding
 from arena.gate.rules import INSTEAD, RULES
+from arena.submissions.inbox import AgreedStanding
 from arena.view.lines import trace_lines
 from arena.view.page import trace_page
 from arena.view.reading import view_trace
+from foundation.errors import Failure
 from judge.rubric import GATES
 from judge.verdict import Citation, Opinion, Verdict
 from neurons.cli.explain import READERS
 from neurons.cli.explain import app as explain_app
 from neurons.cli.miner.new_agent import app as init_app
+from neurons.cli.miner.status import status_lines
 from neurons.cli.miner.view import app as view_app
 from neurons.practice.content_cache import ContentCache
 from neurons.practice.new_agent import agent_files
@@ -219,3 +226,57 @@ def test_view_of_a_body_in_a_file_is_lines_json_or_a_page(tmp_path: Path) -> Non
     assert row["query"] == episode(COMPARED).query
     assert RUN.invoke(view_app, [str(path), "--html", str(tmp_path / "page")]).exit_code == 0
     assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
+
+
+def told(state: State, **fields: object) -> SubmissionStatus:
+    told = SubmissionStatus(
+        agent_version_id="a" * 64,
+        name="mine",
+        hotkey="5F",
+        state=state,
+        commitment_block=1,
+        next_allowed_block=9,
+        block=5,
+        failure=Failure(code="A1005", detail="import") if state in ("refused", "rejected") else None,
+        findings=(finding("import", 3, "socket"),) if state == "rejected" else (),
+        held_until_block=7 if state == "review" else 0,
+        qualifying=None,
+        agreed=None,
+        races=(),
+        judged=(),
+        what_to_do="nothing",
+    )
+    return msgspec.structs.replace(told, **fields)
+
+
+def test_status_walks_every_state_of_a_submission_and_of_its_races() -> None:
+    settled = RaceStatus(race_id="r", stage="settled", closes_ms=0, agents=3)
+    races = (
+        RaceStatus(race_id="r", stage="upcoming", closes_ms=1_700_000_000_000),
+        RaceStatus(race_id="r", stage="upcoming", closes_ms=2**53 - 1),
+        RaceStatus(race_id="r", stage="racing", closes_ms=0, done=1, total=6, agents=3),
+        RaceStatus(race_id="r\x1b[2J", stage="cancelled", closes_ms=0, reason="no quorum"),
+        settled,
+        msgspec.structs.replace(settled, rank=1, score_e4=5_000, low_e4=4_000, high_e4=6_000, is_top=True),
+    )
+    qualifying = [
+        QualifyingStatus(done=done, total=6, score_e4=score, needed_e4=2_000) for done, score in ((1, None), (6, 5_000))
+    ]
+    counts = {"accepts": 2, "rejects": 1, "speakers": 3, "needed": 2, "suite_passes": 2, "suite_finished": 3}
+    agreed = [
+        AgreedStanding(is_racing=one == "accepted", state=one, suite_needed=2, **counts)
+        for one in ("accepted", "rejected", "held", "cooldown")
+    ]
+    judged = (JudgedProblem(race_id="r", problem_id="p", quality_e4=5_000, sentences=("said",)),) * 5
+    shown = [told(state) for state in get_args(State)]
+    shown += [told("qualified", races=races, judged=judged, qualifying=one) for one in qualifying]
+    shown += [told("accepted", agreed=one) for one in agreed]
+    door = {"url": "http://door", "validator": "5V", "submissions": shown}
+    head = {"hotkey": "5F", "network": "local", "netuid": 15, "uid": None, "block": 5, "finalized_block": 5}
+    answer = {**head, "commitment": None, "validators": [door], "failed": []}
+    text = "\n".join(status_lines(answer))
+    assert all(state in text for state in get_args(State))
+    assert "rank 1 of 3, at the top" in text
+    assert "and 2 problems more" in text
+    assert "\x1b[2J" not in text
+    assert msgspec.json.encode(answer)

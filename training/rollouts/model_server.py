@@ -1,8 +1,8 @@
 """A model folder as an OpenAI-compatible endpoint on loopback: what an agent is tried against without a provider.
 
 Promise: `/v1/models` and `/v1/chat/completions`, one request at a time, each rendered afresh and sampled with the
-request's temperature and seed 0, so equal requests get equal replies. Tool calls are read as in training. No address but
-127.0.0.1, no key. It is slow on a CPU, and no faster for several requests at once.
+request's temperature and seed 0, so equal requests get equal replies. Tool calls are read as in training. No address
+but 127.0.0.1, no key. It is slow on a CPU, and no faster for several requests at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,15 @@ class ModelEndpoint:
                 reply = TokenUpstream(self._sampler, self._codec, decode, seed=0).complete(body.decode())
         except GuestCallError as error:
             return 400, refusal(str(error))
-        except (msgspec.MsgspecError, ArenaError, UnicodeError, LookupError, TypeError, ValueError) as error:
+        except (
+            msgspec.MsgspecError,
+            ArenaError,
+            UnicodeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:
             return 400, refusal(f"{type(error).__name__}: {error}")
         message = json.loads(reply.message)
         choice = {"index": 0, "finish_reason": reply.finish_reason, "message": message}
