@@ -122,8 +122,8 @@ def run(
     Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: arena serve-model. Practice problems and the last run (`arena view`) are kept in the user's cache folder. Exit code 1 when an episode
-    ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: arena serve-model. Practice problems and the last run (`arena view`)
+    are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     plan = RunPlan(
         problem=problem or [],
