@@ -100,7 +100,7 @@ INSTEAD: dict[str, str] = {
     "invisible": "delete the character; write it as text, such as \\u200b, if you mean it",
     "invisible-comment": "delete the character from the comment",
     "identifier": "names in ASCII letters, digits and underscores",
-    "import": "a module of the allow-list (json, re, math, time, arena_sdk, ...); models and tools through arena_sdk",
+    "import": "a module of the allow-list (json, re, math, ...); models and tools through arena_sdk",
     "decoder-import": "keep texts as plain literals: nothing may have to be unpacked",
     "codec": 'text.encode("utf-8") or data.decode("utf-8")',
     "builtin": "call what you need by its name: a dict of functions for eval or globals, obj.name for getattr",

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from arena.view.model import Loss, Step, TraceView
+from arena.view.model import Loss, TraceStep, TraceView
 from problems.scoring.constraints import Constraint
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for
@@ -91,7 +91,7 @@ def loss_lines(loss: Loss, width: int) -> Iterator[StyledLine]:
         yield from _wrapped(said, width, "soft", indent=2)
 
 
-def _step_lines(step: Step, width: int, *, is_whole: bool) -> Iterator[StyledLine]:
+def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[StyledLine]:
     parts = (str(step.span or ""), step.kind, step.title, step.badge and f"[{step.badge}]", step.facts)
     style = "call" if step.kind == "call" else "soft" if step.kind == "result" else "heading"
     yield from _wrapped(" ".join(part for part in parts if part), width, style)

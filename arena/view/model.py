@@ -23,7 +23,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     quotes: tuple[int, ...] = ()
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened. `span` is its number as judges count; 0: they were not shown it."""
 
     span: int = 0
@@ -83,7 +83,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     constraints: tuple[Constraint, ...] = ()
     slots: tuple[SlotRow, ...] = ()
     judges: tuple[JudgeView, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from arena.evaluate.model import Evaluation
-from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, Step, StepKind, TraceView
+from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, StepKind, TraceStep, TraceView
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.neutral import neutral_name, neutral_text
 from judge.render import Span, render
@@ -29,7 +29,7 @@ GATE_QUESTIONS = {  # what each gate asks, as people say it
 }
 
 
-class _Product(msgspec.Struct):
+class _FoundProduct(msgspec.Struct):
     """The fields of a product in a tool result that are shown when it is folded."""
 
     product_id: str = ""
@@ -38,7 +38,7 @@ class _Product(msgspec.Struct):
     service: tuple[str, ...] = ()
 
 
-_PRODUCTS = msgspec.json.Decoder(list[_Product])
+_PRODUCTS = msgspec.json.Decoder(list[_FoundProduct])
 
 
 def view_trace(
@@ -68,12 +68,12 @@ def view_trace(
         ("body", body.body_hash()),
     )
     return TraceView(
-        name=name or body.problem_id,
-        heading=f"{body.problem_id} ({body.bucket})",
+        name=name or neutral_name(body.problem_id),
+        heading=f"{neutral_name(body.problem_id)} ({body.bucket})",
         result=result_line(outcome, verdicts),
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
-        constraints=tuple(msgspec.structs.replace(one, found=neutral_text(one.found)) for one in constraints),
+        constraints=_neutral(constraints),
         slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
         judges=judges,
         steps=tuple(_steps(body, trace.spans, quotes)),
@@ -100,13 +100,13 @@ def loss_of(evaluation: Evaluation, constraints: Sequence[Constraint]) -> Loss |
     foreign = next((call for call in calls if call.emitter != "llm"), None)
     known = verdict if isinstance(verdict, Verdict) else None
     return Loss(
-        problem_id=body.problem_id,
+        problem_id=neutral_name(body.problem_id),
         bucket=body.bucket,
         score_e4=evaluation.score_e4,
         query=neutral_text(body.query),
         recommended=tuple(map(neutral_name, body.recommended or ())),
-        asked=tuple(constraints),
-        failed=tuple(one for one in constraints if not one.is_met),
+        asked=_neutral(constraints),
+        failed=tuple(one for one in _neutral(constraints) if not one.is_met),
         failure=f"{failure.code} {neutral_text(failure.detail)}".strip() if failure else "",
         findings=tuple(FINDINGS.get(one, one) for one in outcome.findings) if isinstance(outcome, OutcomeScore) else (),
         quality_e4=known.quality_e4 if known else None,
@@ -156,13 +156,19 @@ def result_line(
 def slot_rows(outcome: OutcomeScore) -> Iterator[SlotRow]:
     """Scores by slot and axis."""
     for number, slot in enumerate(outcome.slots, 1):
-        hits = {
-            axis: f"{getattr(slot, axis).hits}/{getattr(slot, axis).total}"
-            for axis in ("title", "price", "service", "sku", "attribute")
-        }
+        axes = {axis: getattr(slot, axis) for axis in ("title", "price", "service", "sku", "attribute")}
+        hits = {name: f"{axis.hits}/{axis.total}" if axis.total else "-" for name, axis in axes.items()}
         how = " (the answer)" if slot.is_answer else " (unsurfaced)" if slot.is_unsurfaced else ""
         recommended = f"{neutral_name(slot.recommended_id)}{how}" if slot.recommended_id else "nothing"
         yield SlotRow(slot=number, recommended=recommended, is_satisfied=slot.is_satisfied, **hits)
+
+
+def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """The same with harmless text: a problem may come from a file of anybody's."""
+    return tuple(
+        msgspec.structs.replace(one, asked=neutral_text(one.asked), found=neutral_text(one.found))
+        for one in constraints
+    )
 
 
 def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, str]) -> Iterator[JudgeView]:
@@ -181,7 +187,7 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         missed = first_gate_missed(verdict)
         asked = f"; first gate missed: {missed} ({GATE_QUESTIONS[missed]})" if missed else "; every gate passed"
         shares = f"quality {verdict.quality_e4 / 10_000:.4f}, coefficient {verdict.coefficient_e4 / 10_000:.4f}"
-        said = tuple((one.model, neutral_text(one.explanation)) for one in verdict.opinions)
+        said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
         yield JudgeView(
             headline=f"{verdict.rubric_id}: {shares}{asked}",
             sentences=said or (("code", sentence_of(verdict)),),
@@ -189,10 +195,10 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         )
 
 
-def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[Step]:
+def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[TraceStep]:
     """Every event; those that judges are shown carry their number. What follows the last shown span has none."""
     shown = iter(spans[1:])
-    yield Step(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
+    yield TraceStep(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
     for event in body.events:
         count = 2 if isinstance(event, ToolCall) else 1
         for place in range(count):
@@ -213,7 +219,7 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 facts.append(f"{len(span.surfaced)} new products")
             if span.is_error:
                 facts.append("tool error")
-            yield Step(
+            yield TraceStep(
                 span=span.number,
                 turn=span.step,
                 kind=_KINDS[span.kind],
@@ -225,17 +231,17 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
             )
 
 
-def _unshown(event: object, place: int) -> Step:
+def _unshown(event: object, place: int) -> TraceStep:
     """An event beyond what judges are shown."""
     if isinstance(event, Completion):
         text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
-        return Step(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
+        return TraceStep(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
     if isinstance(event, ToolCall):
         text = neutral_text(event.result if place else event.arguments)
         kind, badge = ("result", "") if place else ("call", event.emitter)
         title = neutral_name(event.name)
-        return Step(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
-    return Step(kind="refused")
+        return TraceStep(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
+    return TraceStep(kind="refused")
 
 
 def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:

@@ -21,7 +21,7 @@ from arena.api.reads.results import pools_of
 from arena.race.settlement.promotion import margin_e4
 from arena.race.settlement.provenance import policy_of
 from arena.records.model import SettlementRecord, Standing
-from arena.view.model import Piece, Step, TraceView
+from arena.view.model import Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
 from arena.web.model import (
     Appearance,
@@ -282,7 +282,7 @@ def shorten_trace(view: TraceView) -> TraceView:
     the first steps."""
     if sum(len(step.text) for step in view.steps) <= TRACE_CHARS:
         return view
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     chars = 0
     for step in view.steps:
         pieces = tuple(
@@ -294,7 +294,7 @@ def shorten_trace(view: TraceView) -> TraceView:
         chars += sum(len(piece.text) for piece in pieces)
         if chars > TRACE_CHARS:
             left = f"{len(view.steps) - len(steps)} more steps stand in the raw record"
-            steps.append(Step(kind="refused", title=left))
+            steps.append(TraceStep(kind="refused", title=left))
             break
         steps.append(msgspec.structs.replace(step, pieces=pieces))
     return msgspec.structs.replace(view, steps=tuple(steps))

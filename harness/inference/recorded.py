@@ -36,7 +36,7 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True):
     reply: ModelReply
 
 
-class Recording:
+class CompletionFile:
     """A file of completions, read whole and appended to. Thread-safe."""
 
     def __init__(self, path: Path, models: Sequence[str], *, is_new: bool) -> None:
@@ -101,7 +101,7 @@ class RecordedUpstream:
     With `is_replayed` off everything is asked of `live` and recorded.
     """
 
-    def __init__(self, recording: Recording, live: Upstream | None, *, is_replayed: bool) -> None:
+    def __init__(self, recording: CompletionFile, live: Upstream | None, *, is_replayed: bool) -> None:
         self._recording, self._live, self._is_replayed = recording, live, is_replayed
 
     @property

@@ -36,7 +36,7 @@ COMMANDS = (
     CommandEntry(
         "doctor", "neurons.cli.validator.doctor", _START, "Check this host and print the fix for whatever is missing."
     ),
-    CommandEntry("explain", "neurons.cli.explain", _START, "Explain an error code."),
+    CommandEntry("explain", "neurons.cli.explain", _START, "Explain a code, rule, finding, setting or metric."),
     CommandEntry(
         "init", "neurons.cli.miner.new_agent", _MINER, "Begin an agent: a file that works, its test, one problem."
     ),
@@ -103,6 +103,12 @@ COMMANDS = (
         "neurons.cli.training.train",
         _TRAINING,
         "Make a checkpoint race again.",
+    ),
+    CommandEntry(
+        "serve-model",
+        "neurons.cli.training.serve_model",
+        _TRAINING,
+        "Serve a model folder on this machine, to try agents on a model that reads the prompt.",
     ),
     CommandEntry(
         "rollouts", "neurons.cli.training.rollouts", _TRAINING, "Write a run's rollouts in prime-rl's sample form."

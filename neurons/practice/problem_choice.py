@@ -14,7 +14,7 @@ import typer
 from arena.evaluate import EvaluatePorts
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from harness.inference.recorded import RecordedUpstream, Recording
+from harness.inference.recorded import CompletionFile, RecordedUpstream
 from neurons.node.bank_preparation import prepare_suite
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, check_endpoints, named_endpoints
 from neurons.node.settings import Settings
@@ -40,7 +40,7 @@ class RunFacts(NamedTuple):
     unreachable: str = ""
 
 
-class Choice(Protocol):
+class RunChoice(Protocol):
     """What was asked for on the command line."""
 
     @property
@@ -62,7 +62,9 @@ class Choice(Protocol):
 
 
 @contextlib.contextmanager
-def opened_problems(settings: Settings, choice: Choice, cache: ContentCache) -> Iterator[tuple[list[Asked], RunFacts]]:
+def opened_problems(
+    settings: Settings, choice: RunChoice, cache: ContentCache
+) -> Iterator[tuple[list[Asked], RunFacts]]:
     """The problems to run on, each with the ports that score it, and what there is to know.
 
     Raises typer.BadParameter for an id, a suite or a number that is not there, ArenaError P4001 to P4009 for a broken
@@ -91,17 +93,17 @@ def opened_problems(settings: Settings, choice: Choice, cache: ContentCache) -> 
         yield _asked(ports, settings, choice, cache), facts
 
 
-def _recording(settings: Settings, choice: Choice) -> Recording | None:
+def _recording(settings: Settings, choice: RunChoice) -> CompletionFile | None:
     if choice.record is None and choice.replay is None:
         return None
     if choice.record is not None and choice.replay not in (None, choice.record):
         raise typer.BadParameter("--record and --replay together name one file", param_hint="--record")
     path = choice.record or choice.replay
     assert path is not None
-    return Recording(path, policy_of(settings).inference.models, is_new=choice.record is not None)
+    return CompletionFile(path, policy_of(settings).inference.models, is_new=choice.record is not None)
 
 
-def _recorded(upstreams: Sequence[Upstream], recording: Recording, choice: Choice) -> tuple[Upstream, ...]:
+def _recorded(upstreams: Sequence[Upstream], recording: CompletionFile, choice: RunChoice) -> tuple[Upstream, ...]:
     is_alone = choice.record is None
     return tuple(
         RecordedUpstream(recording, None if is_alone else live, is_replayed=choice.replay is not None)
@@ -109,7 +111,7 @@ def _recorded(upstreams: Sequence[Upstream], recording: Recording, choice: Choic
     )
 
 
-def _asked(ports: EvaluatePorts, settings: Settings, choice: Choice, cache: ContentCache) -> list[Asked]:
+def _asked(ports: EvaluatePorts, settings: Settings, choice: RunChoice, cache: ContentCache) -> list[Asked]:
     """The wanted problems, or the first `count`: of a suite, of a file, else with a seed for variants of the policy's
     suite, as a validator opens it, else practice problems, buckets in turn."""
     named = choice.suite or (str(choice.problems) if choice.problems and not choice.problems.exists() else "")
@@ -120,7 +122,7 @@ def _asked(ports: EvaluatePorts, settings: Settings, choice: Choice, cache: Cont
             with choice.problems.open("rb") as stream:
                 known = read_problems(stream)
         except OSError as error:
-            raise ArenaError("P4001", f"{choice.problems}: {error.strerror}") from error
+            raise ArenaError("P4001", f"{choice.problems}: {error.strerror}; suites are {', '.join(SUITES)}") from error
     elif choice.variant is not None:
         known = prepare_suite(
             settings, policy_of(settings), products_hash=functools.partial(cached_products_sha256, cache)

@@ -14,7 +14,7 @@ import pytest
 import arena.web
 from arena.chain.keys import generate_signer
 from arena.store.postgres.store import PostgresStore
-from arena.view.model import Piece, Step, TraceView
+from arena.view.model import Piece, TraceStep, TraceView
 from arena.web.reading import LEADERS, TRACE_CHARS, bins, read_source, shorten_trace
 from arena.web.render import render_page
 from tests.arena.sealed_stand import AGENTS, OPEN, OPENS_MS, RACES, fill
@@ -106,7 +106,9 @@ def test_hostile_names_are_shown_as_text(site):
 
 def test_a_long_trace_is_cut_but_no_quote():
     quoted = Piece(text="q" * 5_000, quotes=(1,))
-    steps = tuple(Step(span=n, kind="said", pieces=(quoted if n == 2 else Piece(text="x" * 9_000),)) for n in range(99))
+    steps = tuple(
+        TraceStep(span=n, kind="said", pieces=(quoted if n == 2 else Piece(text="x" * 9_000),)) for n in range(99)
+    )
     view = TraceView(name="t", heading="t", result="", query="", facts=(), steps=steps)
     cut = shorten_trace(view)
     assert cut.steps[2].pieces == (quoted,)

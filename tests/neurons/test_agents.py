@@ -37,6 +37,7 @@ def arena(desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         if variable.startswith(("ARENA_", "OPENAI_")):
             monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))
 
     def call(command: str, source: str | bytes, *options: str) -> tuple[int, str, str]:
         agent = tmp_path / "agent.py"
@@ -53,10 +54,11 @@ def arena(desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 BASELINE = "baseline:scripted-expert"
 
 
-def test_the_shipped_baseline_is_accepted(arena: Arena) -> None:
+def test_the_shipped_baseline_is_accepted(arena: Arena, tmp_path: Path) -> None:
     code, shown, _ = arena("check", reference_agent(BASELINE).source)
     assert code == 0
     assert shown.startswith("accept ")
+    assert f"next: arena run {tmp_path / 'agent.py'}" in shown
     assert hashlib.sha256(reference_agent(BASELINE).source.encode()).hexdigest() in shown
 
 
@@ -233,3 +235,100 @@ def test_a_catalogue_that_is_not_there_is_told_with_the_command_that_makes_one(a
     assert code == 3
     assert "V2011" in shown
     assert "arena catalogue" in shown
+
+
+def test_every_line_of_check_and_run_fits_80_columns(arena: Arena) -> None:
+    import re
+
+    source = reference_agent(BASELINE).source
+    rejected = "import socket\n\ndef agent_main(problem):\n    return getattr(socket, problem['query'])\n"
+    for shown in (arena("run", source, "--count", "6")[1], arena("check", rejected)[1]):
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.splitlines()]
+        assert not [line for line in lines if len(line) > 80 and "/" not in line]  # the folder of a test may be long
+
+
+def test_a_finding_shows_the_line_and_what_to_write_instead(arena: Arena) -> None:
+    code, shown, _ = arena("check", "import socket\n\ndef agent_main(problem):\n    return socket\n")
+    assert code == 1
+    assert "1 | import socket" in shown
+    assert "fix: a module of the allow-list" in shown
+    findings = json.loads(arena("check", "import socket\n", "--json")[1])["findings"]
+    (found,) = (one for one in findings if one["rule"] == "import")
+    assert found["evidence"] == "import socket"
+    assert found["instead"]
+
+
+def test_a_lost_problem_names_the_constraint_with_both_values_the_judge_and_the_call_of_the_programs(
+    arena: Arena,
+) -> None:
+    """The first example searches by itself and takes the first hit."""
+    from harness.agents.registry import published_sources
+
+    (source,) = (one for one in published_sources() if one.startswith('"""A first agent'))
+    code, shown, _ = arena("run", source, "--count", "6")
+    assert code == 0
+    assert "Why points were lost" in shown
+    assert "NO  product 1" in shown
+    assert "; found " in shown
+    assert "missed inference_present" in shown
+    assert "by the model; the first that was not: find_product" in " ".join(shown.split())
+    for row in json.loads(arena("run", source, "--count", "6", "--json")[1]):
+        loss = row["loss"]
+        assert loss["llm_calls"] == 0 < loss["calls"]
+        assert loss["gate"] == "inference_present"
+        met = sum(one["is_met"] for one in loss["asked"])
+        axes = [slot[axis] for slot in row["outcome"]["slots"] for axis in ("title", "price", "service", "sku")]
+        assert met >= sum(axis["hits"] if isinstance(axis, dict) else axis[0] for axis in axes)
+        assert loss["failed"] == [one for one in loss["asked"] if not one["is_met"]]
+
+
+def test_several_problems_at_a_time_give_the_same_bodies_and_the_rows_in_order(arena: Arena) -> None:
+    source = reference_agent(BASELINE).source
+    one, four = (json.loads(arena("run", source, "--json", "--workers", workers)[1]) for workers in ("1", "4"))
+    assert [row["body_sha256"] for row in one] == [row["body_sha256"] for row in four]
+
+
+def test_a_shipped_suite_may_be_named_and_a_typo_names_them_all(arena: Arena) -> None:
+    source = reference_agent("nop").source
+    by_name = json.loads(arena("run", source, "--problems", "s1", "--count", "2", "--json")[1])
+    by_suite = json.loads(arena("run", source, "--suite", "s1", "--count", "2", "--json")[1])
+    assert [row["problem_id"] for row in by_name] == [row["problem_id"] for row in by_suite]
+    for option, code in (("--suite", 2), ("--problems", 2)):
+        ended, _, told = arena("run", source, option, "s9")
+        assert ended == code
+        assert "s1, s2, s3" in told
+
+
+def test_no_problem_is_begun_after_the_time_limit(arena: Arena) -> None:
+    code, shown, _ = arena("run", reference_agent("nop").source, "--count", "20", "--time-limit", "0.000001")
+    assert code == 0
+    assert "20 problems were not begun" in shown
+
+
+def test_an_endpoint_that_is_down_is_said_before_anything_runs(arena: Arena) -> None:
+    code, shown, told = arena(
+        "run", reference_agent("nop").source, "--model-url", "http://127.0.0.1:9/v1", "--model", "m"
+    )
+    assert (code, shown) == (3, "")
+    assert "http://127.0.0.1:9/v1 does not answer" in told
+    assert "OPENAI_BASE_URL" in told
+    assert "retried" not in told
+
+
+def test_recorded_completions_answer_again_and_a_changed_request_is_said_to_be_missing(
+    arena: Arena, tmp_path: Path
+) -> None:
+    source, kept = reference_agent(BASELINE).source, str(tmp_path / "replies.jsonl")
+    first = json.loads(arena("run", source, "--count", "2", "--json", "--record", kept)[1])
+    size = Path(kept).stat().st_size
+    again = json.loads(arena("run", source, "--count", "2", "--json", "--replay", kept)[1])
+    assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in first]
+    changed = source.replace("You are a shopping assistant", "You are a careful shopping assistant")
+    code, shown, _ = arena("run", changed, "--count", "2", "--replay", kept)
+    assert code == 3
+    assert "not run: 2 of 2" in shown
+    code, _, _ = arena("run", changed, "--count", "2", "--replay", kept, "--record", kept)
+    assert code == 0
+    assert Path(kept).stat().st_size > size
+    Path(kept).write_bytes(b"{}\n")
+    assert arena("run", source, "--replay", kept)[0] == 2

@@ -13,6 +13,7 @@ from arena.policies import DEMO, POLICIES
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
+from neurons.cli.miner.view import app as view_app
 from neurons.cli.validator.judge import app as judge_app
 from neurons.cli.validator.race import app as race_app
 from tests.judge.bodies import COMPARED, episode
@@ -74,10 +75,10 @@ def test_replay_judges_a_stored_body_and_names_it(body):
     assert (verdict.quality_e4, verdict.body_sha256) == (9_000, episode(COMPARED).body_hash())
 
 
-def test_replay_shows_citations_to_people_and_the_trace_on_demand(body):
+def test_replay_shows_citations_to_people_and_view_the_text_that_a_judge_is_shown(body):
     shown = RUN.invoke(judge_app, ["body", "--body", str(body)])
     assert "quality 0.9" in shown.stdout and "[candidates_compared]" in shown.stdout
-    trace = RUN.invoke(judge_app, ["body", "--body", str(body), "--show-trace"])
+    trace = RUN.invoke(view_app, [str(body), "--as-judged"])
     assert "[[span 1 | query]]" in trace.stdout
 
 

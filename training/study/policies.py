@@ -17,8 +17,8 @@ import msgspec
 from foundation.errors import Failure
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
-from harness.inference.scripted import complete
 from harness.inference.scripted.skill import CONCISE
+from harness.inference.scripted.upstream import ScriptedUpstream
 from problems.product import SERVICES
 
 __all__ = ["CONCISE", "EXPERT", "RANDOM", "RandomCaller", "ScriptedUpstream"]
@@ -32,20 +32,6 @@ _WISHES_MAX = 3  # ids recommended at once, at most
 _QUOTED_MAX = 4  # hits quoted in a turn, at most
 _FILTER_CHANCE = 0.4
 _PRICE_LOW_MAX_PHP = 300
-
-
-class ScriptedUpstream:
-    """The scripted model as an `Upstream`."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        """The reply to `request`, JSON text. Raises RequestError for a model that does not exist."""
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self, request: str) -> Failure | None:
-        """It is always there."""
-        return None
 
 
 class RandomCaller:

@@ -122,10 +122,8 @@ def run(
     Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    To serve a model folder on this machine: arena serve-model.
-
-    Practice problems are kept in the user's cache folder (XDG_CACHE_HOME). The run is kept too: `arena view` shows the
-    traces. Exit code 1 when an episode ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: arena serve-model. Practice problems and the last run (`arena view`)
+    are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     plan = RunPlan(
         problem=problem or [],
@@ -265,9 +263,12 @@ def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Ite
     for loss in losses:
         yield ""
         yield from (line.text for line in loss_lines(loss, WIDTH))
-    for row in done:
-        if row.failure is not None:
-            yield f"{row.problem.problem_id}: {render(lookup(row.failure.code), row.failure.detail)}"
+    if missing := [row for row in done if row.failure is not None]:
+        yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"
+        for row in missing:
+            yield f"  {row.problem.problem_id}: {row.failure.detail if row.failure else ''}"
+        yield "The agent asks something else than when it was recorded. Record again, or give"
+        yield "--record and --replay the same file to ask the endpoint for what is missing."
     yield from _fault_lines(evaluations)
     if is_scripted:
         yield ""

@@ -205,7 +205,7 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
         yield f"    at the last close: {ended}"
         yield f"    gate passed by {agreed.accepts} of {agreed.speakers} validators{rejected}; {suite} ({needed})"
     for race in told.races:
-        yield f"    {_race_line(race)}"
+        yield f"    {printable(_race_line(race))}"
     for judged in told.judged[:SENTENCES_SHOWN]:
         said = printable(" ".join(judged.sentences))
         yield f"    judge on {judged.problem_id}: {share_text(judged.quality_e4)} {said}"
@@ -216,15 +216,18 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
     left = told.next_allowed_block - told.block
     wait = f"in {left} blocks" if left > 0 else "now"
     yield f"    committed in block {told.commitment_block}, next from block {told.next_allowed_block} ({wait})"
-    yield f"    to do: {told.what_to_do}"
+    yield f"    to do: {printable(told.what_to_do)}"
 
 
 def _race_line(race: RaceStatus) -> str:
     from datetime import UTC, datetime
 
     if race.stage == "upcoming":
-        closes = datetime.fromtimestamp(race.closes_ms / 1_000, UTC)
-        return f"{race.race_id} closes {closes:%Y-%m-%d %H:%M} UTC"
+        try:
+            closes = f"{datetime.fromtimestamp(race.closes_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
+        except (ValueError, OverflowError, OSError):  # a number that no calendar has: a door may say anything
+            closes = f"at {race.closes_ms} ms"
+        return f"{race.race_id} closes {closes}"
     if race.stage == "racing":
         return f"{race.race_id} running: {race.done} of {race.total} episodes here, {race.agents} agents"
     if race.stage == "cancelled":

@@ -73,19 +73,18 @@ def judge_body_file(
     policy: RubricPolicyOption = "demo",
     base_url: BaseUrlOption = "",
     api_key: ApiKeyOption = "",
-    show_trace: Annotated[bool, typer.Option("--show-trace", help="Print the text a judge reads, and stop.")] = False,
     as_json: Annotated[bool, json_flag("Print the verdict as JSON.")] = False,
 ) -> None:
     """Judge one evaluation body in a file and print the verdict with its citations.
 
-    The scripted judge of the demo policy needs no endpoint. Exit code 1 when no verdict could be given.
+    The scripted judge of the demo policy needs no endpoint. What a judge is shown: arena view BODY
+    --as-judged. Exit code 1 when no verdict could be given.
     """
     import msgspec
 
     from harness.trace import EvaluationBody
     from judge.explanation import explain_verdicts
     from judge.panel import judge_body
-    from judge.render import render
     from judge.verdict import Verdict
 
     try:
@@ -94,9 +93,6 @@ def judge_body_file(
         typer.echo(f"{body} is no evaluation body: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from error
     rubric = rubric_of(policy, "")
-    if show_trace:
-        typer.echo(render(trace).text)
-        return
     verdict = judge_body(trace, rubric, panel_of(rubric, base_url, api_key, None, judge_meter((0, 0))))
     if as_json:
         echo_json(verdict)

@@ -14,9 +14,11 @@ import heapq
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 import msgspec
 
+from arena.view.model import Piece, StepKind, TraceStep
 from harness.chat import Message
 from judge.neutral import neutral_text
 from training.corpus.model import CorpusRow
@@ -25,6 +27,7 @@ from training.corpus.report.templates import read_template
 RESULT_CHARS = 600
 SHEET_COLUMNS = ("item", "query", "conversation", "who_decided", "note")
 ANSWERS = ("model", "program", "cannot tell")  # what `who_decided` is to hold
+_KINDS: dict[str, StepKind] = {who: who for who in get_args(StepKind)}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -92,7 +95,11 @@ def sheet_csv(items: Sequence[Item]) -> str:
 
 def sheet_html(items: Sequence[Item]) -> str:
     """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
-    return read_template("sheet.html.j2").render(items=items, answers=ANSWERS)
+    listed = [
+        (item.name, [TraceStep(kind=_KINDS[who], pieces=(Piece(text=said),)) for who, said in item.turns])
+        for item in items
+    ]
+    return read_template("sheet.html.j2").render(items=listed, answers=ANSWERS)
 
 
 def key_json(keys: Sequence[Key]) -> bytes:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Template
+
+from arena.view.page import page_templates
 
 
 @functools.cache
 def read_template(name: str) -> Template:
-    """The template of that file name in `training/corpus`: everything put in is escaped, and nothing may be missing."""
+    """The template of that file name in `training/corpus`: everything put in is escaped, and nothing may be missing.
+    What all pages of traces share is imported from `parts.html.j2` of `arena.view`."""
     text = files("training.corpus").joinpath(name).read_text("utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(text)
+    return page_templates().from_string(text)

@@ -1,0 +1,282 @@
+"""A miner's first hour: the folder `arena init` makes, what is kept between runs, and the traces."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from arena.door.races import JudgedProblem, RaceStatus
+from arena.door.status import QualifyingStatus, State, SubmissionStatus
+from arena.gate.report import finding
+from arena.gate.rules import INSTEAD, RULES
+from arena.submissions.inbox import AgreedStanding
+from arena.view.lines import trace_lines
+from arena.view.page import trace_page
+from arena.view.reading import view_trace
+from foundation.errors import Failure
+from judge.rubric import GATES
+from judge.verdict import Citation, Opinion, Verdict
+from neurons.cli.explain import READERS
+from neurons.cli.explain import app as explain_app
+from neurons.cli.miner.new_agent import app as init_app
+from neurons.cli.miner.status import status_lines
+from neurons.cli.miner.view import app as view_app
+from neurons.practice.content_cache import ContentCache
+from neurons.practice.new_agent import agent_files
+from tests.judge.bodies import COMPARED, episode
+
+RUN = CliRunner()
+Say = Callable[[str], None]
+
+
+def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path: Path) -> None:
+    folder = tmp_path / "my_agent"
+    made = RUN.invoke(init_app, [str(folder)])
+    assert made.exit_code == 0
+    assert {path.name for path in folder.iterdir()} == {"agent.py", "test_agent.py", "problem.jsonl"}
+    assert made.output.count("  arena ") == 3
+    (folder / "agent.py").write_text("mine")
+    again = RUN.invoke(init_app, [str(folder)])
+    assert again.exit_code == 2
+    assert (folder / "agent.py").read_text() == "mine"
+
+
+def test_the_template_is_code_that_every_gate_knows_as_published() -> None:
+    from arena.gate.similarity.sketch import make_sketch
+    from harness.agents.registry import published_sources
+
+    published = {make_sketch(source).code_sha256 for source in published_sources()}
+    assert make_sketch(agent_files()["agent.py"]).code_sha256 in published
+    compile(agent_files()["test_agent.py"], "test_agent.py", "exec")
+
+
+class Maker:
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self) -> str:
+        self.made += 1
+        return f"line one\nnumber {self.made}\n"
+
+
+def test_what_is_kept_is_made_once_by_recipe_and_again_when_it_was_damaged(tmp_path: Path) -> None:
+    said: list[str] = []
+    cache, make = ContentCache(tmp_path, said.append), Maker()
+    assert cache.text("kind", ("a", 1), make) == cache.text("kind", ("a", 1), make) == "line one\nnumber 1\n"
+    assert cache.text("kind", ("b", 1), make) == "line one\nnumber 2\n"
+    for damage in (
+        lambda data: data[:-3],
+        lambda data: b"",
+        lambda data: data.replace(b"one", b"two"),
+        lambda data: b"\xff",
+    ):
+        (entry,) = [path for path in (tmp_path / "kind").iterdir() if b"number" in path.read_bytes()][:1]
+        entry.write_bytes(damage(entry.read_bytes()))
+        before = make.made
+        texts = {cache.text("kind", ("a", 1), make), cache.text("kind", ("b", 1), make)}
+        assert make.made == before + 1
+        assert all(text.startswith("line one\n") for text in texts)
+    assert not said
+
+
+def test_two_commands_at_once_make_an_entry_once(tmp_path: Path) -> None:
+    make, found = Maker(), []
+    threads = [
+        threading.Thread(target=lambda: found.append(ContentCache(tmp_path, print).text("kind", ("a",), make)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (make.made, len(set(found))) == (1, 1)
+
+
+def test_a_folder_that_cannot_be_written_costs_time_and_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said: list[str] = []
+    assert ContentCache(tmp_path / "file", said.append).text("kind", ("a",), Maker()) == "line one\nnumber 1\n"
+    assert "nothing is cached" in said[0]
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would take for markup: tags with attributes, and all targets of links."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: set[str] = set()
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert not [name for name, _ in attrs if name.startswith("on") or name in ("src", "srcset", "style")]
+        for name, value in attrs:
+            if name == "href":
+                self.links.add(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+
+HOSTILE = '</div><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\u202e"\' {{ 7*7 }} <a href="x:1">'
+
+
+def hostile_view():
+    body = episode(COMPARED)
+    content = msgspec.structs.replace(body.events[0], content=HOSTILE + body.events[0].content)  # the first completion
+    body = msgspec.structs.replace(body, query=HOSTILE, events=(content, *body.events[1:]), claim=HOSTILE)
+    quote = next(word for word in content.content[len(HOSTILE) :].split("\n") if len(word) > 20)
+    cited = (
+        Citation(span=2, quote=quote, gate="data_cited"),
+        Citation(span=2, quote="never said", gate="data_cited"),
+    )
+    said = Opinion(
+        model=HOSTILE, quality_e4=5_000, citations=cited, explanation=HOSTILE, attempts=1, reply_sha256="0" * 64
+    )
+    verdict = Verdict(
+        body_sha256=body.body_hash(),
+        rubric_id="reasoning/2",
+        prompt_sha256="0" * 64,
+        quality_e4=5_000,
+        coefficient_e4=7_375,
+        spread_e4=0,
+        opinions=(said,),
+    )
+    return view_trace(body, verdicts=[verdict], facts=[("miner", HOSTILE)], proof=[("signature", HOSTILE)])
+
+
+def test_a_page_shows_hostile_text_as_text_loads_nothing_and_links_quotes_to_their_words() -> None:
+    text = trace_page(hostile_view())
+    page = Page(text)
+    assert not page.tags & {"script", "img", "iframe", "object", "link", "form", "base"}
+    assert page.links and all(link.startswith("#") for link in page.links)
+    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert "default-src 'none'" in text
+    assert "alert(1)" in text and "{{ 7*7 }}" in text
+    assert "not in span 2" in text
+    assert "\x1b" not in text and "\u202e" not in text
+
+
+def test_lines_for_a_terminal_hold_no_control_character_and_fit_their_width() -> None:
+    lines = [line.text for line in trace_lines(hostile_view(), 80)]
+    assert not [mark for line in lines for mark in line if not mark.isprintable() and mark not in "\n\t"]
+    assert not [line for line in lines if len(line.strip("\n")) > 80]
+    assert "first gate missed: data_cited" in " ".join(" ".join(lines).split())
+
+
+def test_every_rule_of_the_gate_and_every_gate_of_the_judge_says_what_to_do() -> None:
+    from arena.view.reading import GATE_QUESTIONS
+
+    assert set(INSTEAD) == set(RULES)
+    assert set(GATE_QUESTIONS) == set(GATES)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("id-table", "write instead"),
+        ("A-ids-unsurfaced", "finding"),
+        ("policy", "ARENA_POLICY"),
+        ("arena_records", "metric"),
+    ],
+)
+def test_explain_knows_more_than_codes(wanted: str, said: str) -> None:
+    shown = RUN.invoke(explain_app, [wanted])
+    assert shown.exit_code == 0
+    assert said in shown.output
+
+
+def test_explain_of_a_typo_names_what_was_meant() -> None:
+    names = [topic.name for read in READERS for topic in read()]
+    assert len(names) > 80
+    for wrong, meant in (
+        ("id-tabel", "id-table"),
+        ("arena_heartbeet_ms", "arena_heartbeat_ms"),
+        ("A-ids-extr", "A-ids-extra"),
+    ):
+        shown = RUN.invoke(explain_app, [wrong])
+        assert shown.exit_code == 2
+        assert meant in shown.output
+
+
+def test_view_without_a_run_names_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    shown = RUN.invoke(view_app, [])
+    assert shown.exit_code == 1
+    assert "arena run" in shown.output
+    (tmp_path / "other.json").write_text("{}")
+    assert RUN.invoke(view_app, [str(tmp_path / "other.json")]).exit_code == 2
+
+
+def test_view_of_a_body_in_a_file_is_lines_json_or_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "body.json"
+    path.write_bytes(msgspec.json.encode(episode(COMPARED)))
+    assert "What happened" in RUN.invoke(view_app, [str(path)]).output
+    (row,) = json.loads(RUN.invoke(view_app, [str(path), "--json"]).output)
+    assert row["query"] == episode(COMPARED).query
+    assert RUN.invoke(view_app, [str(path), "--html", str(tmp_path / "page")]).exit_code == 0
+    assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
+
+
+def told(state: State, **fields: object) -> SubmissionStatus:
+    told = SubmissionStatus(
+        agent_version_id="a" * 64,
+        name="mine",
+        hotkey="5F",
+        state=state,
+        commitment_block=1,
+        next_allowed_block=9,
+        block=5,
+        failure=Failure(code="A1005", detail="import") if state in ("refused", "rejected") else None,
+        findings=(finding("import", 3, "socket"),) if state == "rejected" else (),
+        held_until_block=7 if state == "review" else 0,
+        qualifying=None,
+        agreed=None,
+        races=(),
+        judged=(),
+        what_to_do="nothing",
+    )
+    return msgspec.structs.replace(told, **fields)
+
+
+def test_status_walks_every_state_of_a_submission_and_of_its_races() -> None:
+    settled = RaceStatus(race_id="r", stage="settled", closes_ms=0, agents=3)
+    races = (
+        RaceStatus(race_id="r", stage="upcoming", closes_ms=1_700_000_000_000),
+        RaceStatus(race_id="r", stage="upcoming", closes_ms=2**53 - 1),
+        RaceStatus(race_id="r", stage="racing", closes_ms=0, done=1, total=6, agents=3),
+        RaceStatus(race_id="r\x1b[2J", stage="cancelled", closes_ms=0, reason="no quorum"),
+        settled,
+        msgspec.structs.replace(settled, rank=1, score_e4=5_000, low_e4=4_000, high_e4=6_000, is_top=True),
+    )
+    qualifying = [
+        QualifyingStatus(done=done, total=6, score_e4=score, needed_e4=2_000) for done, score in ((1, None), (6, 5_000))
+    ]
+    counts = {"accepts": 2, "rejects": 1, "speakers": 3, "needed": 2, "suite_passes": 2, "suite_finished": 3}
+    agreed = [
+        AgreedStanding(is_racing=one == "accepted", state=one, suite_needed=2, **counts)
+        for one in ("accepted", "rejected", "held", "cooldown")
+    ]
+    judged = (JudgedProblem(race_id="r", problem_id="p", quality_e4=5_000, sentences=("said",)),) * 5
+    shown = [told(state) for state in get_args(State)]
+    shown += [told("qualified", races=races, judged=judged, qualifying=one) for one in qualifying]
+    shown += [told("accepted", agreed=one) for one in agreed]
+    door = {"url": "http://door", "validator": "5V", "submissions": shown}
+    head = {"hotkey": "5F", "network": "local", "netuid": 15, "uid": None, "block": 5, "finalized_block": 5}
+    answer = {**head, "commitment": None, "validators": [door], "failed": []}
+    text = "\n".join(status_lines(answer))
+    assert all(state in text for state in get_args(State))
+    assert "rank 1 of 3, at the top" in text
+    assert "and 2 problems more" in text
+    assert "\x1b[2J" not in text
+    assert msgspec.json.encode(answer)
