@@ -91,8 +91,9 @@ def test_a_coded_failure_is_shown_as_text_on_stderr_without_a_traceback(tmp_path
     done = arena("check", str(tmp_path / "absent.py"))
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("A1009 ")
-    assert "fix:" in done.stderr
+    assert done.stderr.startswith("error[A1009]: ")
+    assert CODES["A1009"].remedy in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
     assert "Traceback" not in done.stderr
 
 

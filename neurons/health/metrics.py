@@ -69,10 +69,14 @@ class Metrics:
         return Counter(name, about, labels, registry=self.registry)
 
     def serve(self, port: int) -> None:
-        """Answer on 127.0.0.1:`port`; 0 serves nothing. Raises ArenaError V2060 when the port is taken."""
+        """Answer on 127.0.0.1:`port`; 0 serves nothing. Raises ArenaError V2014 when the port is taken."""
         if not port:
             return
         try:
             start_http_server(port, addr="127.0.0.1", registry=self.registry)
         except OSError as error:
-            raise ArenaError("V2060", f"metrics port {port}: {error.strerror}") from error
+            raise ArenaError(
+                "V2014",
+                f"metrics_port {port} cannot be had: {error.strerror}",
+                fix=f"--metrics-port {port + 1}, or 0 for none",
+            ) from error
