@@ -70,7 +70,7 @@ def test_the_dry_run_line_runs_as_shown(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"wallet_hotkey +//Alice +flag", done.stdout)
+    assert re.search(r"wallet_hotkey +flag +//Alice", done.stdout)
     assert not (tmp_path / "state").exists()
 
 

@@ -328,15 +328,10 @@ def show_settings(resolved: ResolvedSettings, is_json: bool = False) -> None:
 
 
 def format_rows(rows: Sequence[SettingRow]) -> str:
-    """The text of `--dry-run`: name, value, source and meaning of every setting, one a line."""
-    widths = [
-        max(len(row.name) for row in rows),
-        max(len(row.value) for row in rows),
-        max(len(row.source) for row in rows),
-    ]
-    return "\n".join(
-        f"{row.name:<{widths[0]}}  {row.value:<{widths[1]}}  {row.source:<{widths[2]}}  {row.about}" for row in rows
-    )
+    """The text of `--dry-run`: name, source and value of every setting, one a line. `--help` says what each means."""
+    names = max(len(row.name) for row in rows)
+    sources = max(len(row.source) for row in rows)
+    return "\n".join(f"{row.name:<{names}}  {row.source:<{sources}}  {row.value}".rstrip() for row in rows)
 
 
 def _spellings() -> dict[str, str]:

@@ -22,6 +22,7 @@ from neurons.cli.options import (
     WalletHotkeyOption,
     WalletNameOption,
     WalletPathOption,
+    complete_format,
     open_signing_key,
 )
 from neurons.cli.presenter import show
@@ -51,6 +52,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable; the log is always there.",
+        autocompletion=complete_format,
     ),
 ]
 PoolOption = Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from neurons.cli.options import BuiltIndexOption, PolicyOption, RunStateDirOption, json_flag
+from neurons.cli.options import BuiltIndexOption, PolicyOption, RunStateDirOption, complete_suite, json_flag
 from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.progress import show_progress
 from neurons.cli.training.run_inputs import SCRIPTED, open_bench, open_endpoint, open_settings, say_device
@@ -59,7 +59,8 @@ _Target = Annotated[
     ),
 ]
 _Problems = Annotated[
-    list[Path] | None, typer.Option("--problems", help="Problem file, or suite s1, s2, s3. Repeatable.")
+    list[Path] | None,
+    typer.Option("--problems", help="Problem file, or suite s1, s2, s3. Repeatable.", autocompletion=complete_suite),
 ]
 _Out = Annotated[Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")]
 _Greedy = Annotated[bool, typer.Option("--greedy/--sampled", help="Temperature 0, or the sampling below.")]

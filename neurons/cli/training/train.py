@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import BuiltIndexOption, JsonOutOption, PolicyOption, RunStateDirOption
+from neurons.cli.options import (
+    BuiltIndexOption,
+    JsonOutOption,
+    PolicyOption,
+    RunStateDirOption,
+    complete_stage,
+    complete_suite,
+)
 from neurons.cli.presenter import field_lines, show
 from neurons.cli.progress import show_progress
 from neurons.cli.training.run_inputs import open_bench, open_settings, open_teacher, say_device
@@ -38,7 +45,10 @@ _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finish
 
 @app.command()
 def train(
-    stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
+    stage: Annotated[
+        str,
+        typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage),
+    ],
     recipe: _RecipeFile,
     out: _Out = None,
     catalogue: BuiltIndexOption = None,
@@ -51,7 +61,9 @@ def train(
     held_out: Annotated[
         list[Path] | None,
         typer.Option(
-            "--held-out", help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster."
+            "--held-out",
+            help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster.",
+            autocompletion=complete_suite,
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption
+from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption, complete_policy
 from neurons.cli.presenter import echo_json, field_lines, share_text, show
 from neurons.cli.store_reading import logs_of, run_on_store, state_folder
 
@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
     from neurons.race.reading import Settled
 
-app = typer.Typer(help="Look at races.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Look at races.
+
+    arena race list --state-dir DIR
+
+    arena race show race-000001 --state-dir DIR
+
+    arena race policy demo
+    """,
+    no_args_is_help=True,
+)
 
 
 _Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race, as `arena race list` shows it.")]
@@ -86,7 +96,10 @@ def show_race(
 def replay(
     race: _Race,
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", help="Also settle under this policy; a name or a JSON file.")
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Also settle under this policy; a name or a JSON file.", autocompletion=complete_policy
+        ),
     ] = None,
     lambdas: Annotated[
         str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
@@ -127,7 +140,7 @@ def replay(
         raise typer.Exit(EXIT_INTEGRITY)
 
 
-@app.command()
+@app.command(hidden=True)  # `arena developer weights`
 def weights(
     cases: Annotated[
         Path,

@@ -29,7 +29,20 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
 
 
-app = typer.Typer(help="Prepare a Postgres server of your own.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Back up, restore and prepare the database.
+
+    arena store backup --out backup1 --state-dir DIR
+
+    arena store restore backup1 --state-dir NEW
+
+    arena store status --state-dir DIR
+
+    The database that a node brings with it needs no preparation; `migrate` and `provision` are for a Postgres
+    server of your own.
+    """,
+    no_args_is_help=True,
+)
 
 OwnerDsn = Annotated[
     str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
@@ -123,7 +136,7 @@ def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonO
         )
 
 
-@app.command(name="objects")
+@app.command(name="objects", hidden=True)  # `arena developer objects`
 def check_objects(
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from arena.store.port import StoredSubmission
     from arena.store.postgres.store import PostgresStore
 
-app = typer.Typer(help="See what the gate holds for review, and decide it.", no_args_is_help=True)
+app = typer.Typer(
+    help="""See what the gate holds for review, and decide it.
+
+    arena submissions list --state-dir DIR
+
+    arena submissions accept 3f9a --state-dir DIR
+
+    arena submissions reject 3f9a --reason "answers by table" --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
 
 StateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder of the running validator.")]
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
