@@ -20,7 +20,7 @@ OVERDUE_MS = 3_600_000
 WAITING_LONG_MS = 1_800_000
 CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
-REFUSED_IN_A_ROW = 12  # the longest wait is reached long before
+LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
 
 
@@ -175,9 +175,21 @@ def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
     if store.weights and store.weights[0].status != "ok":
         latest = store.weights[0]
         refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
-        about = f"weights of {latest.race_id} are {latest.status} since {refused} tries ({latest.detail})"
+        about = f"weights of {latest.race_id}: {latest.detail or latest.status} ({refused} tries)"
         if latest.status == "not_registered":
             points.append(_point("U3035", about))
-        else:  # a rate limit waits for a person only when it never ends
-            points.append(_point("U3031", about, is_urgent=latest.status == "failed" or refused >= REFUSED_IN_A_ROW))
+        elif latest.status == "failed":
+            points.append(_point("U3031", about))
+        else:
+            points.append(_of_rate_limit(latest, latest.block - store.weights[refused - 1].block))
     return points
+
+
+def _of_rate_limit(latest: WeightsResult, waited_blocks: int) -> Point:
+    """Races that end sooner than the chain takes weights again: it passes by itself, unless it never does."""
+    about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
+    if waited_blocks > LIMIT_LONG_BLOCKS:
+        return Point(
+            code="U3031", about=about, fix=f"tried for {waited_blocks} blocks; compare the subnet's rate limit"
+        )
+    return Point(code="U3031", about=about, fix="nothing to do, it is retried by itself", is_urgent=False)
