@@ -66,7 +66,8 @@ def state_folder(given: Path | None) -> Path:
     """The state folder that a flag names, else the one set or the system's."""
     from arena.store.location import default_state_dir
 
-    return given or default_state_dir()
+    folder = given or default_state_dir()
+    return folder.resolve() if folder.is_symlink() else folder  # `demo/latest`: a server is known by its own path
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:

@@ -2,8 +2,8 @@
 
 Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
 chain, then the source at the validator's door), and only reads: the store through the validator's own role, the weights
-from the chain. Each run has a folder of its own that is left behind. What was started is ended by its process id,
-whatever happens.
+from the chain. Each run has a folder of its own that is left behind; `demo/latest` leads to the
+newest. What was started is ended by its process id, whatever happens.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from neurons.race.log import QUALIFYING, RaceLog
 
 VALIDATOR = "//Validator"
 RACE = "race-000001"
+LATEST = "latest"  # beside the runs
 BLOCK_MS = 250
 STAKE_RAO = 5_000_000_000_000
 WATCH_S = 0.5
@@ -125,6 +126,7 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     folder = base / "demo" / time.strftime("run-%Y%m%d-%H%M%S")
     try:
         folder.mkdir(parents=True, exist_ok=False)
+        _point_latest_at(folder)
     except OSError as error:
         raise ArenaError("V2060", f"{folder}: {error.strerror}; set ARENA_STATE_DIR to a folder you own") from error
     tell("catalogue: 20,000 synthetic products (made once)")
@@ -143,6 +145,13 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     tell("chain: local twin, one validator with stake, seven miners; agents committed")
     submissions = await prepare_chain(run_settings, agents)
     return DemoRun(folder=folder, settings=run_settings, agents=agents, submissions=submissions)
+
+
+def _point_latest_at(folder: Path) -> None:
+    """`demo/latest` leads to the newest run, so that a command about it can be typed."""
+    latest, scratch = folder.with_name(LATEST), folder.with_name(f"{LATEST}.{os.getpid()}")
+    scratch.symlink_to(folder.name)
+    scratch.replace(latest)
 
 
 async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tuple[SignedSubmission, ...]:

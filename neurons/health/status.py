@@ -189,7 +189,5 @@ def _of_rate_limit(latest: WeightsResult, waited_blocks: int) -> Point:
     """Races that end sooner than the chain takes weights again: it passes by itself, unless it never does."""
     about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
     if waited_blocks > LIMIT_LONG_BLOCKS:
-        return Point(
-            code="U3031", about=about, fix=f"tried for {waited_blocks} blocks; compare the subnet's rate limit"
-        )
+        return _point("U3031", f"{about}; tried for {waited_blocks} blocks, longer than a limit lasts")
     return Point(code="U3031", about=about, fix="nothing to do, it is retried by itself", is_urgent=False)

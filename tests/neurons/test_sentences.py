@@ -24,7 +24,7 @@ def test_a_settled_race_says_who_is_at_the_top_and_why_it_may_not_be_the_first()
     assert settlement_sentence(promoted, NAMES).endswith("agent1 is promoted to the top")
     other = replace(SETTLED, top_agent_version_id="f" * 64, is_promotion=False)
     assert top_sentence(other, {**NAMES, "f" * 64: "champion"}) == (
-        "champion stays at the top: agent1 did not lead by what the policy's promotion asks"
+        "champion stays at the top: agent1 did not beat it by what the policy's promotion rule asks"
     )
     assert "is cancelled: nobody raced" in settlement_sentence(replace(SETTLED, state="cancelled", reason=""), NAMES)
 

@@ -110,8 +110,8 @@ def evaluate_model(
     """Evaluate a model on a frozen set of problems.
 
     Success by bucket and axis with 95 % intervals over problems (Wilson's where a problem counts 0 or 1, else the
-    bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. A run's lineage is
-    asked first whether anything was trained on the set. An evaluation that was killed goes on. With --against the two
+    bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. First checks that
+    no problem of the set was trained on. An evaluation that was killed goes on. With --against the two
     are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run. Exit code 1 when the set
     was trained on.
 
