@@ -1,7 +1,7 @@
 """README.md's lines for a researcher, in the order printed, and those of training's page, on a small export.
 
-In the place of a demo's export stands the tests' day, and in that of suite s1 two problems of a small catalogue. As typed
-and with a demo, the lines run in `make prove` (tests/prove/test_readme_paths.py).
+In the place of a demo's export stands the tests' day, and in that of suite s1 two problems of a small catalogue. As
+typed and with a demo, the lines run in `make prove` (tests/prove/test_readme_paths.py).
 """
 
 from __future__ import annotations

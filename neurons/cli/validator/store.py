@@ -253,6 +253,8 @@ def restore(
     from arena.store.location import StoreLocation, write_location
     from arena.store.objects import folder_location, open_objects
 
+    if not owner_dsn:
+        _require_one_log(folder, hotkey)
     place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
     with (
         _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
@@ -281,6 +283,15 @@ def restore(
     typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
     for role in restored.roles:
         typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
+
+
+def _require_one_log(backup: Path, hotkey: str) -> None:
+    """Raises typer.BadParameter where a state folder would not know whose node it is."""
+    from arena.store.backup.backup import read_manifest
+
+    held = sorted(head.validator for head in read_manifest(backup).store.heads)
+    if (hotkey and hotkey not in held) or (not hotkey and len(held) > 1):
+        raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
 
 
 async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -> list[ObjectsReport]:
