@@ -142,15 +142,13 @@ def check_objects(
     state_dir: StateDirOption = None,
     objects: ObjectsOption = "",
     validator: ValidatorOption = "",
-    orphans: Annotated[
-        bool, typer.Option("--orphans", help="Name the first 100 objects that no record names.")
-    ] = False,
+    orphans: Annotated[bool, typer.Option("--orphans", help="List the first 100 unused objects.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
-    """Compare the object store with the log: which bodies are missing, and what nobody names.
+    """Compare the object store with the log: which bodies are missing, and which objects are unused.
 
-    Objects that nobody names are what failed appends left; they harm nothing, and may be deleted when no validator
-    writes. Ends with 4 when a body is missing that the log says is there.
+    Failed appends leave unused objects; they harm nothing, and may be deleted when no validator writes. Ends with 4
+    when a body is missing that the log says is there.
     """
     from arena.store.objects import open_objects
 
