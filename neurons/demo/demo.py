@@ -36,6 +36,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.flow import commit
 from arena.submissions.model import SignedSubmission
 from foundation.codes.names import STORE_AWAY
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engines.native import open_catalogue
@@ -126,7 +127,9 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     folder = base / "demo" / time.strftime("run-%Y%m%d-%H%M%S")
     try:
         folder.mkdir(parents=True, exist_ok=False)
-        _point_latest_at(folder)
+        scratch = folder.with_name(f"{LATEST}.{os.getpid()}")
+        scratch.symlink_to(folder.name)
+        move_into_place(scratch, folder.with_name(LATEST))
     except OSError as error:
         raise ArenaError("V2060", f"{folder}: {error.strerror}; set ARENA_STATE_DIR to a folder you own") from error
     tell("catalogue: 20,000 synthetic products (made once)")
@@ -145,13 +148,6 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     tell("chain: local twin, one validator with stake, seven miners; agents committed")
     submissions = await prepare_chain(run_settings, agents)
     return DemoRun(folder=folder, settings=run_settings, agents=agents, submissions=submissions)
-
-
-def _point_latest_at(folder: Path) -> None:
-    """`demo/latest` leads to the newest run, so that a command about it can be typed."""
-    latest, scratch = folder.with_name(LATEST), folder.with_name(f"{LATEST}.{os.getpid()}")
-    scratch.symlink_to(folder.name)
-    scratch.replace(latest)
 
 
 async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tuple[SignedSubmission, ...]:

@@ -100,15 +100,10 @@ def weights_sentence(result: WeightsResult, hotkeys: Mapping[int, str], names: M
         return f"Weights of {result.race_id} are refused ({result.status.replace('_', ' ')}): {result.detail}"
     total = sum(result.weights_u16) or 1
     shares = sorted(zip(result.weights_u16, result.uids, strict=True), reverse=True)
-    paid = ", ".join(f"{_payee(uid, hotkeys, names)} {weight / total:.1%}" for weight, uid in shares if weight)
+    payees = {uid: f"{names.get(hotkey, f'uid {uid}')} {short(hotkey)}" for uid, hotkey in hotkeys.items()}
+    payees[BURN_UID] = "burn"
+    paid = ", ".join(f"{payees.get(uid, f'uid {uid}')} {weight / total:.1%}" for weight, uid in shares if weight)
     return f"Weights of {result.race_id} are set in block {result.block}: {paid}"
-
-
-def _payee(uid: int, hotkeys: Mapping[int, str], names: Mapping[str, str]) -> str:
-    if uid == BURN_UID:
-        return "burn"
-    hotkey = hotkeys.get(uid, "")
-    return f"{names.get(hotkey, 'uid ' + str(uid))} {short(hotkey)}".strip()
 
 
 def _named(agent_version_id: str, names: Mapping[str, str]) -> str:

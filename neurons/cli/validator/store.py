@@ -247,12 +247,15 @@ def restore(
     `arena records verify` afterwards. A validator that published checkpoints after the backup was made must not go on
     from it: its log would deny them.
     """
+    from arena.store.backup.backup import read_manifest
     from arena.store.backup.restore import restore as restore_store
     from arena.store.location import StoreLocation, write_location
     from arena.store.objects import folder_location, open_objects
 
     if not owner_dsn:
-        _require_one_log(folder, hotkey)
+        held = sorted(head.validator for head in read_manifest(folder).store.heads)
+        if hotkey not in held and (hotkey or len(held) > 1):  # the folder would not know whose node it is
+            raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
     with (
         _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
@@ -281,15 +284,6 @@ def restore(
     typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
     for role in restored.roles:
         typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
-
-
-def _require_one_log(backup: Path, hotkey: str) -> None:
-    """Raises typer.BadParameter where a state folder would not know whose node it is."""
-    from arena.store.backup.backup import read_manifest
-
-    held = sorted(head.validator for head in read_manifest(backup).store.heads)
-    if (hotkey and hotkey not in held) or (not hotkey and len(held) > 1):
-        raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
 
 
 async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -> list[ObjectsReport]:
