@@ -181,13 +181,11 @@ def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
         elif latest.status == "failed":
             points.append(_point("U3031", about))
         else:
-            points.append(_of_rate_limit(latest, latest.block - store.weights[refused - 1].block))
+            waited = latest.block - store.weights[refused - 1].block
+            about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
+            fix = "nothing to do, it is retried by itself"
+            if waited > LIMIT_LONG_BLOCKS:
+                points.append(_point("U3031", f"{about}; tried for {waited} blocks, longer than a limit lasts"))
+            else:
+                points.append(Point(code="U3031", about=about, fix=fix, is_urgent=False))
     return points
-
-
-def _of_rate_limit(latest: WeightsResult, waited_blocks: int) -> Point:
-    """Races that end sooner than the chain takes weights again: it passes by itself, unless it never does."""
-    about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
-    if waited_blocks > LIMIT_LONG_BLOCKS:
-        return _point("U3031", f"{about}; tried for {waited_blocks} blocks, longer than a limit lasts")
-    return Point(code="U3031", about=about, fix="nothing to do, it is retried by itself", is_urgent=False)
