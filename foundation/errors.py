@@ -11,6 +11,8 @@ import msgspec
 from foundation.codes import lookup
 from foundation.codes.row import ErrorCode, Owner, owner_of
 
+_LINE = 100
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A failure that happened, as it stands in records and API answers."""
@@ -27,10 +29,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class ArenaError(Exception):
     """A coded failure in flight. `str()` is the text a person sees; `failure` is what a record keeps."""
 
-    def __init__(self, code: str, detail: str = "") -> None:
+    def __init__(self, code: str, detail: str = "", *, fix: str = "") -> None:
+        """`fix`: what to do about this one, where that is more exact than what the registry says of its code; `detail`
+        then says by itself what happened."""
         self.entry: ErrorCode = lookup(code)
         self.failure = Failure(code=code, detail=detail)
-        super().__init__(render(self.entry, detail))
+        self.fix = fix or self.entry.remedy
+        super().__init__(render(self.entry, detail, fix))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled by what it says, whatever a subclass takes, so that it can cross a process pool."""
@@ -44,20 +49,20 @@ class ArenaError(Exception):
 
 def _restored(kind: type[ArenaError], failure: Failure, fields: dict[str, object]) -> ArenaError:
     error = kind.__new__(kind)
-    ArenaError.__init__(error, failure.code, failure.detail)
+    fix = str(fields["fix"])
+    ArenaError.__init__(error, failure.code, failure.detail, fix="" if fix == lookup(failure.code).remedy else fix)
     vars(error).update(fields)
     return error
 
 
-_WHOSE = {
-    Owner.AGENT: "your agent",
-    Owner.VALIDATOR: "this validator",
-    Owner.UPSTREAM: "an upstream service",
-    Owner.PROBLEM: "the problem or the catalogue",
-}
+def render(entry: ErrorCode, detail: str = "", fix: str = "") -> str:
+    """The text shown everywhere: `error[CODE]: what happened, with the value; what to do`.
 
-
-def render(entry: ErrorCode, detail: str = "") -> str:
-    """The two lines shown everywhere: `CODE title (detail) · owner · cost` and `fix: remedy`."""
-    about = f" ({detail})" if detail else ""
-    return f"{entry.code} {entry.title}{about} · {_WHOSE[entry.owner]} · {entry.cost}\n      fix: {entry.remedy}"
+    One line where it is short, else what to do stands on the next. Whose failure it is and what
+    it costs is told by `arena explain CODE`.
+    """
+    happened = detail if fix else ": ".join(filter(None, (entry.title, detail)))
+    happened = f"error[{entry.code}]: {happened}"
+    to_do = fix or entry.remedy
+    whole = f"{happened}; {to_do}"
+    return whole if len(whole) <= _LINE and "\n" not in detail else f"{happened};\n  {to_do}"

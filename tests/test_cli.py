@@ -91,8 +91,9 @@ def test_a_coded_failure_is_shown_as_text_on_stderr_without_a_traceback(tmp_path
     done = arena("check", str(tmp_path / "absent.py"))
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("A1009 ")
-    assert "fix:" in done.stderr
+    assert done.stderr.startswith("error[A1009]: ")
+    assert CODES["A1009"].remedy in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
     assert "Traceback" not in done.stderr
 
 
@@ -113,3 +114,36 @@ def test_a_bug_of_ours_shows_its_traceback_and_says_so(
 
 def test_version_is_printed() -> None:
     assert "agent-arena" in CliRunner().invoke(cli.app, ["--version"]).output
+
+
+def test_the_validators_help_shows_every_setting_once_under_a_heading() -> None:
+    from neurons.cli.validator.setting_options import GROUPS
+    from neurons.node.settings import Settings
+
+    shown = [name for names in GROUPS.values() for name in names]
+    assert sorted([*shown, "upstreams"]) == sorted(Settings.model_fields)  # tables, which only a file holds
+    told = arena("validator", "--help").stdout
+    assert all(group in told for group in GROUPS)
+    assert "--metrics-port" in told and "--wallet.hotkey" in told
+
+
+def test_help_begins_with_examples() -> None:
+    for name in ("validator", "records", "store", "operator", "corpus", "train"):
+        command = cli.load_command(name)
+        shown = command.commands["run"] if name == "validator" and isinstance(command, TyperGroup) else command
+        assert (shown.help or "").splitlines()[2].startswith("$ arena "), name
+
+
+def test_the_shell_completes_policies_suites_stages_and_formats() -> None:
+    from neurons.cli.options import complete_format, complete_policy, complete_stage, complete_suite
+
+    assert complete_policy("de") == ["demo"]
+    assert complete_suite("s") == ["s1", "s2", "s3"]
+    assert complete_stage("t") == ["teacher"]
+    assert complete_format("m") == ["messages"]
+
+
+def test_an_unknown_policy_is_refused_by_the_dry_run_and_names_the_nearest() -> None:
+    done = arena("validator", "--policy", "dmeo", "--dry-run")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[V2030]: ") and "did you mean `demo`?" in done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import bittensor_core as core
 
 from arena.chain.port import Signer
+from foundation.codes import lookup
 from foundation.errors import ArenaError
 
 SS58_FORMAT = 42
@@ -65,7 +66,7 @@ def keypair_signer(uri: str) -> Signer:
     try:
         return KeypairSigner(core.Keypair.create_from_uri(uri))
     except ValueError as error:
-        raise ArenaError("V2031", "the key URI cannot be read") from error
+        raise ArenaError("V2031", "the key URI cannot be read", fix="write it as //Alice") from error
 
 
 def generate_signer() -> Signer:
@@ -86,15 +87,22 @@ def wallet_signer(name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH
             variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
             password = core.get_password_from_environment(variable)
             if not password:
-                raise ArenaError("V2031", f"{keyfile} is encrypted; set {variable}")
+                raise ArenaError("V2031", f"{keyfile} is encrypted", fix=f"put its password into {variable}")
             data = bytes(core.decrypt_keyfile_data(data, password))
         keypair = core.deserialize_keypair_from_keyfile_data(data)
         if keypair.crypto_type != SR25519:
-            raise ArenaError("V2031", f"{keyfile}: only sr25519 hotkeys are supported")
+            raise ArenaError(
+                "V2031", f"{keyfile} is no sr25519 key", fix="make an sr25519 key: btcli wallet new-hotkey"
+            )
         signer = KeypairSigner(keypair)
         signer.sign(b"agent-arena/probe/1")  # a public-only keyfile deserialises, but cannot sign
+    except FileNotFoundError as error:
+        told = f"no hotkey `{hotkey}` in wallet `{name}` ({keyfile})"
+        raise ArenaError("V2031", told, fix=lookup("V2031").remedy) from error
     except (OSError, ValueError, core.KeyfileError, core.WrongPasswordError) as error:
-        raise ArenaError("V2031", f"{keyfile}: {error}") from error
+        raise ArenaError(
+            "V2031", f"{keyfile} cannot be read: {error}", fix="check the file and its permissions"
+        ) from error
     return signer
 
 

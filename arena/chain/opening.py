@@ -66,5 +66,6 @@ def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Si
     if not hotkey.startswith("//"):
         return wallet_signer(name, hotkey, path)
     if not is_local(network):
-        raise ArenaError("V2031", f"{hotkey} is a development key, which everybody has; {network} needs a wallet")
+        told = f"{hotkey} is a development key, which everybody has, and the network is {network}"
+        raise ArenaError("V2031", told, fix="name a wallet: --wallet.name and --wallet.hotkey")
     return keypair_signer(hotkey)

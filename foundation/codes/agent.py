@@ -19,7 +19,7 @@ ROWS = (
         "A1005",
         "gate rejected the agent",
         REJECTED,
-        "read the finding's rule and line, then run `arena check AGENT.py`",
+        "change the line that the finding names",
     ),
     row("A1006", "cooldown has not passed", REJECTED, "wait for the block named, then submit again"),
     row(
@@ -54,7 +54,7 @@ ROWS = (
     row("A1021", "agent used up its steps", COUNTS, "recommend earlier; a step is one model completion"),
     row("A1022", "agent used up its tool calls", COUNTS, "make fewer tool calls"),
     row("A1023", "agent used up its tokens", COUNTS, "send shorter messages or fewer completions"),
-    row("A1024", "agent raised an exception", COUNTS, "run `arena run AGENT.py` and read the traceback"),
+    row("A1024", "agent raised an exception", COUNTS, "read the traceback of the attempt and change the line it names"),
     row("A1025", "agent returned something that is not JSON", COUNTS, "return None, or a plain dict or list"),
     row("A1026", "agent flooded its output", COUNTS, "print less; stdout and stderr are capped"),
     row("A1027", "agent broke the RPC protocol", COUNTS, "use `arena_sdk`; never write to descriptors 0 and 1"),

@@ -9,7 +9,7 @@ ROWS = (
         "V2095",
         "export does not verify",
         "exit code 4; nothing of it is read",
-        "`arena records verify FOLDER` lists what is wrong; fetch the export again from who made it",
+        "`arena records verify --export FOLDER` lists what is wrong; fetch the export again from who made it",
     ),
     row(
         "V2096",

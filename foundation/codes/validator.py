@@ -5,7 +5,7 @@ from __future__ import annotations
 from foundation.codes.row import NO_SCORE, STOPS, row
 
 ROWS = (
-    row("V2001", "no sandbox level holds on this host", STOPS, "run `arena doctor` and apply the fix it prints"),
+    row("V2001", "no sandbox level holds on this host", STOPS, "apply what `arena doctor` prints"),
     row("V2002", "sandbox failed to start", NO_SCORE, "run `arena doctor`", True),
     row(
         "V2003",
@@ -33,8 +33,14 @@ ROWS = (
     row("V2012", "index cannot be written there", STOPS, "choose an empty folder that this user may write to"),
     row("V2013", "documents file cannot be read", STOPS, "check the path, or make one with `arena catalogue synth`"),
     row("V2014", "address cannot be served", STOPS, "choose another --port, or end the process that holds this one"),
-    row("V2020", "Postgres did not start", STOPS, "read the server log named here, then run `arena doctor`"),
-    row("V2021", "Postgres is not reachable", "work pauses and is tried again", "check the DSN and the server", True),
+    row("V2020", "Postgres did not start", STOPS, "read the server log named here"),
+    row(
+        "V2021",
+        "Postgres is not reachable",
+        "work pauses and is tried again",
+        "check the address, the user and that the server runs",
+        True,
+    ),
     row(
         "V2022",
         "store refused the write",
@@ -57,11 +63,11 @@ ROWS = (
     ),
     row(
         "V2030",
-        "setting is unknown or has a wrong value",
+        "wrong setting",
         STOPS,
-        "run `arena validator --dry-run` to see every setting and its source",
+        "`arena validator --help` lists every setting",
     ),
-    row("V2031", "wallet or hotkey cannot be read", STOPS, "check --wallet.name and --wallet.hotkey"),
+    row("V2031", "no such hotkey", STOPS, "local network: --wallet.hotkey //Bob; otherwise: btcli wallet new-hotkey"),
     row(
         "V2040",
         "title matcher is not available",
@@ -71,7 +77,7 @@ ROWS = (
     ),
     row(
         "V2050",
-        "record failed verification",
+        "record does not verify",
         "exit code 4; the record is named",
         "keep the store as it is and compare it with the last signed checkpoint",
     ),
@@ -79,7 +85,7 @@ ROWS = (
         "V2060",
         "host is missing something this software needs",
         STOPS,
-        "run `arena doctor` and apply the fix it prints",
+        "apply what `arena doctor` prints",
     ),
     row(
         "V2185",
@@ -284,7 +290,7 @@ ROWS = (
         "V2118",
         "race is past its deadline",
         "its settlement and the weights after it are late",
-        "look at what the node waits for, in `arena validator status`",
+        "look at the node's log for what it waits for",
         True,
     ),
     row(

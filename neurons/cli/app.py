@@ -28,9 +28,11 @@ class CommandEntry(NamedTuple):
     module: str
     panel: str
     about: str
+    is_listed: bool = True  # else it is in the help of the group `panel`, and its short spelling still works
 
 
 _START, _MINER, _VALIDATOR, _DATA, _TRAINING = "Start here", "Miner", "Validator", "Data", "Training"
+_OPERATOR, _DEVELOPER = "Operator", "Developer"
 COMMANDS = (
     CommandEntry("demo", "neurons.cli.demo", _START, "Run the whole arena once on this machine."),
     CommandEntry(
@@ -58,30 +60,11 @@ COMMANDS = (
         "winner", "neurons.cli.miner.winner", _MINER, "Fetch the file of the agent at the top, once it is public."
     ),
     CommandEntry("validator", "neurons.cli.validator.validator", _VALIDATOR, "Run a validator."),
-    CommandEntry(
-        "submissions",
-        "neurons.cli.validator.submissions",
-        _VALIDATOR,
-        "See what the gate holds for review, and decide it.",
-    ),
-    CommandEntry(
-        "operator",
-        "neurons.cli.validator.operator",
-        _VALIDATOR,
-        "Hand validators the files that they must share.",
-    ),
     CommandEntry("race", "neurons.cli.validator.race", _VALIDATOR, "Look at races."),
     CommandEntry(
         "judge", "neurons.cli.validator.judge", _VALIDATOR, "Explain verdicts, judge again, measure the judge."
     ),
-    CommandEntry("store", "neurons.cli.validator.store", _VALIDATOR, "Prepare a Postgres server of your own."),
-    CommandEntry("records", "neurons.cli.records.records", _DATA, "Read and verify the signed log."),
-    CommandEntry(
-        "problems", "neurons.cli.problems.problems", _DATA, "List, check, score, make, sort and seal problems."
-    ),
-    CommandEntry(
-        "catalogue", "neurons.cli.problems.catalogue", _DATA, "Make, build, serve and measure product catalogues."
-    ),
+    CommandEntry("records", "neurons.cli.records.records", _DATA, "Read, verify and export the signed log."),
     CommandEntry(
         "corpus",
         "neurons.cli.training.corpus",
@@ -92,6 +75,7 @@ COMMANDS = (
     CommandEntry(
         "eval", "neurons.cli.training.evaluate_model", _TRAINING, "Evaluate a model on a frozen set of problems."
     ),
+    CommandEntry("report", "neurons.cli.training.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry(
         "lineage",
         "neurons.cli.training.train",
@@ -110,12 +94,45 @@ COMMANDS = (
         _TRAINING,
         "Serve a model folder on this machine, to try agents on a model that reads the prompt.",
     ),
-    CommandEntry(
-        "rollouts", "neurons.cli.training.rollouts", _TRAINING, "Write a run's rollouts in prime-rl's sample form."
-    ),
-    CommandEntry("report", "neurons.cli.training.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry("study", "neurons.cli.training.study", _TRAINING, "Run the small study from nothing to its report."),
+    CommandEntry(
+        "submissions",
+        "neurons.cli.validator.submissions",
+        _OPERATOR,
+        "See what the gate holds for review, and decide it.",
+    ),
+    CommandEntry("store", "neurons.cli.validator.store", _OPERATOR, "Back up, restore and prepare the database."),
+    CommandEntry(
+        "operator",
+        "neurons.cli.validator.operator",
+        _OPERATOR,
+        "Make what all validators share (problems, catalogue), and hand it out.",
+    ),
+    CommandEntry(
+        "problems",
+        "neurons.cli.problems.problems",
+        "operator",
+        "List, check, score, make, sort and seal problems.",
+        is_listed=False,
+    ),
+    CommandEntry(
+        "catalogue", "neurons.cli.problems.catalogue", "operator", "Make, build and serve product catalogues.", False
+    ),
+    CommandEntry(
+        "developer",
+        "neurons.cli.developer",
+        _DEVELOPER,
+        "Tools for work on this software: reference weights, timings, object stores, rollouts.",
+    ),
+    CommandEntry(
+        "rollouts",
+        "neurons.cli.training.rollouts",
+        "developer",
+        "Write a run's rollouts in prime-rl's sample form.",
+        is_listed=False,
+    ),
 )
+_COMPLETION = ("install_completion", "show_completion")
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 
 
@@ -128,7 +145,27 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
     if not isinstance(command, TyperCommand | TyperGroup):
         raise TypeError(f"{entry.module}.app is not a typer application")
     command.name = name
+    return _tidied(command)
+
+
+def _tidied(command: TyperCommand | TyperGroup) -> TyperCommand | TyperGroup:
+    """The command with its examples first in its help, whole paragraphs, and no options of the shell's completion
+    (`arena` has them)."""
+    command.help = examples_first(command.help or "")
+    command.params = [param for param in command.params if param.name not in _COMPLETION]
+    for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
+        if isinstance(inner, TyperCommand | TyperGroup):
+            _tidied(inner)
     return command
+
+
+def examples_first(text: str) -> str:
+    """A help text whose paragraphs of examples (they begin with `arena `) follow its first sentence, the rest after
+    them; a paragraph is one line, for the terminal to break."""
+    first, *others = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()] or [""]
+    examples = [part for part in others if part.startswith("arena ")]
+    rest = [part for part in others if not part.startswith("arena ")]
+    return "\n\n".join([first, *(["\n".join(f"$ {part}" for part in examples)] if examples else []), *rest])
 
 
 class ArenaGroup(TyperGroup):
@@ -137,7 +174,9 @@ class ArenaGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for entry in COMMANDS:
-            self.commands[entry.name] = TyperCommand(entry.name, help=entry.about, rich_help_panel=entry.panel)
+            self.commands[entry.name] = TyperCommand(
+                entry.name, help=entry.about, rich_help_panel=entry.panel, hidden=not entry.is_listed
+            )
 
     def resolve_command(
         self, ctx: Any, args: list[str]
@@ -166,6 +205,8 @@ def arena(
     ] = False,
 ) -> None:
     """An agent arena on ShoppingBench: gate, race, judge, sign, pay, and export what happened.
+
+    First: `arena demo`, then README.md's five lines for who you are. `arena COMMAND --help` begins with examples.
 
     Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
     """

@@ -5,6 +5,7 @@ An option whose meaning is one command's own stands with that command.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,35 @@ import typer
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
+
+
+def _complete(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What the shell offers: the words that begin as typed."""
+    return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
+
+
+def _policies() -> Iterable[str]:
+    from arena.policies import POLICIES
+
+    return POLICIES
+
+
+def _suites() -> Iterable[str]:
+    from problems.suites.shipped import SUITES
+
+    return SUITES
+
+
+def _formats() -> Iterable[str]:
+    from arena.export.model import FORMATS
+
+    return FORMATS
+
+
+complete_policy = _complete(_policies)
+complete_suite = _complete(_suites)
+complete_format = _complete(_formats)
+complete_stage = _complete(lambda: ("sft", "rejection", "teacher", "kto", "grpo"))
 
 
 def json_flag(about: str) -> Any:
@@ -40,17 +70,28 @@ ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, wh
 RecordArgument = Annotated[
     str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
 ]
-PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", help="Shipped policy or a JSON file.", autocompletion=complete_policy)
+]
 ClosesPolicyOption = Annotated[
-    str, typer.Option("--policy", help="Policy by name or JSON file: it says when races close.")
+    str,
+    typer.Option(
+        "--policy", help="Policy by name or JSON file: it says when races close.", autocompletion=complete_policy
+    ),
 ]
 BuiltIndexOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
 
 # -- problems, and the catalogue they are asked of
 ProblemFile = Annotated[
-    Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
+    Path,
+    typer.Argument(
+        help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.", autocompletion=complete_suite
+    ),
 ]
-ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
+ProblemFiles = Annotated[
+    list[Path],
+    typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.", autocompletion=complete_suite),
+]
 DocumentsOption = Annotated[
     Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
 ]
@@ -75,7 +116,8 @@ AnswerTimeoutOption = Annotated[
     int, typer.Option("--timeout", min=1, help="Seconds to wait for one answer of the endpoint.")
 ]
 HeldOutOption = Annotated[
-    list[Path] | None, typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.")
+    list[Path] | None,
+    typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.", autocompletion=complete_suite),
 ]
 PartitionOption = Annotated[
     Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")

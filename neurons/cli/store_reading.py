@@ -28,34 +28,42 @@ BODIES_URL_VARIABLE = "ARENA_BODIES_URL"
 MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
 
 
-def run_on_store(dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]]) -> T:
+def run_on_store(
+    dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]], *, is_owner: bool = False
+) -> T:
     """What `work` returns, given the store of a DSN or a state folder.
 
     Raises ArenaError V2021, V2022, V2023, V2026, V2028, V2029.
     """
 
     async def opened() -> T:
-        async with open_store(dsn, state_dir) as store:
+        async with open_store(dsn, state_dir, is_owner=is_owner) as store:
             return await work(store)
 
     return asyncio.run(opened())
 
 
 @contextlib.asynccontextmanager
-async def open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[PostgresStore]:
-    """The store of a DSN or a state folder; an embedded server runs while the block does."""
+async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False) -> AsyncIterator[PostgresStore]:
+    """The store of a DSN or a state folder; an embedded server runs while the block does.
+
+    `is_owner`: as the owner of a state folder's server, who reads every log in it.
+    """
     from arena.store.objects import open_objects
     from arena.store.postgres.store import PostgresStore
 
     folder = state_folder(state_dir)
     location = location_of(dsn, folder)
     objects = open_objects(location.objects) if location.objects else None
+    login = location.dsn
     with contextlib.ExitStack() as stack:
         if location.kind == "embedded":
             from arena.store.embedded.server import start_embedded
 
-            stack.callback(start_embedded(folder).stop)
-        store = await PostgresStore.open(location.dsn, objects=objects)
+            server = start_embedded(folder)
+            stack.callback(server.stop)
+            login = server.owner_dsn if is_owner else login
+        store = await PostgresStore.open(login, objects=objects)
         try:
             yield store
         finally:
@@ -66,7 +74,8 @@ def state_folder(given: Path | None) -> Path:
     """The state folder that a flag names, else the one set or the system's."""
     from arena.store.location import default_state_dir
 
-    return given or default_state_dir()
+    folder = given or default_state_dir()
+    return folder.resolve() if folder.is_symlink() else folder  # `demo/latest`: a server is known by its own path
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:

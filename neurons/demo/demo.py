@@ -2,8 +2,8 @@
 
 Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
 chain, then the source at the validator's door), and only reads: the store through the validator's own role, the weights
-from the chain. Each run has a folder of its own that is left behind. What was started is ended by its process id,
-whatever happens.
+from the chain. Each run has a folder of its own that is left behind; `demo/latest` leads to the
+newest. What was started is ended by its process id, whatever happens.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.flow import commit
 from arena.submissions.model import SignedSubmission
 from foundation.codes.names import STORE_AWAY
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engines.native import open_catalogue
@@ -46,6 +47,7 @@ from neurons.race.log import QUALIFYING, RaceLog
 
 VALIDATOR = "//Validator"
 RACE = "race-000001"
+LATEST = "latest"  # beside the runs
 BLOCK_MS = 250
 STAKE_RAO = 5_000_000_000_000
 WATCH_S = 0.5
@@ -125,6 +127,9 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
     folder = base / "demo" / time.strftime("run-%Y%m%d-%H%M%S")
     try:
         folder.mkdir(parents=True, exist_ok=False)
+        scratch = folder.with_name(f"{LATEST}.{os.getpid()}")
+        scratch.symlink_to(folder.name)
+        move_into_place(scratch, folder.with_name(LATEST))
     except OSError as error:
         raise ArenaError("V2060", f"{folder}: {error.strerror}; set ARENA_STATE_DIR to a folder you own") from error
     tell("catalogue: 20,000 synthetic products (made once)")

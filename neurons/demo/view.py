@@ -14,10 +14,11 @@ from rich.live import Live
 from rich.table import Table
 
 from arena.gate.report import GateReport
+from arena.gate.rules import RULES
 from arena.records.model import EvaluationRecord, SettlementRecord
 from arena.store.port import StoredSubmission
 from foundation.errors import ArenaError
-from neurons.demo.demo import VALIDATOR, DemoResult, DemoRun, DemoView, watch
+from neurons.demo.demo import LATEST, VALIDATOR, DemoResult, DemoRun, DemoView, watch
 from neurons.race.log import RaceLog
 from problems.model import BUCKETS
 from problems.scoring.outcome import OutcomeScore
@@ -111,7 +112,9 @@ def rejections(view: DemoView) -> list[str]:
     for submission in view.submissions:
         if submission.state == "rejected" and submission.report:
             report = msgspec.json.decode(submission.report, type=GateReport)
-            lines += [f"{submission.name}: {found}" for found in report.rejections]
+            for found in report.rejections:
+                why = found.detail or RULES[found.rule].meaning
+                lines.append(f"{submission.name} rejected ({found.rule}, line {found.line}): {why}")
     return lines
 
 
@@ -156,22 +159,21 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
     # How `arena` is called from here: beside this Python, relative to the current folder where that is shorter.
     script = Path(sys.executable).with_name("arena")
     arena = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    shown = run.folder.with_name(LATEST)
+    folder = shown.relative_to(Path.cwd()) if shown.is_relative_to(Path.cwd()) else shown
     return [
         f"records verify: {verdict} · {report.records} signed records ({kinds}), {report.bodies} bodies",
         f"race: {settlement.race_id} {settlement.state}, seed {settlement.seed[:16]}" if settlement else "race: none",
         jail_line(result.view),
         f"took {result.elapsed_s:.0f} s",
         "",
-        f"everything lies in   {run.folder}",
-        f"  store              {run.folder / 'postgres'} (append-only, one role per validator)",
-        f"  chain              {run.folder / 'chain'}",
-        f"  validator's log    {run.folder / 'validator.log'}",
-        f"  catalogue          {run.settings.catalogue_dir}",
+        f"The validator's folder is {run.folder}",
+        "  (postgres: the records; chain: the local chain; validator.log: its log)",
         "",
-        f"next: {arena} records show 1 --state-dir {run.folder}",
-        f"      {arena} records export --out day1 --state-dir {run.folder} --wallet.hotkey {VALIDATOR}",
-        f"      {arena} corpus build day1 --out corpus",
-        f"      {arena} run harness/agents/baseline.py",
+        f"next: {arena} race list --state-dir {folder}",
+        f"      {arena} records show 1 --state-dir {folder}",
+        f"      {arena} records export --out day1 --state-dir {folder} --wallet.hotkey {VALIDATOR}",
+        "Five lines for miners, validators, operators and researchers are in README.md.",
     ]
 
 
@@ -215,7 +217,7 @@ class DemoScreen:
             return
         self._console.print(leaderboard(result.view))
         for line in rejections(result.view):
-            self._console.print(f"[red]rejected[/red] {line}", markup=True)
+            self._console.print(line, style="red", markup=False)
         self._console.print(weights_table(result))
         for line in summary(run, result):
             self._console.print(line, markup=False, soft_wrap=True)

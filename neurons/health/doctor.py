@@ -62,13 +62,13 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
         try:
             yield check(settings)
         except ArenaError as error:
-            found = f"{error.failure.code} {error.entry.title} ({error.failure.detail})"
-            yield DoctorCheck(name=name, status="fail", found=found, fix=error.entry.remedy)
+            found = f"{error.failure.code} {error.entry.title}: {error.failure.detail}"
+            yield DoctorCheck(name=name, status="fail", found=found, fix=error.fix)
         except ImportError as error:
             fix = "make install, or: pip install -c constraints.txt -e ."
             yield DoctorCheck(name=name, status="fail", found=f"import failed: {error}", fix=fix)
         except (OSError, subprocess.SubprocessError) as error:
-            fix = "see the reason; then run `arena doctor` again"
+            fix = "see the reason above"
             yield DoctorCheck(name=name, status="fail", found=str(error), fix=fix)
 
 

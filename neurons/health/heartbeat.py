@@ -123,7 +123,7 @@ class HeartbeatLoop:
         metrics.peers_skewed.set(len(skewed(beat)))
         if beat.bank_until_ms is not None:
             metrics.bank_lasts_ms.set(max(0, beat.bank_until_ms - beat.beat_ms))
-        self._node.log.info(
+        self._node.log.debug(
             "heartbeat",
             hotkey=beat.hotkey,
             records=beat.records,

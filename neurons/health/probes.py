@@ -34,14 +34,18 @@ class ProbeServer:
         self._state_dir, self._now_ms = state_dir, now_ms
 
     def serve(self, host: str, port: int) -> None:
-        """Answer at `host`:`port` until the process ends; port 0 serves nothing. Raises ArenaError V2060 when it is
+        """Answer at `host`:`port` until the process ends; port 0 serves nothing. Raises ArenaError V2014 when it is
         taken."""
         if not port:
             return
         try:
             server = make_server(host, port, self._answer, server_class=_ProbeListener, handler_class=_ProbeHandler)
         except OSError as error:
-            raise ArenaError("V2060", f"metrics port {port} of {host}: {error.strerror}") from error
+            raise ArenaError(
+                "V2014",
+                f"metrics_port {port} of {host} cannot be had: {error.strerror}",
+                fix=f"--metrics-port {port + 1}, or 0 for none",
+            ) from error
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:

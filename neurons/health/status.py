@@ -20,7 +20,7 @@ OVERDUE_MS = 3_600_000
 WAITING_LONG_MS = 1_800_000
 CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
-REFUSED_IN_A_ROW = 12  # the longest wait is reached long before
+LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
 
 
@@ -175,9 +175,17 @@ def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
     if store.weights and store.weights[0].status != "ok":
         latest = store.weights[0]
         refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
-        about = f"weights of {latest.race_id} are {latest.status} since {refused} tries ({latest.detail})"
+        about = f"weights of {latest.race_id}: {latest.detail or latest.status} ({refused} tries)"
         if latest.status == "not_registered":
             points.append(_point("U3035", about))
-        else:  # a rate limit waits for a person only when it never ends
-            points.append(_point("U3031", about, is_urgent=latest.status == "failed" or refused >= REFUSED_IN_A_ROW))
+        elif latest.status == "failed":
+            points.append(_point("U3031", about))
+        else:
+            waited = latest.block - store.weights[refused - 1].block
+            about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
+            fix = "nothing to do, it is retried by itself"
+            if waited > LIMIT_LONG_BLOCKS:
+                points.append(_point("U3031", f"{about}; tried for {waited} blocks, longer than a limit lasts"))
+            else:
+                points.append(Point(code="U3031", about=about, fix=fix, is_urgent=False))
     return points

@@ -24,13 +24,13 @@ def page(status: Status, local: tzinfo | None = None) -> str:
     rows = [("node", _life(status, local))]
     if beat is not None:
         guest = beat.guest_sha256[:_SHORT] or "none"
-        rules = f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, sandbox {beat.sandbox}"
+        rules = f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, jail {beat.sandbox}"
         rows += [("rules", rules), ("chain", _chain(beat, status.now_ms))]
     if store is not None:
         race = store.race
         text = f"{race.race_id} {race.stage}" if race else "none opened yet"
         if race and race.deadline:
-            text += f"; {race.deadline.what}: {moment(race.deadline.at_ms, race.timezone, local)}"
+            text += f"; {race.deadline.what} {moment(race.deadline.at_ms, race.timezone, local)}"
         rows += [("log", _log(store, status.now_ms)), ("race", text)]
         work = f"{race.open_items if race else 0} of the race open, {store.open_qualifying} of qualifying open"
         rows += [("work", work + (f", {beat.owed_verdicts} verdicts owed" if beat else ""))]
@@ -66,12 +66,11 @@ def moment(at_ms: int, zone_name: str, local: tzinfo | None) -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """About how long: `12 s`, `4 min`, `3 h`, `5 d`."""
+    """How long, in its two largest units: `12 s`, `1 min 25 s`, `3 h 5 min`, `5 d 2 h`."""
     seconds = max(0, milliseconds) // 1_000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    first = next((place for place, (count, _) in enumerate(parts) if count), 3)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
 
 
 def _life(status: Status, local: tzinfo | None) -> str:
@@ -81,9 +80,10 @@ def _life(status: Status, local: tzinfo | None) -> str:
         return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms, _PACIFIC, local)}"
     if beat is None:
         return "never ran with this state folder"
-    age, up = duration(status.now_ms - beat.beat_ms), duration(beat.beat_ms - beat.started_ms)
-    state = "running" if status.is_running else "SILENT"
-    return f"{state}, process {beat.process_id}, last heartbeat {age} ago, then up for {up}"
+    age, up = duration(status.now_ms - beat.beat_ms), duration(status.now_ms - beat.started_ms)
+    if not status.is_running:
+        return f"SILENT (pid {beat.process_id}), last heartbeat {age} ago"
+    return f"running (pid {beat.process_id}), up {up}, heartbeat {age} ago"
 
 
 def _chain(beat: Heartbeat, now_ms: int) -> str:
@@ -124,8 +124,8 @@ def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
         return "never tried"
     latest = store.weights[0]
     age = f", {beat.chain.block - latest.block} blocks ago" if beat and beat.chain.block >= latest.block else ""
-    text = f"{latest.status.replace('_', ' ')} for {latest.race_id} in block {latest.block}{age}"
     if latest.status == "ok":
-        return text
+        return f"set for {latest.race_id} in block {latest.block}{age}"
+    text = f"{latest.status.replace('_', ' ')} for {latest.race_id} in block {latest.block}{age}"
     last_ok = next((row.block for row in store.weights if row.status == "ok"), None)
-    return f"{text}; last ok {'in block ' + str(last_ok) if last_ok is not None else 'not among the latest tries'}"
+    return f"{text}; last set {'in block ' + str(last_ok) if last_ok is not None else 'before the latest tries'}"

@@ -24,13 +24,13 @@ from neurons.race.log import QUALIFYING
 WEIGHTS_SHOWN = 50
 _RECENT = 5_000  # records behind the head in which the newest checkpoint and anchor usually are
 _MOMENTS = {
-    "field_anchor_ms": "logs for the field are anchored",
-    "field_receipt_ms": "receipts of the field's logs are counted",
-    "settling_ms": "results are anchored",
-    "results_receipt_ms": "receipts of the results' logs are counted",
-    "countersign_ms": "countersignatures are counted",
-    "give_up_ms": "nobody waits for a lacking log any longer",
-    "abandon_ms": "nor for the settlement that has the quorum",
+    "field_anchor_ms": "logs for the field are anchored by",
+    "field_receipt_ms": "receipts of the field's logs count until",
+    "settling_ms": "results are anchored by",
+    "results_receipt_ms": "receipts of the results' logs count until",
+    "countersign_ms": "countersignatures count until",
+    "give_up_ms": "missing logs accepted until",
+    "abandon_ms": "the quorum's settlement accepted until",
 }
 
 
@@ -97,8 +97,8 @@ def next_deadline(state: RaceState, validator: str, now_ms: int) -> Deadline | N
         coming = [Deadline(what=what, at_ms=getattr(moments, name)) for name, what in _MOMENTS.items()]
         return next((deadline for deadline in coming if deadline.at_ms > now_ms), coming[-1])
     if state.stage == "closed" and state.field is None:
-        return Deadline(what="the field is fixed", at_ms=closes_ms + rules.qualifying_grace_ms)
+        return Deadline(what="the field is fixed by", at_ms=closes_ms + rules.qualifying_grace_ms)
     if state.stage == "closed":
-        return Deadline(what="the beacon is waited for no longer", at_ms=closes_ms + rules.beacon_grace_ms)
+        return Deadline(what="the beacon has to come by", at_ms=closes_ms + rules.beacon_grace_ms)
     drawn_ms = state.draw.drawn_ms if state.draw else closes_ms
-    return Deadline(what="results are waited for no longer", at_ms=max(closes_ms, drawn_ms) + rules.run_ms)
+    return Deadline(what="results accepted until", at_ms=max(closes_ms, drawn_ms) + rules.run_ms)

@@ -16,6 +16,7 @@ from arena.door.server import DoorServer
 from arena.submissions.model import SignedSubmission
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
+from neurons.race.sentences import short
 
 TURN_S = 0.5
 PUBLISH_EVERY_S = 10.0
@@ -71,7 +72,8 @@ class DoorLoop:
                 submission = msgspec.json.decode(content, type=SignedSubmission)
                 await asyncio.to_thread(self._node.inbox.put, submission)
                 self._handed.add(place)
-                self._node.log.info("submission taken", agent=arrival.name, hotkey=arrival.miner_hotkey)
+                text = f"{arrival.name} {short(arrival.miner_hotkey)} is submitted"
+                self._node.log.info("submission taken", agent=arrival.name, hotkey=arrival.miner_hotkey, text=text)
         still = {(each.agent_version_id, each.commitment_block) for each in waiting}
         for agent, _ in self._handed - still:  # decided, so that it is gone; or withdrawn
             await asyncio.to_thread(self._node.inbox.take_back, agent)
@@ -87,4 +89,5 @@ class DoorLoop:
         self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
         result = await chain.publish(self._node.signer, self._endpoint)
         told = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
-        self._node.log.info("door's address published", **told)
+        text = f"miners find the door on chain: {self._endpoint}" if result.status == "ok" else ""
+        self._node.log.info("door's address published", **told, text=text)

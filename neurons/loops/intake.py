@@ -26,6 +26,7 @@ from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
 from arena.submissions.stored import past_submissions, read_report, shown_report
 from foundation.backoff import Backoff, NextTry
+from foundation.codes import lookup
 from foundation.codes.names import INBOX_UNREADABLE
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
@@ -34,11 +35,13 @@ from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.node.variants import VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.sentences import short
 
 TURN_S = 0.5
 ENTRY_PAUSES = Backoff(first_ms=1_000, most_ms=600_000)
 ENTRIES_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
 ENTRY_FAULTS = GATE_FAULTS | {INBOX_UNREADABLE}
+_OUTCOME_SAID = {"accept": "passes the gate", "review": "is held for a person", "reject": "is rejected"}
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
 
@@ -103,7 +106,10 @@ class Intake:
                 await self._node.store.set_submission_state(agent, state)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 self._seeds.forget(agent)
-                self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
+                who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
+                text = f"{who} is {state}: score {(result.score_e4 or 0) / 10_000:.3f} in qualifying"
+                told = {"agent": submission.name, "state": state, "score_e4": result.score_e4}
+                self._node.log.info("qualifying", **told, text=text)
 
     def _put_off(self, entry: InboxEntry, reason: str) -> None:
         """The gate itself failed on an entry: it waits, longer each time, and the others go on."""
@@ -150,7 +156,10 @@ class Intake:
         )
         if not admission.is_accepted:
             self._node.inbox.answer(entry, _receipt(submission, admission, "refused", None))
-            self._node.log.info("refused", agent=submission.name, failure=str(admission.refusal))
+            refusal = admission.refusal
+            about = f"{refusal.code} {lookup(refusal.code).title}: {refusal.detail}" if refusal else "no reason given"
+            text = f"{submission.name} {short(submission.hotkey)} is refused: {about}"
+            self._node.log.info("refused", agent=submission.name, failure=str(refusal), text=text)
             return
         if self._node.sharing:  # before it is decided: who committed it may be asked for at any validator
             await asyncio.to_thread(self._node.sharing.submission_cache.put, submission)
@@ -177,7 +186,11 @@ class Intake:
         until = held_until(report, subject, self._node.policy.admission)
         self._node.inbox.answer(entry, replace(_receipt(submission, admission, state, report), held_until=until))
         rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
-        self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=rules)
+        outcome = {"accept": "passes the gate", "review": "is held for a person", "reject": "is rejected"}[
+            report.outcome
+        ]
+        text = f"{submission.name} {short(submission.hotkey)} {outcome}" + (f": {', '.join(rules)}" if rules else "")
+        self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=rules, text=text)
 
     async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
         others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]

@@ -16,6 +16,7 @@ from foundation.errors import ArenaError
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.race.clock import RaceClock
+from neurons.race.sentences import weights_sentence
 
 TURN_S = 1.0
 _RESULTS = 50  # the latest rows: more refusals in a row than the longest wait needs to be known
@@ -75,6 +76,15 @@ class WeightsLoop:
             detail=answer.detail,
         )
         await node.store.put_weights_result(result)
-        log = node.log.info if result.status == "ok" else node.log.error
-        log("weights", race=state.race_id, status=result.status, block=result.block, detail=result.detail)
+        log = node.log.info if result.status in ("ok", "rate_limited") else node.log.error  # a limit passes
+        hotkeys = {neuron.uid: neuron.hotkey for neuron in metagraph.neurons}
+        names = {each.subject.miner_hotkey: each.name for each in await node.store.submissions()}
+        log(
+            "weights",
+            race=state.race_id,
+            status=result.status,
+            block=result.block,
+            detail=result.detail,
+            text=weights_sentence(result, hotkeys, names),
+        )
         return result

@@ -1,7 +1,8 @@
 """Logs: one line per event on stderr, for people on a terminal and as JSON lines everywhere else.
 
-Promise: stdout stays free for results. Configuring is explicit (nothing happens at import) and may be repeated. Nothing
-reads a log line back: records, not logs, are the evidence.
+An event may carry `text`, what it means to people: a terminal shows the time and that alone, JSON lines keep it beside
+the fields. Promise: stdout stays free for results. Configuring is explicit (nothing happens at import) and may be
+repeated. Nothing reads a log line back: records, not logs, are the evidence.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 import structlog
+from structlog.typing import EventDict
 
 LogFormat = Literal["auto", "console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -29,12 +31,22 @@ def configure_logs(log_format: LogFormat = "auto", level: LogLevel = "info") -> 
             structlog.processors.format_exc_info if is_json else structlog.dev.set_exc_info,
             structlog.processors.JSONRenderer(serializer=_serialise)
             if is_json
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            else _for_people(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _for_people(otherwise: structlog.dev.ConsoleRenderer) -> Callable[[Any, str, EventDict], str]:
+    """A renderer that shows an event's `text`, and any other event as fields."""
+
+    def render(logger: Any, name: str, event: EventDict) -> str:
+        text = event.get("text")
+        return f"{str(event['timestamp'])[11:19]} UTC  {text}" if text else otherwise(logger, name, event)
+
+    return render
 
 
 def _serialise(event: object, default: Callable[[object], object], **_: object) -> str:

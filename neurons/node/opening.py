@@ -13,6 +13,7 @@ import os
 import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -36,7 +37,7 @@ from arena.race.consensus.solo_check import lone_race_refusal
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
 from arena.store.embedded.lifetime import embedded_server
-from arena.store.location import StoreLocation, write_location
+from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
@@ -83,16 +84,16 @@ if TYPE_CHECKING:
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door or exchange), V2020
-    to V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model
-    endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted titles of the suite), P4001,
-    P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door, exchange or
+    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 and V2119 (sharing), V2031
+    (wallet), U3001 or U3005 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
+    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race).
     """
     policy_of(settings)  # a name that is none is told before anything is opened
     objects = open_bodies(settings)
     signer = signer_of(settings)
     chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    require_own_folder(settings.state_dir, signer.hotkey)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
         permitted = permitted_validators(await chain.metagraph())
@@ -281,6 +282,18 @@ async def _open_store(
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location
+
+
+def require_own_folder(state_dir: Path, hotkey: str) -> None:
+    """Make the state folder. Raises ArenaError V2030 for one that another hotkey's log was begun in, V2027 for one that
+    can't be written: a second log in it would be one that `arena records` doesn't find."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    if not os.access(state_dir, os.W_OK):
+        raise ArenaError("V2027", f"state folder {state_dir} cannot be written", fix="give another --state-dir")
+    location = read_location(state_dir)
+    if location is not None and location.validator != hotkey:
+        told = f"state folder {state_dir} holds the log of {location.validator}, and --wallet.hotkey is {hotkey}"
+        raise ArenaError("V2030", told, fix="give this hotkey a --state-dir of its own")
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from foundation.codes import lookup
 from foundation.errors import ArenaError
 from harness.inference.ledger import UpstreamPrice
 from neurons.worker.capacity import usable_cores
@@ -250,7 +251,7 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
     if config is None and os.environ.get("ARENA_CONFIG"):
         config = Path(os.environ["ARENA_CONFIG"])
     if config is not None and not config.is_file():
-        raise ArenaError("V2030", f"--config {config} is not a file")
+        raise ArenaError("V2030", f"--config {config}: there is no such file", fix="check the path")
     chosen = DEFAULT_CONFIG if config is None and DEFAULT_CONFIG.is_file() else config
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", flags),
@@ -262,7 +263,7 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
     for source, values in layers:
         for name, value in values.items():
             if name not in Settings.model_fields:
-                raise ArenaError("V2030", f"{name} in {source}{_nearest(name, Settings.model_fields)}")
+                raise _unknown("" if source == "flag" else f"{source}: ", name, Settings.model_fields)
             if name not in merged and value not in (None, ""):
                 merged[name], origin[name] = value, source
     try:
@@ -304,14 +305,14 @@ def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[
                 value = "true"
             elif not has_value:
                 if not waiting or waiting[0].startswith("--"):
-                    raise ArenaError("V2030", f"{flag} needs a value")
+                    raise ArenaError("V2030", f"{flag} has no value", fix=f"write {flag} VALUE")
                 value = waiting.pop(0)
             if flag == "--config":
                 config = Path(value)
             else:
                 flags[spellings[flag]] = value
         elif "." in flag and flag.startswith(("--wallet.", "--subtensor.")):
-            raise ArenaError("V2030", f"{flag}{_nearest(flag, spellings)}")
+            raise _unknown("", flag, spellings)
         else:
             rest.append(argument)
     return flags, config, rest
@@ -322,7 +323,7 @@ def refuse_unknown_flags(rest: Sequence[str], known: Sequence[str] = ()) -> None
     for argument in rest:
         if argument not in known:
             flag = argument.partition("=")[0]
-            raise ArenaError("V2030", f"{argument}{_nearest(flag, [*_spellings(), *_FLAG_CONSTANTS, *known])}")
+            raise _unknown("", flag, [*_spellings(), *_FLAG_CONSTANTS, *known])
 
 
 def show_settings(resolved: ResolvedSettings, is_json: bool = False) -> None:
@@ -332,15 +333,10 @@ def show_settings(resolved: ResolvedSettings, is_json: bool = False) -> None:
 
 
 def format_rows(rows: Sequence[SettingRow]) -> str:
-    """The text of `--dry-run`: name, value, source and meaning of every setting, one a line."""
-    widths = [
-        max(len(row.name) for row in rows),
-        max(len(row.value) for row in rows),
-        max(len(row.source) for row in rows),
-    ]
-    return "\n".join(
-        f"{row.name:<{widths[0]}}  {row.value:<{widths[1]}}  {row.source:<{widths[2]}}  {row.about}" for row in rows
-    )
+    """The text of `--dry-run`: name, source and value of every setting, one a line. `--help` says what each means."""
+    names = max(len(row.name) for row in rows)
+    sources = max(len(row.source) for row in rows)
+    return "\n".join(f"{row.name:<{names}}  {row.source:<{sources}}  {row.value}".rstrip() for row in rows)
 
 
 def _spellings() -> dict[str, str]:
@@ -352,7 +348,7 @@ def _from_environment() -> dict[str, Any]:
     names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"ARENA_CONFIG"}
     for variable in os.environ:
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in names:
-            raise ArenaError("V2030", f"{variable} in the environment{_nearest(variable, names)}")
+            raise _unknown("environment: ", variable, names)
     plain = {name: os.environ[variable] for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
     return {**plain, **EnvSettingsSource(Settings)()}
 
@@ -363,12 +359,14 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
     try:
         return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ArenaError("V2030", f"{path}: {error}") from error
+        raise ArenaError("V2030", f"{path}: {error}", fix="correct the line named here") from error
 
 
-def _nearest(name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> str:
+def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> ArenaError:
+    """V2030 for a name that is no setting, with the nearest that is one."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" is not a setting; did you mean {matches[0]}?" if matches else " is not a setting"
+    fix = f"did you mean `{matches[0]}`?" if matches else lookup("V2030").remedy
+    return ArenaError("V2030", f"{place}unknown setting `{name}`", fix=fix)
 
 
 def _shown(value: object) -> str:

@@ -21,6 +21,7 @@ from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
 from neurons.health.node_file import note_ending
+from neurons.health.status_reading import read_race
 from neurons.loops.anchoring import AnchorLoop
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
@@ -30,6 +31,7 @@ from neurons.loops.intake import Intake
 from neurons.loops.pending_verdicts import VerdictLoop
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.loops.weights import WeightsLoop
+from neurons.node.banner import banner
 from neurons.node.node import Node, Sharing
 from neurons.node.observe import configure_logs
 from neurons.node.opening import open_node
@@ -70,6 +72,8 @@ async def _run(settings: Settings) -> None:
     failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
     try:
         async with open_node(settings) as node:
+            race = await read_race(node.store, node.now_ms())
+            node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node, race))
             await Supervisor(
                 node,
                 rules,
@@ -143,7 +147,8 @@ class Supervisor:
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
         if not self._drain.is_set():
-            self._node.log.info("draining", seconds=self._drain_s)
+            text = f"stopping: running episodes get {self._drain_s:.0f} s to finish"
+            self._node.log.info("draining", seconds=self._drain_s, text=text)
         self._drain.set()
 
     async def run(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import subprocess
 import tempfile
 import time
@@ -19,7 +20,7 @@ import msgspec
 
 from arena.chain.opening import is_local
 from arena.evaluate import EvaluatePorts
-from arena.policies import policy_by_name
+from arena.policies import POLICIES, policy_by_name
 from arena.policy import Policy
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
@@ -107,8 +108,13 @@ def policy_of(settings: Settings) -> Policy:
         policy = (
             msgspec.json.decode(path.read_bytes(), type=Policy) if path.suffix == ".json" else policy_by_name(named)
         )
-    except (KeyError, OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2030", f"policy {named}: {error}") from error
+    except KeyError as error:
+        (nearest,) = difflib.get_close_matches(named, POLICIES, n=1, cutoff=0.0)
+        known = ", ".join(POLICIES)
+        told = f"no policy `{named}`; there are {known}, or a path that ends in .json"
+        raise ArenaError("V2030", told, fix=f"did you mean `{nearest}`?") from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2030", f"policy {named}: {error}", fix="check the file") from error
     if settings.models:
         models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
         policy = msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))

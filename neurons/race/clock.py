@@ -40,6 +40,7 @@ from neurons.node.node import Node
 from neurons.race.effects import RaceEffects
 from neurons.race.listing import RaceList
 from neurons.race.log import RaceLog
+from neurons.race.sentences import names_of, race_sentence
 
 TURN_S = 0.5
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)  # of an effect that can't be done yet
@@ -170,7 +171,8 @@ class RaceClock:
                     "no settlement of ours", race=state.race_id, code=failure.code, detail=failure.detail
                 )
         state = apply(state, event)
-        self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage)
+        text = race_sentence(state.race_id, event, names_of(await self._node.store.submissions()))
+        self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage, text=text)
         return state
 
     async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:

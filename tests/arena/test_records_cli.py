@@ -130,7 +130,7 @@ def test_verify_of_a_tampered_log_exits_with_4_and_names_the_first_bad_record(no
     finally:
         server.stop()
     assert done.returncode == 4
-    assert f"V2050 record 3 of {ALICE.hotkey} failed verification: content" in done.stdout
+    assert f"V2050 record 3 of {ALICE.hotkey} does not verify: content" in done.stdout
     assert (report["ok"], report["defects"][0]["seq"]) == (False, 3)
 
 

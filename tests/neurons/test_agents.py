@@ -209,7 +209,7 @@ def test_a_fault_of_the_agents_own_is_a_row_with_its_code_and_exit_code_1(
 def test_a_file_that_is_not_utf_8_is_not_run(arena: Arena) -> None:
     code, shown, said = arena("run", b"# \xff\ndef agent_main(problem):\n    return None\n")
     assert (code, shown) == (1, "")
-    assert said.startswith("A1001 ")
+    assert said.startswith("error[A1001]: ")
 
 
 @pytest.mark.parametrize(

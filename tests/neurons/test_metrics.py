@@ -70,7 +70,7 @@ def test_a_taken_port_is_a_coded_error_and_0_serves_nothing(tmp_path: Path) -> N
     port, server = free_port(), ProbeServer(Metrics().registry, tmp_path, lambda: NOW_MS)
     server.serve("127.0.0.1", 0)
     server.serve("127.0.0.1", port)
-    with pytest.raises(ArenaError, match="V2060"):
+    with pytest.raises(ArenaError, match="V2014"):
         server.serve("127.0.0.1", port)
 
 

@@ -91,8 +91,8 @@ def test_the_chain_may_be_named_by_address(spelling: str) -> None:
     [
         (["--wallet.nam", "x"], "--wallet.name"),
         (["--netuid", "many"], "netuid from flag"),
-        (["--netuid"], "needs a value"),
-        (["--netuid", "--workers", "2"], "needs a value"),
+        (["--netuid"], "has no value"),
+        (["--netuid", "--workers", "2"], "has no value"),
         (["--workers", "0"], "workers from flag"),
         (["--sandbox", "none"], "sandbox from flag"),
         (["--config", "absent.toml"], "absent.toml"),
@@ -101,18 +101,18 @@ def test_the_chain_may_be_named_by_address(spelling: str) -> None:
 def test_a_wrong_flag_is_refused_with_the_reason(arguments: list[str], said: str) -> None:
     with pytest.raises(ArenaError, match="V2030") as refused:
         resolve_arguments(arguments)
-    assert said in refused.value.failure.detail
+    assert said in str(refused.value)
 
 
 def test_an_unknown_key_in_the_file_names_its_nearest(tmp_path: Path) -> None:
     (tmp_path / "arena.toml").write_text('walet_name = "x"\n')
-    with pytest.raises(ArenaError, match=r"walet_name in arena\.toml is not a setting; did you mean wallet_name\?"):
+    with pytest.raises(ArenaError, match=r"arena\.toml: unknown setting `walet_name`; did you mean `wallet_name`\?"):
         resolve({})
 
 
 def test_an_unknown_variable_names_its_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARENA_NETUIDS", "1")
-    with pytest.raises(ArenaError, match="did you mean ARENA_NETUID"):
+    with pytest.raises(ArenaError, match="did you mean `ARENA_NETUID`"):
         resolve({})
 
 
@@ -163,7 +163,7 @@ def test_dry_run_lists_every_setting_with_its_source_and_meaning() -> None:
 
 def test_arguments_that_are_nothing_of_ours_are_refused_with_the_nearest() -> None:
     refuse_unknown_flags(["--dry-run"], known=["--dry-run"])
-    with pytest.raises(ArenaError, match=r"did you mean --wallet\.name"):
+    with pytest.raises(ArenaError, match=r"did you mean `--wallet\.name`"):
         refuse_unknown_flags(["--walet.name"])
 
 

@@ -122,9 +122,9 @@ def test_what_was_left_out_is_shown_and_an_empty_export_writes_nothing(run: Path
 def test_only_the_folder_of_a_stage_is_exported(tmp_path: Path) -> None:
     """An evaluation's episodes lie in no such folder: their problems are held out."""
     EpisodeFile(tmp_path / "episodes.jsonl").add(line(LEVEL))
-    with pytest.raises(ArenaError, match=r"V2124 .*holds no recipe\.toml"):
+    with pytest.raises(ArenaError, match=r"V2124.*holds no recipe\.toml"):
         export(tmp_path, tmp_path / "samples.jsonl")
     (tmp_path / "recipe.toml").write_text("", "utf-8")
     (tmp_path / "episodes.jsonl").unlink()
-    with pytest.raises(ArenaError, match=r"V2124 .*holds no episodes\.jsonl"):
+    with pytest.raises(ArenaError, match=r"V2124.*holds no episodes\.jsonl"):
         export(tmp_path, tmp_path / "samples.jsonl")

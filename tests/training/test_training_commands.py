@@ -113,7 +113,7 @@ def test_a_stage_says_its_device_before_it_starts(stock: Stock, run: Path) -> No
 
 def test_a_recipe_that_can_not_run_fails_its_dry_run_too(stock: Stock, tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text(stock.recipe_text("rejection"), "utf-8")
-    with pytest.raises(ArenaError, match=r"V2120 .*data\.problems"):
+    with pytest.raises(ArenaError, match=r"V2120.*data\.problems"):
         start("rejection", "--recipe", str(tmp_path / "r.toml"), "--dry-run")
 
 
@@ -121,7 +121,7 @@ def test_a_recipe_that_can_not_run_fails_its_dry_run_too(stock: Stock, tmp_path:
 
 
 def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_path: Path) -> None:
-    told = r"V2124 .*nowhere is no folder, and nothing is fetched: .*hf download"
+    told = r"V2124.*nowhere is no folder, and nothing is fetched: .*hf download"
     with pytest.raises(ArenaError, match=told):
         evaluate("nowhere", "--problems", "absent.jsonl")
     recipe = tmp_path / "r.toml"
@@ -134,11 +134,11 @@ def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_p
 
 
 def test_a_folder_that_is_no_model_and_a_run_that_is_not_finished_are_told_apart(stock: Stock, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match=r"V2124 .*holds no config\.json"):
+    with pytest.raises(ArenaError, match=r"V2124.*holds no config\.json"):
         evaluate(str(tmp_path))
     text = stock.recipe_text("sft")
     RunFolder(tmp_path / "run", parse_recipe(text), text)
-    with pytest.raises(ArenaError, match=r"V2124 .*not finished; go on: `arena train"):
+    with pytest.raises(ArenaError, match=r"V2124.*not finished; go on: `arena train"):
         evaluate(str(tmp_path / "run"))
 
 
@@ -158,7 +158,7 @@ def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stoc
         f'parent = "{parent}"\n[data]\nrollouts = ["{bare}"]\n[decode]\ntop_p = 1.0\n'
         "[optim]\nbatch_rows = 2\n[grpo]\ntool_weight = 0.5\n",
     )
-    with pytest.raises(ArenaError, match=r"V2124 .*bare of data\.rollouts holds no episodes\.jsonl"):
+    with pytest.raises(ArenaError, match=r"V2124.*bare of data\.rollouts holds no episodes\.jsonl"):
         run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
     assert list(bare.iterdir()) == []
 
@@ -186,7 +186,7 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
     shown = evaluate(*words[:-1], *at, "--out", str(kept))
     assert "sampled by sft@0123" in shown.stdout and f"lineage {served.lineage_sha256[:16]}" in shown.stdout
     assert msgspec.json.decode(kept.read_bytes(), type=EvalReport).weights == "sft@0123"
-    with pytest.raises(ArenaError, match=r"V2124 .*holds episodes of sft@0123, not of"):
+    with pytest.raises(ArenaError, match=r"V2124.*holds episodes of sft@0123, not of"):
         evaluate(*words, "--out", str(kept))
 
 
@@ -205,7 +205,7 @@ def test_a_model_the_server_does_not_hold_is_refused_before_an_episode(
 ) -> None:
     double.requests.clear()
     words = (str(stock.model), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node)
-    with pytest.raises(ArenaError, match=r"U3001 .*serves sft@0123, not other"):
+    with pytest.raises(ArenaError, match=r"U3001.*serves sft@0123, not other"):
         evaluate(*words, "--sampler", server, "--sampler-model", "other")
     assert not double.requests
 

@@ -37,7 +37,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """One line for a report."""
         missing = f"; not readable any more: {', '.join(self.unread)}" if self.unread else ""
-        return f"held against {len(self.problem_ids)} problems of {len(self.read)} sources of training{missing}"
+        return f"contamination check: no overlap with the {len(self.problem_ids)} training problems{missing}"
 
 
 def learnt_by(run: Path) -> Learnt:

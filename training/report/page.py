@@ -22,7 +22,7 @@ METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> it
     "wilson": ("w", "Wilson's score interval of a share, where each problem counts 0 or 1"),
     "newcombe": ("n", "Newcombe's score interval of a difference, where each problem counts 0 or 1 in both"),
     "bootstrap": ("b", "percentile bootstrap, where several samples of each problem are averaged"),
-    "unseen": ("u", "what Wilson's bound leaves to problems not seen, where all of them come to the same"),
+    "unseen": ("u", "Wilson's interval, where every problem came out the same"),
 }
 
 

@@ -47,8 +47,8 @@ class LocalSubtensor:
 
         A new chain takes `rules` (or the defaults) with `netuid` and `block_ms`, and holds `owner`, where one is given,
         at uid 0 from its first block: nobody else can take the uid that burns. An existing one keeps what it was made
-        with: raises ArenaError V2030 when `netuid`, `block_ms` or `rules` say otherwise, and U3030 when the file
-        can't be used. `now_ms` gives unix milliseconds.
+        with: raises ArenaError V2030 when `netuid`, `block_ms` or `rules` say otherwise, V2027 when its folder and
+        U3030 when its file can't be used. `now_ms` gives unix milliseconds.
         """
         self._now_ms = now_ms
         self._state = LocalState(path)

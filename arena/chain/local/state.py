@@ -7,6 +7,7 @@ simulation asks for (`faults`) rewrites what stands above it.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from arena.chain.port import Commitment, Metagraph, Neuron
 from foundation.errors import ArenaError
 
 _BUSY_TIMEOUT_S = 30.0
+_OTHER_FOLDER = "give a --state-dir that this user may write to"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS chain (one INTEGER PRIMARY KEY CHECK (one = 1), rules TEXT NOT NULL,
     genesis_ms INTEGER NOT NULL, high_block INTEGER NOT NULL);
@@ -83,9 +85,18 @@ class LocalState:
                 connection.close()  # an open transaction rolls back
 
     def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
-        """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on."""
+        """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
+
+        Raises ArenaError V2027 for a folder that can't be had, U3030 for a file that can't be used.
+        """
+        folder = self._path.parent
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArenaError("V2027", f"{folder} cannot be made ({error.strerror})", fix=_OTHER_FOLDER) from error
+        if not os.access(folder, os.W_OK):
+            raise ArenaError("V2027", f"{folder} cannot be written", fix=_OTHER_FOLDER)
+        try:
             connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -98,7 +109,7 @@ class LocalState:
                 connection.execute("COMMIT")
             finally:
                 connection.close()
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
             raise ArenaError("U3030", f"{self._path}: {error}") from error
 
     def genesis(self) -> tuple[LocalRules, int]:

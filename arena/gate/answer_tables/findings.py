@@ -85,7 +85,8 @@ def _moved_findings(nodes: Sequence[ast.AST], rules: GateRules, knowledge: GateK
         for group in np.flatnonzero((hits >= rules.table_ids) & (hits * 2 >= sizes)):
             distinct = len(np.unique(numbers[where & (table.groups == group)]))
             if distinct >= rules.table_ids:
-                return [finding("id-table", table.lines[group], f"{distinct} ids, {how}")]
+                told = f"{distinct} hard-coded product ids" + ("" if how == "as they are" else f" ({how})")
+                return [finding("id-table", table.lines[group], told)]
     return []
 
 
@@ -97,21 +98,24 @@ def _comment_findings(text: str, rules: GateRules, knowledge: GateKnowledge) -> 
     if len({value for value, _ in ids}) < rules.table_ids:
         return []
     line = text.count("\n", 0, min(start for _, start in ids)) + 1
-    return [finding("id-hits", line, f"{len(ids)} ids, comments")]
+    return [finding("id-hits", line, f"{len(ids)} product ids in comments")]
 
 
 def _id_findings(readings: list[_Reading], rules: GateRules) -> list[Finding]:
     for reading in readings:
         if len(reading.ids) >= rules.table_ids:
             line = min(line for _, line in reading.hits)
-            return [finding("id-table", line, f"{len(reading.ids)} ids, {reading.view}, such as {min(reading.ids)}")]
+            told = f"{len(reading.ids)} hard-coded product ids, e.g. {min(reading.ids)}"
+            return [finding("id-table", line, told + ("" if reading.view == "plain" else f" ({reading.view})"))]
         if len(reading.packed) >= rules.table_ids:
-            detail = f"{len(reading.packed)} ids without a gap, {reading.view}, from {reading.packed[0]}"
+            detail = (
+                f"{len(reading.packed)} hard-coded product ids without a gap ({reading.view}), from {reading.packed[0]}"
+            )
             return [finding("id-table", reading.packed_line, detail)]
     hits = {hit for reading in readings for hit in reading.hits}
     if len({value for value, _ in hits}) >= rules.table_ids:
         views = sorted({reading.view for reading in readings if reading.hits})
-        return [finding("id-hits", min(line for _, line in hits), f"{len(hits)} ids, {', '.join(views[:4])}")]
+        return [finding("id-hits", min(line for _, line in hits), f"{len(hits)} product ids ({', '.join(views[:4])})")]
     return []
 
 

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from harness.catalogue.port import Catalogue
     from problems.product import Product
 
-app = typer.Typer(help="Make, build, serve and measure product catalogues.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Make, build and serve product catalogues.
+
+    arena operator catalogue synth --out shop
+
+    arena operator catalogue build shop/documents.jsonl --out shop/index
+
+    arena operator catalogue info shop/index
+    """,
+    no_args_is_help=True,
+)
 
 _Json = Annotated[bool, json_flag("Print one JSON object.")]
 _Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.")]
@@ -131,7 +141,7 @@ def serve(
     application.serve(index, engine=engine, host=host, port=port, workers=workers, announce=announce)
 
 
-@app.command()
+@app.command(hidden=True)  # `arena developer bench`
 def bench(
     index: _Index,
     queries: Annotated[int, typer.Option(min=20, help="Mixed requests: filters, sorts, shops, pages 1 to 5.")] = 300,

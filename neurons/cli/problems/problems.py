@@ -33,7 +33,15 @@ if TYPE_CHECKING:
 
 CHUNK = 50  # problems made between two reports of progress
 
-app = typer.Typer(help="List, check, score, make, sort and seal problems.", no_args_is_help=True)
+app = typer.Typer(
+    help="""List, check, score, make, sort and seal problems.
+
+    arena operator problems list s1
+
+    arena operator problems check problems.jsonl
+    """,
+    no_args_is_help=True,
+)
 
 
 @app.command("list")

@@ -22,6 +22,7 @@ from neurons.cli.options import (
     WalletHotkeyOption,
     WalletNameOption,
     WalletPathOption,
+    complete_format,
     open_signing_key,
 )
 from neurons.cli.presenter import show
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 
 _E4 = 10_000
 _WHY = {
-    "unreleased": "their race is not released yet; a later export brings them",
-    "pool": "of a pool that was not asked for (--pool)",
-    "filter": "left out by your filters",
-    "exported": "brought by an earlier export",
-    "secret": "hold what looks like a credential; the views have them with it removed",
+    "unreleased": "their race is not released yet (export again later)",
+    "pool": "their pool was not asked for (--pool)",
+    "filter": "your filters leave them out",
+    "exported": "an earlier export has them",
+    "secret": "the log keeps them out for what looks like a credential; the views have them with it removed",
     "oversize": "larger than --max-bytes",
     "undecodable": "can't be read: quarantined",
 }
@@ -51,6 +52,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable; the log is always there.",
+        autocompletion=complete_format,
     ),
 ]
 PoolOption = Annotated[

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Read and verify the signed log. Every record is signed, chained to the one before and append-only.",
+    help="""Read, verify and export the signed log.
+
+    arena records verify --state-dir DIR
+
+    arena records export --out day1 --state-dir DIR --wallet.hotkey //Alice
+
+    arena records tail --state-dir DIR
+
+    Every record is signed, chained to the one before and never changed.
+    """,
     no_args_is_help=True,
 )
 app.command("verify")(verify)

@@ -91,13 +91,15 @@ async def _tail_store(
 ) -> None:
     from arena.records.model import RecordContent
     from neurons.cli.records import view
+    from neurons.race.sentences import names_of
 
+    names = names_of(await store.submissions())
     async for record in _records(store, validator, after, count, is_following):
         content = read_or_none(record)
         if as_json:
             echo_json({**view.envelope(record), "content": view.plain_content(record, content)})
         elif isinstance(content, RecordContent):
-            typer.echo(view.record_line(record, content))
+            typer.echo(view.record_line(record, content, names))
         else:
             typer.echo(f"{record.seq:>7}  not decoded: {content.name if content else 'not a record'}")
 

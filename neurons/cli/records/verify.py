@@ -62,12 +62,13 @@ def verify(
 ) -> None:
     """Check every signature, hash, link, body and reference of every log this login may read.
 
-    A validator's own login reads its own log; give the owner's with --dsn to check all logs of a shared server.
+    Of a state folder every log in it is checked. With --dsn a validator's own login reads its own log; give the owner's
+    to check all logs of a shared server.
 
     Ends with 0 when nothing is wrong. Ends with 4 when something is, and names the first bad record. The log's stored
-    checkpoints are checked too, how the store files each record, and the agents' sources kept beside the log. A log
-    whose tail was cut together with its head and checkpoints looks whole from inside: give a checkpoint that was kept
-    elsewhere, or let the chain answer for those it anchors (--chain).
+    checkpoints are checked too, how the store files each record, and the agents' sources kept beside the log. If
+    someone deletes the newest records and their checkpoints, the rest still verifies. To detect that, pass --checkpoint
+    FILE saved elsewhere, or --chain.
 
     An export is held against itself first, then against the checkpoints given here, and with --chain against the block
     it names.
@@ -78,6 +79,8 @@ def verify(
     from neurons.cli.records import view
 
     if export is not None:
+        if not export.is_dir():
+            raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
         if since:
             raise typer.BadParameter("--since is for a store: an export begins behind the records of an earlier one")
         verify_folder(
@@ -94,6 +97,7 @@ def verify(
         lambda store: _verify(
             store, checkpoint or [], since or [], _subtensor(chain, netuid, state_dir), processes, is_quiet=as_json
         ),
+        is_owner=True,  # every log that a state folder holds, also one of another hotkey
     )
     is_ok = report.is_ok and not sources.defects
     if as_json:

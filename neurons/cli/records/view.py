@@ -5,8 +5,9 @@ Everything agents and models wrote is shown as it is: never as markup, never as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ from neurons.cli.presenter import cut, printable, share_text
 from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
 
 DEFECTS_SHOWN = 10
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:
@@ -56,7 +58,7 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
         yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
         return
     first = report.defects[0]
-    yield printable(f"V2050 record {first.seq} of {first.validator} failed verification: {first.rule}: {first.detail}")
+    yield printable(f"V2050 record {first.seq} of {first.validator} does not verify: {first.rule}: {first.detail}")
     for defect in report.defects[1:DEFECTS_SHOWN]:
         yield printable(f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}")
     if report.defect_count > DEFECTS_SHOWN:
@@ -71,20 +73,26 @@ def source_lines(report: SourcesReport) -> Iterator[str]:
         yield printable(f"V2050 agent {wrong.agent_version_id} in the store of {wrong.validator}: {wrong.detail}")
 
 
-def record_line(record: SignedRecord, content: RecordContent) -> str:
-    """One record in one line."""
+def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str, str] = EMPTY) -> str:
+    """One record in one line of 80 columns. `names`: of agent versions, where they are known."""
     payload = content.payload
     if isinstance(payload, SettlementRecord | ReleaseRecord):
         about = f"race {payload.race_id}"
     elif isinstance(payload, GateRecord):
-        about = f"{payload.decided_by:<20} agent {payload.subject.agent_version_id[:8]}"
+        about = f"{payload.decided_by:<8} {_named(payload.subject.agent_version_id, names)}"
     else:
-        about = f"{payload.context.problem_id:<20} agent {payload.subject.agent_version_id[:8]}"
-    line = f"{record.seq:>7}  {utc_time(content.recorded_ms)}  {kind_of(payload):<10}  {about}  {result_of(payload)}"
-    return printable(line)
+        about = f"{payload.context.problem_id[:8]} {_named(payload.subject.agent_version_id, names)}"
+    when = f"{record.seq:>6} {utc_time(content.recorded_ms)[5:]} {kind_of(payload):<10}"
+    return printable(f"{when} {about} {result_of(payload, names)}")
 
 
-def result_of(payload: Payload) -> str:
+def _named(agent_version_id: str, names: Mapping[str, str]) -> str:
+    """An agent's name and its hash, in 22 columns."""
+    name = names.get(agent_version_id, "").split(" ")[0]
+    return f"{name[:13]} {agent_version_id[:8]}".strip().ljust(22)
+
+
+def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     """One payload's result in a few words."""
     if isinstance(payload, EvaluationRecord):
         if not isinstance(payload.outcome, OutcomeScore):
@@ -100,7 +108,7 @@ def result_of(payload: Payload) -> str:
         return f"{len(payload.problems)} problems released"
     if isinstance(payload, GateRecord):
         return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
-    return f"{payload.state}, top {payload.top_agent_version_id[:8]}"
+    return f"{payload.state}, top {_named(payload.top_agent_version_id, names)}".strip()
 
 
 def render_record(

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from training.corpus.model import Rules
 
 app = typer.Typer(
-    help="Filter exports into a training corpus, see what was dropped, and compare corpora.", no_args_is_help=True
+    help="""Filter exports into a training corpus, see what was dropped, and compare corpora.
+
+    arena corpus build day1 --out corpora/train
+
+    arena corpus show corpora/train
+
+    arena corpus sample corpora/train --out sheet --rows 20
+    """,
+    no_args_is_help=True,
 )
 _E4 = 10_000
 _COUNTS = "token_counts"

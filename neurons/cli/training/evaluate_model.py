@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from neurons.cli.options import BuiltIndexOption, PolicyOption, RunStateDirOption, json_flag
+from neurons.cli.options import BuiltIndexOption, PolicyOption, RunStateDirOption, complete_suite, json_flag
 from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.progress import show_progress
 from neurons.cli.training.run_inputs import SCRIPTED, open_bench, open_endpoint, open_settings, say_device
@@ -59,7 +59,8 @@ _Target = Annotated[
     ),
 ]
 _Problems = Annotated[
-    list[Path] | None, typer.Option("--problems", help="Problem file, or suite s1, s2, s3. Repeatable.")
+    list[Path] | None,
+    typer.Option("--problems", help="Problem file, or suite s1, s2, s3. Repeatable.", autocompletion=complete_suite),
 ]
 _Out = Annotated[Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")]
 _Greedy = Annotated[bool, typer.Option("--greedy/--sampled", help="Temperature 0, or the sampling below.")]
@@ -109,8 +110,8 @@ def evaluate_model(
     """Evaluate a model on a frozen set of problems.
 
     Success by bucket and axis with 95 % intervals over problems (Wilson's where a problem counts 0 or 1, else the
-    bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. A run's lineage is
-    asked first whether anything was trained on the set. An evaluation that was killed goes on. With --against the two
+    bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. First checks that
+    no problem of the set was trained on. An evaluation that was killed goes on. With --against the two
     are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run. Exit code 1 when the set
     was trained on.
 

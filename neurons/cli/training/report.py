@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from training.report.document import Document
 
+COLUMNS = 80  # where no terminal says how wide it is
 app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
 
 
@@ -69,9 +70,7 @@ def report(
     if as_json:
         echo_json(document)
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
+    console = Console() if Console().is_terminal else Console(width=COLUMNS)
     for table in _tables(document):
         console.print(table)
     if out is not None:
@@ -79,21 +78,31 @@ def report(
 
 
 def _tables(document: Document) -> list[Table]:
+    from rich.box import SIMPLE
+
     from training.report.page import p_text
 
     figures = ("ASR", "pass@8", "n", "unscored")
-    rows = make_table("row", "source", *figures, "set and conditions", title=document.title, right=figures)
+    rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
     for one in document.published:
         asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
         eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
-        rows.add_row(one.label, "published", asr, eight, "75" if one.group[0] != "P" else "-", "-", one.harness)
+        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", "-")
     for row in document.rows:
-        ours = f"{row.asr.value:.1%} [{row.asr.low:.1%}, {row.asr.high:.1%}]"
+        ours = f"{row.asr.value:.1%} [{100 * row.asr.low:.1f}, {100 * row.asr.high:.1f}]"
         eighth = f"{row.pass_at['8'].value:.1%}" if "8" in row.pass_at else "-"
         unscored = f"{row.unscored} of {row.episodes}"
         label = f"{row.label} ({row.ending})" if row.ending else row.label
-        rows.add_row(label, "ours", ours, eighth, str(row.asr.n), unscored, f"{row.conditions}: {row.set}")
-    conditions = make_table("", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions")
+        rows.add_row(label, f"{row.conditions}: {row.set}", ours, eighth, str(row.asr.n), unscored)
+    published: dict[str, list[str]] = {}
+    for one in document.published:
+        letters = published.setdefault(one.harness, [])
+        letters += [] if one.group[0] in letters else [one.group[0]]
+    rows.caption = "\n".join(f"{', '.join(letters)}: {harness}" for harness, letters in published.items())
+    rows.caption_justify = "left"
+    conditions = make_table(
+        "", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions", box=SIMPLE
+    )
     for named in document.conditions:
         one_of, decode = named.conditions, named.conditions.decode
         decoding = f"T {decode.temperature}, top_p {decode.top_p}, {decode.turns_max} turns"
@@ -106,7 +115,9 @@ def _tables(document: Document) -> list[Table]:
             one_of.tool_profile,
             one_of.prompt_sha256[:12],
         )
-    tests = make_table("second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests")
+    tests = make_table(
+        "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", box=SIMPLE
+    )
     for test in document.tests:
         gap = test.difference
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"

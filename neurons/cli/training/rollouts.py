@@ -1,4 +1,4 @@
-"""`arena rollouts`: what a run sampled, as samples of another trainer.
+"""`arena developer rollouts`: what a run sampled, as samples of another trainer.
 
 It opens the run and writes the samples; the decisions are in `training.rollouts.prime_rl`.
 """
@@ -33,7 +33,7 @@ def rollouts(
 
     Exit code 1 when nothing can be exported; then nothing is written.
 
-    arena rollouts runs/rejection --out samples.jsonl
+    arena developer rollouts runs/rejection --out samples.jsonl
     """
     from foundation.errors import ArenaError
     from training.recipe import read_recipe

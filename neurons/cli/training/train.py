@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import BuiltIndexOption, JsonOutOption, PolicyOption, RunStateDirOption
+from neurons.cli.options import (
+    BuiltIndexOption,
+    JsonOutOption,
+    PolicyOption,
+    RunStateDirOption,
+    complete_stage,
+    complete_suite,
+)
 from neurons.cli.presenter import field_lines, show
 from neurons.cli.progress import show_progress
 from neurons.cli.training.run_inputs import open_bench, open_settings, open_teacher, say_device
@@ -38,7 +45,10 @@ _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finish
 
 @app.command()
 def train(
-    stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
+    stage: Annotated[
+        str,
+        typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage),
+    ],
     recipe: _RecipeFile,
     out: _Out = None,
     catalogue: BuiltIndexOption = None,
@@ -51,13 +61,25 @@ def train(
     held_out: Annotated[
         list[Path] | None,
         typer.Option(
-            "--held-out", help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster."
+            "--held-out",
+            help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster.",
+            autocompletion=complete_suite,
         ),
     ] = None,
+    tiny_model: Annotated[
+        bool,
+        typer.Option(
+            "--tiny-model", help="Where the recipe's model is missing, make one there: 0.2 million random weights."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
     """Train one stage of a model from a recipe.
+
+    arena train sft --recipe training/recipes/first/sft.toml --out runs/first --tiny-model
+
+    arena train sft --recipe sft.toml --dry-run
 
     On several devices: `accelerate launch --config_file training/recipes/paper/fsdp2.yaml --num_processes N -m
     neurons.cli.app train ...`, for sft, rejection and teacher.
@@ -70,8 +92,6 @@ def train(
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
 
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
-
-    arena train sft --recipe sft.toml --dry-run
     """
     from training.recipe import parse_recipe, read_whole_text, require_runnable
 
@@ -89,6 +109,8 @@ def train(
     from training.models.model_folder import require_model
     from training.stages.run import LINEAGE
 
+    if tiny_model and not Path(plan.model).exists():
+        _make_tiny_model(Path(plan.model))
     if not (out / LINEAGE).exists():  # a finished run is only returned
         require_model(plan.model)
     say_device(f"{plan.name}: {stage}")
@@ -111,6 +133,21 @@ def train(
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _make_tiny_model(folder: Path) -> None:
+    """A small Qwen3 of random weights with the shipped tokenizer, whole or not at all."""
+    from transformers.utils import logging
+
+    from foundation.durable_files import move_into_place
+    from training.models.tiny_model import TinyShape, build_tiny_model
+
+    logging.disable_progress_bar()
+    recipes = Path(__file__).parents[3] / "training" / "recipes"
+    scratch = folder.with_name(f"{folder.name}.part")
+    count = build_tiny_model(recipes / "smoke" / "tokenizer", scratch, TinyShape(), 0)
+    move_into_place(scratch, folder)
+    typer.echo(f"{folder}: made a model of {count:,} random weights", err=True)
 
 
 @app.command()

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from judge.explanation import Explanation
     from judge.verdict import UnscoredVerdict, Verdict
 
-app = typer.Typer(help="Explain verdicts, judge again, measure the judge.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Explain verdicts, judge again, measure the judge.
+
+    arena judge explain 7 --state-dir DIR
+
+    arena judge replay 7 --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
 
 
 @app.callback()

@@ -13,6 +13,7 @@ from neurons.cli.options import (
     WalletHotkeyOption,
     WalletNameOption,
     WalletPathOption,
+    complete_policy,
     open_signing_key,
 )
 from neurons.cli.presenter import echo_json, make_table
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from judge.port import Judge
     from judge.rubric import Rubric
 
-RubricPolicyOption = Annotated[str, typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.")]
+RubricPolicyOption = Annotated[
+    str,
+    typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.", autocompletion=complete_policy),
+]
 BaseUrlOption = Annotated[
     str, typer.Option("--base-url", help="OpenAI-compatible endpoint of the panel; empty: the scripted judge.")
 ]

@@ -14,22 +14,42 @@ from neurons.cli.options import (
     WalletHotkeyOption,
     WalletNameOption,
     WalletPathOption,
+    complete_policy,
     open_signing_key,
 )
 from neurons.cli.presenter import show
+from neurons.cli.problems.catalogue import app as catalogue_app
+from neurons.cli.problems.problems import app as problems_app
 
 if TYPE_CHECKING:
     from arena.exchange.operator_files.release import SignedRelease
     from arena.exchange.operator_files.release_store import ReleaseStore
 
-app = typer.Typer(help="Hand validators the files that they must share.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Make what all validators share (problems, catalogue), and hand it out.
+
+    arena operator problems list s1
+
+    arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
+
+    arena operator releases --state-dir STATE
+    """,
+    no_args_is_help=True,
+)
+app.add_typer(problems_app, name="problems")
+app.add_typer(catalogue_app, name="catalogue")
 
 
 @app.command()
 def publish(
     paths: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER|FILE...", help="What to publish.")] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="Also publish this policy: a shipped one by name, or a JSON file.")
+        str,
+        typer.Option(
+            "--policy",
+            help="Also publish this policy: a shipped one by name, or a JSON file.",
+            autocompletion=complete_policy,
+        ),
     ] = "",
     replace: Annotated[
         bool, typer.Option("--replace", help="Drop what the release before held, instead of carrying it on.")
@@ -44,7 +64,7 @@ def publish(
 ) -> None:
     """Sign a release of files that validators share; the node of the state folder hands it to all others.
 
-    Example: arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
+    arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
 
     Takes signed suites (`arena problems sign-suite`), sealed batches (`arena problems seal`), policy.json, an index
     folder, and title releases that are named one by one. Other files of a folder are left out and named. What the

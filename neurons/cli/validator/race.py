@@ -6,15 +6,15 @@ It presents what `neurons.race.reading` finds; a race that is not settled yet sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption
-from neurons.cli.presenter import echo_json, field_lines, share_text, show
+from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption, complete_policy
+from neurons.cli.presenter import echo_json, field_lines, show
 from neurons.cli.store_reading import logs_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
     from neurons.race.reading import Settled
 
-app = typer.Typer(help="Look at races.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Look at races.
+
+    arena race list --state-dir DIR
+
+    arena race show race-000001 --state-dir DIR
+
+    arena race policy demo
+    """,
+    no_args_is_help=True,
+)
 
 
 _Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race, as `arena race list` shows it.")]
@@ -38,25 +48,25 @@ def list_races(
 ) -> None:
     """List settled races, oldest first: who raced, who is at the top, what was void, and whose settlement is in force.
 
-    Validators that share races need a quorum: `own` means that this one settled as the quorum did, `adopted` that it
-    took over what others settled, `none` that there was no quorum, or none for what this one settled.
+    Validators that share races need a quorum. own: this validator settled as the quorum did. adopted: it took over what
+    the others settled. none: no quorum agreed with this validator's result.
     """
     import msgspec
 
-    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    settled, names = run_on_store(dsn, state_dir, lambda store: _settled_and_named(store, validator))
     if as_json:
         echo_json([msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled])
         return
     if not settled:
         typer.echo("no race is settled yet; `arena validator status` shows the one that runs")
         return
-    typer.echo(f"{'race':<14} {'state':<10} {'force':<8} {'agents':>6} {'void':>5}  {'top':<14} why")
+    typer.echo(f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  {'top':<25} why")
     for each in settled:
         row = each.settlement
-        top = row.top_agent_version_id[:12] + ("*" if row.is_promotion else "")
+        top = _agent(row.top_agent_version_id, names) + ("*" if row.is_promotion else "")
         typer.echo(
-            f"{row.race_id:<14} {row.state:<10} {each.force:<8} {len(row.standings):>6} {len(row.void):>5}  {top:<14}"
-            f" {row.reason}"
+            f"{row.race_id:<12} {row.state:<9} {each.force:<7} {len(row.standings):>6} {len(row.void):>4}  {top:<25}"
+            f" {row.reason}".rstrip()
         )
     typer.echo("* promoted by this race")
 
@@ -70,7 +80,7 @@ def show_race(
     as_json: JsonOutOption = False,
 ) -> None:
     """Show one settled race: standings with their intervals, what counted, and its weights."""
-    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    settled, names = run_on_store(dsn, state_dir, lambda store: _settled_and_named(store, validator))
     found = _of_race([each.settlement for each in settled], race)
     lines = [
         f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
@@ -79,14 +89,17 @@ def show_race(
     ]
     for log in found.inputs.logs if found.inputs else ():
         lines.append(f"counted: {log.validator} up to record {log.size}, root {log.root[:16]}")
-    show(found, [*lines, *_standing_lines(found)], as_json=as_json)
+    show(found, [*lines, *_standing_lines(found, names)], as_json=as_json)
 
 
 @app.command()
 def replay(
     race: _Race,
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", help="Also settle under this policy; a name or a JSON file.")
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Also settle under this policy; a name or a JSON file.", autocompletion=complete_policy
+        ),
     ] = None,
     lambdas: Annotated[
         str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
@@ -120,14 +133,14 @@ def replay(
         f"DIFFERENT: {', '.join(again.differing)}" if again.differing else "equal, byte for byte",
     ]
     for name, made in others:
-        lines += [f"\nunder {name}:", *_standing_lines(made)]
+        lines += [f"\nunder {name}:", *_standing_lines(made, {})]
     shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
     show(shown, lines, as_json=as_json)
     if again.differing:
         raise typer.Exit(EXIT_INTEGRITY)
 
 
-@app.command()
+@app.command(hidden=True)  # `arena developer weights`
 def weights(
     cases: Annotated[
         Path,
@@ -206,6 +219,19 @@ async def _settled(store: PostgresStore, validator: str) -> list[Settled]:
     return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
 
 
+async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
+    """The settled races, and the names of agents by version."""
+    from neurons.race.sentences import names_of
+
+    return await _settled(store, validator), names_of(await store.submissions())
+
+
+def _agent(agent_version_id: str, names: Mapping[str, str]) -> str:
+    """An agent's name beside its hash, in at most 22 columns."""
+    name = names.get(agent_version_id, "").split(" ")[0]
+    return f"{name[:13]} {agent_version_id[:8]}".strip()
+
+
 async def _read(
     store: PostgresStore, state_dir: Path | None, validator: str, race: str
 ) -> tuple[list[SettlementRecord], RaceRecords]:
@@ -230,20 +256,24 @@ def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord
     raise typer.BadParameter(f"{race} is not settled; the latest settled: {known}")
 
 
-def _standing_lines(settlement: SettlementRecord) -> Iterator[str]:
+def _standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
+    from neurons.race.sentences import top_sentence
+
     if not settlement.standings:
         yield f"no standings: {settlement.reason or 'nobody raced'}"
         return
     weights = dict(zip(settlement.uids, settlement.weights_u16, strict=True))
-    yield (
-        f"{'#':>3} {'agent':<14} {'score':>7} {'95 %':>17} {'solved':>7} {'quality':>8} {'agentic':>8} missing faulted"
-    )
+    yield f"{'#':>2} {'agent':<23} {'score':>5} {'95 %':>11} {'solved':>6} {'quality':>7} {'agentic':>7} {'missing':>7}"
     for row in settlement.standings:
         mark = "*" if row.agent_version_id == settlement.top_agent_version_id else " "
         yield (
-            f"{row.rank:>3} {row.agent_version_id[:12]}{mark:<2} {share_text(row.race_score_e4):>7} "
-            f"{share_text(row.low_e4):>8}-{share_text(row.high_e4)} {share_text(row.success_e4):>7} "
-            f"{share_text(row.mean_quality_e4):>8} {share_text(row.agentic_share_e4):>8} "
-            f"{row.missing:>7} {row.faulted or 0:>7}"
+            f"{row.rank:>2} {_agent(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
+            f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
+            f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
+            f"{row.missing + (row.faulted or 0):>7}"
         )
-    yield f"* top. weights: {', '.join(f'{uid}: {weight}' for uid, weight in sorted(weights.items()))}"
+    total = sum(weights.values()) or 1
+    paid = ", ".join(f"uid {uid} {weight / total:.1%}" for uid, weight in sorted(weights.items()) if weight)
+    yield f"* top: {top_sentence(settlement, names)}"
+    yield f"weights: {paid} (uid 0 is burned)"
+    yield "missing: problems without a result, or lost to faults"

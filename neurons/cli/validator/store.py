@@ -29,7 +29,20 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
 
 
-app = typer.Typer(help="Prepare a Postgres server of your own.", no_args_is_help=True)
+app = typer.Typer(
+    help="""Back up, restore and prepare the database.
+
+    arena store backup --out backup1 --state-dir DIR
+
+    arena store restore backup1 --state-dir NEW
+
+    arena store status --state-dir DIR
+
+    The database that a node brings with it needs no preparation; `migrate` and `provision` are for a Postgres
+    server of your own.
+    """,
+    no_args_is_help=True,
+)
 
 OwnerDsn = Annotated[
     str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
@@ -123,21 +136,19 @@ def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonO
         )
 
 
-@app.command(name="objects")
+@app.command(name="objects", hidden=True)  # `arena developer objects`
 def check_objects(
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     objects: ObjectsOption = "",
     validator: ValidatorOption = "",
-    orphans: Annotated[
-        bool, typer.Option("--orphans", help="Name the first 100 objects that no record names.")
-    ] = False,
+    orphans: Annotated[bool, typer.Option("--orphans", help="List the first 100 unused objects.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
-    """Compare the object store with the log: which bodies are missing, and what nobody names.
+    """Compare the object store with the log: which bodies are missing, and which objects are unused.
 
-    Objects that nobody names are what failed appends left; they harm nothing, and may be deleted when no validator
-    writes. Ends with 4 when a body is missing that the log says is there.
+    Failed appends leave unused objects; they harm nothing, and may be deleted when no validator writes. Ends with 4
+    when a body is missing that the log says is there.
     """
     from arena.store.objects import open_objects
 
@@ -236,10 +247,15 @@ def restore(
     `arena records verify` afterwards. A validator that published checkpoints after the backup was made must not go on
     from it: its log would deny them.
     """
+    from arena.store.backup.backup import read_manifest
     from arena.store.backup.restore import restore as restore_store
     from arena.store.location import StoreLocation, write_location
     from arena.store.objects import folder_location, open_objects
 
+    if not owner_dsn:
+        held = sorted(head.validator for head in read_manifest(folder).store.heads)
+        if hotkey not in held and (hotkey or len(held) > 1):  # the folder would not know whose node it is
+            raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
     with (
         _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,

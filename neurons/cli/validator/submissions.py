@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     from arena.store.port import StoredSubmission
     from arena.store.postgres.store import PostgresStore
 
-app = typer.Typer(help="See what the gate holds for review, and decide it.", no_args_is_help=True)
+app = typer.Typer(
+    help="""See what the gate holds for review, and decide it.
 
+    arena submissions list --state-dir DIR
+
+    arena submissions accept 3f9a --state-dir DIR
+
+    arena submissions reject 3f9a --reason "answers by table" --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
+
+REASON_CHARS_MAX = 200
 StateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder of the running validator.")]
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
 
@@ -37,6 +48,7 @@ def list_submissions(
     import msgspec
 
     from arena.gate.report import GateReport
+    from neurons.race.sentences import short
 
     async def read() -> list[StoredSubmission]:
         async with _store(state_dir) as (store, _):
@@ -47,12 +59,13 @@ def list_submissions(
         echo_json(found)
         return
     for submission in found:
-        typer.echo(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {submission.name}")
+        who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
+        typer.echo(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {who}")
         if submission.report:
             for finding in msgspec.json.decode(submission.report, type=GateReport).findings:
                 typer.echo(f"    {finding}")
     if not found:
-        typer.echo(f"no submission is in state {state}")
+        typer.echo("no submission yet" if state == "all" else f"no submission is in state {state}")
 
 
 @app.command()
@@ -66,19 +79,28 @@ def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
 
 
 @app.command()
-def reject(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
+def reject(
+    agent: AgentArgument,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why, in one line; its miner reads it in `arena status`.")
+    ] = "",
+    state_dir: StateDirOption = None,
+) -> None:
     """Reject a reviewed submission; its report stays with it.
 
     Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
     more than half of the validators reject it.
     """
-    asyncio.run(_decide(state_dir, agent, "rejected"))
+    if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
+        raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
+    asyncio.run(_decide(state_dir, agent, "rejected", reason.strip()))
 
 
-async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"]) -> None:
+async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
     from msgspec.structs import replace
 
     from arena.submissions.inbox import Inbox
+    from foundation.errors import Failure
 
     async with _store(state_dir) as (store, folder):
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
@@ -90,7 +112,8 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
     inbox = Inbox(folder / "inbox")
     receipt = inbox.receipt(version)
     if receipt is not None:
-        inbox.put_receipt(replace(receipt, state=state))
+        failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else receipt.failure
+        inbox.put_receipt(replace(receipt, state=state, failure=failure))
     typer.echo(f"{version[:16]}  {state}  {matches[0].name}")
 
 

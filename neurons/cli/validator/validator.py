@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import JsonOutOption, StateDirOption, json_flag
@@ -24,10 +25,31 @@ class _ValidatorGroup(TyperGroup):
         return parsed
 
 
+class _RunCommand(TyperCommand):
+    """Shows every setting in its help and completes it, and leaves reading them to `neurons.node.settings`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help with one option for each setting, grouped."""
+        super(_RunCommand, self._with_settings()).format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Names of options, those of settings included."""
+        return super(_RunCommand, self._with_settings()).shell_complete(ctx, incomplete)
+
+    def _with_settings(self) -> _RunCommand:
+        from neurons.cli.validator.setting_options import setting_options
+
+        shown = copy.copy(self)
+        shown.params = [*self.params, *setting_options()]
+        return shown
+
+
 app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
 
 
-@app.command(_RUN, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    _RUN, cls=_RunCommand, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
 def validator(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
@@ -35,15 +57,25 @@ def validator(
 ) -> None:
     """Run a validator.
 
+    arena validator --wallet.hotkey //Alice --policy demo --state-dir alice
+
+    arena validator status --state-dir alice
+
+    arena validator pause --state-dir alice --reason "maintenance until 18:00 UTC"
+
+    arena validator resume --state-dir alice
+
     Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
-    weights. Takes the ecosystem's flags (--wallet.name, --wallet.hotkey, --netuid, --subtensor.network) and one flag
-    per setting (--state-dir, --policy, --workers, ...); --dry-run lists them all. SIGTERM and SIGINT stop it cleanly:
-    running episodes get 30 s to finish. `arena validator status` shows how one is doing.
+    weights. Every setting below can also stand in arena.toml or the environment (--state-dir: state_dir,
+    ARENA_STATE_DIR); --dry-run shows the value of each and where it comes from. Several model endpoints are
+    [[upstreams]] tables in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s to finish.
     """
     from neurons.node.settings import refuse_unknown_flags, resolve_arguments, show_settings
+    from neurons.node.wiring import policy_of
 
     resolved = resolve_arguments(context.args)
     refuse_unknown_flags(resolved.rest)
+    policy_of(resolved.settings)  # a name that is none is told by --dry-run, too
     if dry_run:
         show_settings(resolved, is_json=as_json)
         return

@@ -1,0 +1,104 @@
+"""README.md from a clean clone: every person's lines in the order printed, as typed, and what the page says one sees.
+
+One demo serves the operator and the researcher; the validator's and the miner's lines share a node, as on the page.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.neurons.arena_stand import short_folder
+from tests.readme_blocks import ROOT, block_under, is_known
+
+pytestmark = pytest.mark.prove
+WAIT_S = 600.0
+SEEN = {
+    "arena records verify --state-dir state/demo/latest": "ok: every signature",
+    "arena records verify --export day1": "ok: ",
+    "arena store restore backup1 --state-dir restored": "records of 1 logs are back",
+    "arena records export --out day1 --state-dir state/demo/latest --wallet.hotkey //Validator": "trajectories in",
+}
+
+
+class Clone:
+    """A clean clone with `arena` on its path, and a default state folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "clone"
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(self.folder)], check=True)
+        scripts = folder / "bin"
+        scripts.mkdir()
+        entry = f"import sys; sys.path.insert(0, {str(self.folder)!r}); from neurons.cli.app import main; main()"
+        (scripts / "arena").write_text(f"#!{sys.executable}\n{entry}\n")
+        (scripts / "arena").chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "OPENAI_"))}
+        path = f"{scripts}{os.pathsep}{kept['PATH']}"
+        own = {"PATH": path, "PYTHONPATH": str(self.folder), "ARENA_STATE_DIR": str(folder / "home"), "COLUMNS": "80"}
+        self.environment = {**kept, **own}
+
+    def run(self, line: str, *codes: int) -> str:
+        """One line as typed; what it printed."""
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=WAIT_S
+        )
+        assert done.returncode in (codes or (0,)), f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def until(self, line: str, said: str) -> str:
+        """Give the line again until it says so."""
+        end_s = time.monotonic() + WAIT_S
+        while said not in (told := self.run(line, 0, 1, 3)):
+            assert time.monotonic() < end_s, f"{line} never said {said!r}:\n{told}"
+            time.sleep(3.0)
+        return told
+
+
+@pytest.fixture(scope="module")
+def clone() -> Iterator[Clone]:
+    with short_folder() as folder:
+        made = Clone(folder)
+        made.run("arena demo --state-dir state")
+        yield made
+
+
+def test_the_operators_lines_end_as_the_page_says(clone: Clone) -> None:
+    for line in block_under("I am an operator").lines:
+        assert SEEN.get(line, "") in clone.run(line), line
+    assert "ok: every signature" in clone.run("arena records verify --state-dir restored")
+
+
+def test_the_researchers_lines_end_as_the_page_says(clone: Clone) -> None:
+    if not (clone.folder / "day1").exists():
+        clone.run(block_under("I am an operator").lines[1])
+    told = [clone.run(line) for line in block_under("I am a researcher").lines]
+    assert " traces" in told[0] and "made a model of" in told[1] and "success (ASR)" in told[2]
+    assert (clone.folder / "report.html").stat().st_size > 10_000
+
+
+def test_the_validators_and_the_miners_lines_end_as_the_page_says(clone: Clone) -> None:
+    doctor, dry_run, start, submit, status = block_under("I am a validator").lines
+    assert "This host is ready" in clone.run(doctor)
+    assert "wallet_hotkey" in clone.run(dry_run)
+    with (clone.folder / "node.log").open("wb") as log:
+        node = subprocess.Popen(
+            ["bash", "-c", f"exec {start}"], cwd=clone.folder, env=clone.environment, stdout=log, stderr=log
+        )
+    try:
+        clone.until("cat node.log", '"event":"ready"')
+        assert "taken by" in clone.until(submit, "taken by")
+        miner = block_under("I am a miner").lines
+        for line in miner if all(map(is_known, miner)) else ():
+            clone.run(line)
+        shown = clone.until(status, "set for race-")
+        assert shown.startswith("all is well"), shown
+    finally:
+        node.send_signal(signal.SIGINT)
+        assert node.wait(WAIT_S) == 0, (clone.folder / "node.log").read_text()[-2_000:]
