@@ -41,7 +41,7 @@ def test_chat_is_found_under_the_names_that_agents_and_benchmarks_have_for_it(ke
     ("answers", "is_whole"),
     [
         ([{"content": "4A"}], True),
-        ([{"content": "4A", "tool_call_ids": ["b"]}], False),  # of another call
+        ([{"content": "4A", "tool_call_ids": ["b"]}], True),  # the call has no id of its own
         ([{"content": "4A"}, {"content": "4B"}], False),
         ([], False),
     ],

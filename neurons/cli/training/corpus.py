@@ -127,6 +127,11 @@ def build(
 
     if not exports and not foreign:
         raise typer.BadParameter("name at least one export, or a --foreign file")
+    for path in exports or ():
+        if path.is_file():
+            raise typer.BadParameter(
+                f"{path} is a file; an export is a folder, and rows of elsewhere are --foreign {path}"
+            )
     flags = {"pool": pool, "tokens_max": tokens_max, "per_problem_max": per_problem, "off": off, "rows": rows}
     share_e4 = None if coefficient is None else round(coefficient * _E4)
     plan = read_plan(rules, flags | {"coefficient_e4_min": share_e4, "seed": seed})
