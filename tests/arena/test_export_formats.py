@@ -20,6 +20,7 @@ import zstandard
 from arena.export.agents import AgentRow
 from arena.export.conversation import ExecutedCall, Turn
 from arena.export.facts import EpisodeFacts, TrajectoryFacts, ViewContext, facts_of
+from arena.export.formats.nested import object_of, values_of
 from arena.export.formats.parquet import schema
 from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import row_of
@@ -34,8 +35,8 @@ from tests.arena.trajectory_stand import appending, narrating, replace, trajecto
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
 PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
 FAILED = Failure(code="U3002")
-CONTEXT = ViewContext(version=2, names={"a1" * 32: "lamps"})
-COLUMNS = schema(2).names
+CONTEXT = ViewContext(version=3, names={"a1" * 32: "lamps"})
+COLUMNS = schema(3).names
 
 
 def rows() -> list[Trajectory]:
@@ -97,7 +98,7 @@ def test_files_are_what_is_said_of_them(view: Format, tmp_path: Path) -> None:
     for file in files:
         content = (tmp_path / file.path).read_bytes()
         assert (file.sha256, file.size_bytes) == (hashlib.sha256(content).hexdigest(), len(content))
-    assert sum(file.rows for file in files) == (5 if view == "verifiers" else 6)
+    assert sum(file.rows for file in files) == (5 + 6 if view == "verifiers" else 6)  # both of its forms
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -161,7 +162,7 @@ def test_parquet_opens_in_pandas_with_typed_columns(tmp_path: Path) -> None:
     assert list(frame.seq) == [1, 2, 3, 4, 5, 6]
     assert frame.reward_e4.isna().tolist() == [False, False, True, False, False, False]
     assert frame[frame.is_agentic & frame.is_model_written].seq.tolist() == [1, 3, 4, 5]
-    assert [message["role"] for message in json.loads(frame.messages[0])][:3] == ["system", "user", "assistant"]
+    assert [message["role"] for message in frame.messages[0]][:3] == ["system", "user", "assistant"]
 
 
 def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
@@ -170,9 +171,46 @@ def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
     for stored, one in zip(table.to_pylist(), rows(), strict=True):
         row = row_of(one)
         assert {name: stored[name] for name in TrajectoryFacts.__struct_fields__} == msgspec.structs.asdict(row.facts)
-        assert msgspec.json.decode(stored["messages"], type=tuple[ChatMessage, ...]) == row.conversation.messages
-        assert msgspec.json.decode(stored["calls"], type=tuple[ExecutedCall, ...]) == row.conversation.calls
-        assert b"null" not in stored["messages"].encode()
+    for name, kind in (("messages", tuple[ChatMessage, ...]), ("calls", tuple[ExecutedCall, ...])):
+        (chunk,) = table.column(name).chunks
+        told = [getattr(row_of(one).conversation, name) for one in rows()]
+        assert [msgspec.convert(value, kind) for value in values_of(chunk)] == told
+    for stored, one in zip(table.column("tools").to_pylist(), rows(), strict=True):
+        functions = [tool["function"] for tool in json.loads(row_of(one).tools)]
+        assert [json.loads(tool["function"]["parameters"]) for tool in stored] == [f["parameters"] for f in functions]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_parquet_of_an_earlier_version_is_as_it_was(tmp_path: Path, version: int) -> None:
+    writer = open_view("parquet", tmp_path, 0, ViewContext(version=version, has_argument_objects=True))
+    writer.write(rows())
+    (file,) = writer.finish()
+    table = pq.read_table(tmp_path / file.path)
+    assert {str(table.schema.field(name).type) for name in ("messages", "tools", "calls")} == {"string"}
+    assert [
+        msgspec.json.decode(text, type=tuple[ChatMessage, ...]) for text in table.column("messages").to_pylist()
+    ] == [row_of(one).conversation.messages for one in rows()]
+
+
+def test_arguments_are_objects_where_they_are_asked_for(tmp_path: Path) -> None:
+    made = appending()
+    odd = replace(made, messages=tuple(text.replace('\\"q\\"', "q") for text in made.messages))
+    context = ViewContext(version=3, has_argument_objects=True)
+    for view in ("messages", "parquet"):
+        (tmp_path / view).mkdir()
+        writer = open_view(view, tmp_path / view, 0, context)
+        writer.write([trajectory(1), trajectory(2, odd)])
+        (file,) = writer.finish()
+        if view == "parquet":
+            talks = pq.read_table(tmp_path / view / file.path).column("messages").to_pylist()
+            calls = [c["function"]["arguments"] for talk in talks for one in talk for c in one["tool_calls"]]
+            assert all(isinstance(json.loads(one), dict) for one in calls)
+        else:
+            raw = zstandard.ZstdDecompressor().stream_reader((tmp_path / view / file.path).read_bytes()).read()
+            talks = [json.loads(line)["messages"] for line in raw.splitlines()]
+            calls = [c["function"]["arguments"] for talk in talks for one in talk for c in one.get("tool_calls", ())]
+            assert calls[0] == {"q": "red lamp"}
+    assert object_of("{q: 1}") == {"_text": "{q: 1}"} and object_of("[1]") == {"_text": "[1]"}
 
 
 def test_a_parquet_row_group_is_bounded_by_rows(tmp_path: Path) -> None:
@@ -229,13 +267,16 @@ from datasets import load_dataset
 rows = load_dataset(sys.argv[1])
 train = rows["train"].filter(lambda row: row["is_agentic"] and row["is_model_written"])
 print(json.dumps([{name: len(split) for name, split in rows.items()}, train["seq"][:], train.features["seq"].dtype,
-                  train.features["is_agentic"].dtype, len(json.loads(train[0]["messages"]))]))
+                  train.features["is_agentic"].dtype, len(train[0]["messages"]),
+                  train[0]["tools"][0]["function"]["parameters"]["type"]]))
 """
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
     environment = {**os.environ, **offline}
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
-    counts, seqs, seq_type, agentic_type, length = json.loads(done.stdout.splitlines()[-1])
+    assert b"warn" not in done.stderr.lower(), done.stderr.decode()
+    counts, seqs, seq_type, agentic_type, length, kind = json.loads(done.stdout.splitlines()[-1])
+    assert kind == "object"  # a tool's parameters are what they were
     assert counts == {"dev": 1, "train": 5}
     assert (seqs, seq_type, agentic_type, length) == ([1, 3, 4], "int64", "bool", 7)
 
@@ -278,6 +319,38 @@ def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Pa
     assert log.read_eval_log_sample(path, id=2, epoch=1).metadata["code_calls"] == 2
 
 
+def test_inspects_data_frames_open_a_log(tmp_path: Path) -> None:
+    analysis = pytest.importorskip("inspect_ai.analysis", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    path = str(tmp_path / file.path)
+    messages, events = analysis.messages_df(path, quiet=True), analysis.events_df(path, quiet=True)
+    assert len(analysis.samples_df(path, quiet=True)) == 6
+    assert messages.message_id.is_unique and {"1-0", "1-1", "1-2"} <= set(messages.message_id)
+    assert set(messages.role) == {"system", "user", "assistant", "tool"}
+    assert events.event_id.is_unique and set(events.event) == {"model", "tool"}
+    of_first = events[events.event_id.str.startswith("1-")].event.tolist()
+    talk = row_of(rows()[0]).conversation
+    assert (of_first.count("model"), of_first.count("tool")) == (len(talk.completions), len(talk.calls))
+    whole = analysis.evals_df(path, quiet=True).iloc[0]
+    assert (whole.score_headline_name, whole.score_headline_value) == ("success", 1.0)
+
+
+def test_inspects_model_events_have_the_messages_they_were_sent(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    for sample, one in zip(log.read_eval_log(str(tmp_path / file.path)).samples, rows(), strict=True):
+        talk = row_of(one).conversation
+        every = (*talk.messages, *talk.other_messages)
+        asked = [event for event in sample.events if event.event == "model"]
+        assert [[message.text for message in event.input] for event in asked] == [
+            [every[index].content for index in turn.request] for turn in talk.completions
+        ]
+        done = [event for event in sample.events if event.event == "tool"]
+        assert [(event.function, event.metadata["emitter"]) for event in done] == [
+            (call.name, call.emitter) for call in talk.calls
+        ]
+
+
 def test_an_inspect_sample_has_chat_scores_and_the_judges_words(tmp_path: Path) -> None:
     log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
     (file,) = written(tmp_path, "inspect", rows())
@@ -312,6 +385,27 @@ def test_rollouts_have_the_fields_verifiers_saves(tmp_path: Path) -> None:
     assert (first["reward"], first["metrics"]["success"], first["answer"]) == (1.0, 1.0, "1000000001")
     assert [rollout["info"]["seq"] for rollout in rollouts] == [1, 2, 4, 5, 6]
     assert first["tool_defs"][0]["name"] == "find_product"
+
+
+def test_the_graph_of_a_rollout_is_what_was_sent_and_sampled(tmp_path: Path) -> None:
+    """The shape of `verifiers` 0.4; its own reader is driven by tests/prove/test_verifiers_reader.py."""
+    written(tmp_path, "verifiers", rows())
+    episodes = [json.loads(line) for line in (tmp_path / "000003" / "traces.jsonl").read_text("utf-8").splitlines()]
+    assert len(episodes) == 6
+    for episode, one in zip(episodes, rows(), strict=True):
+        (trace,), talk = episode["traces"], row_of(one).conversation
+        nodes, every = trace["nodes"], (*talk.messages, *talk.other_messages)
+        assert all(node["parent"] is None or node["parent"] < number for number, node in enumerate(nodes))
+        for call, turn in zip(trace["calls"], talk.completions, strict=True):
+            path, at = [], call["node"]
+            assert nodes[at]["sampled"]
+            while at is not None:
+                path.append(nodes[at]["message"]["content"])
+                at = nodes[at]["parent"]
+            assert path[::-1] == [every[index].content for index in (*turn.request, turn.reply)]
+    assert [episode["traces"][0]["rewards"]["reward"] is None for episode in episodes] == [
+        row_of(one).facts.reward_e4 is None for one in rows()
+    ]
 
 
 def test_rollouts_of_one_problem_share_their_example(tmp_path: Path) -> None:
