@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from arena.door.delivery import FoundDoor
     from neurons.node.settings import Settings
 
-WalletName, WalletHotkey = WalletNameOption, WalletHotkeyOption
+WalletName = WalletNameOption
+WalletHotkey = WalletHotkeyOption
 Netuid = Annotated[str, typer.Option(*wallet_flags.NETUID, help="The subnet.", metavar="INTEGER")]
 StateDir = Annotated[
     str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
