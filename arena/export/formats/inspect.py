@@ -73,6 +73,7 @@ class InspectWriter:
 
     def finish(self) -> tuple[ShardFile, ...]:
         """Complete the log."""
+        headline = _HEADLINE if self._context.version > 2 else None  # the first score, which viewers show
         count, plan = len(self._summaries), {"name": "recorded", "steps": [], "config": {}}
         spec = {
             "eval_id": f"{_TASK}-{self._number:06d}",
@@ -98,7 +99,7 @@ class InspectWriter:
                 "scored_samples": times,
                 "unscored_samples": count - times,
             }
-            for name, (total, times) in sorted(self._sums.items(), key=self._rank)
+            for name, (total, times) in sorted(self._sums.items(), key=lambda one: (one[0] != headline, one[0]))
         ]
         self._add("_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
         self._add("summaries.json", self._summaries)
@@ -115,10 +116,6 @@ class InspectWriter:
         )
         self._zip.close()
         return (describe(self._folder, self._path, count),)
-
-    def _rank(self, score: tuple[str, object]) -> tuple[bool, str]:
-        """Viewers and data frames show the first score as the headline."""
-        return self._context.version > 2 and score[0] != _HEADLINE, score[0]
 
     def _add(self, name: str, value: object) -> None:
         member = zipfile.ZipInfo(name)  # dated 1980-01-01
