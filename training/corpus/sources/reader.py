@@ -92,7 +92,8 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
-    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view.
+    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view, as where the
+    view shows arguments as objects, which a model may not have written.
 
     Raises ArenaError V2050 for a log that can't be read.
     """
@@ -100,7 +101,8 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
 
     folder, named = Path(export.folder), {file.path for file in export.manifest.files}
     shards = range(sum(path.startswith(f"{LOG}/") for path in named))
-    if use_log or PARQUET not in export.manifest.request.formats:
+    request = export.manifest.request
+    if use_log or PARQUET not in request.formats or request.arguments is not msgspec.UNSET:
         return tuple(
             LogShard(folder=export.folder, number=number, index=index, is_verified=export.is_verified)
             for number, index in enumerate(index_shards(folder, len(shards)))
