@@ -22,7 +22,7 @@ def in_order(argv: Sequence[str]) -> list[str]:
     kept = [argument for argument in argv if argument not in _WITHOUT_MEANING]
     for place, (before, argument) in enumerate(zip(["", *kept], kept, strict=False)):
         # a command's name may also be the value of the flag before it: --wallet.name submit
-        is_value = before.startswith("--") and "=" not in before and before not in _SWITCHES
+        is_value = before.startswith("-") and "=" not in before and before not in _SWITCHES
         if argument in COMMANDS and not is_value:
             return [argument, *kept[:place], *kept[place + 1 :]]
     return kept if "--help" in kept else ["status", *kept]

@@ -142,6 +142,7 @@ class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     names: dict[str, str] = {}  # agent version id -> the name it was submitted under
     prices: dict[str, PriceTable] = {}  # by policy hash
+    has_argument_objects: bool = False  # calls' arguments as objects, where a view can show either
 
 
 class EpisodeFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,10 @@ agents.jsonl                           one AgentRow a line; `agents/<sha256>.py`
 policies/<sha256>.json                 the rules that trajectories name, where a settlement states them
 ```
 
-Version 1 of the manifest had neither card, agents nor policies, and its views no columns of the episode
-(`arena.export.facts.EpisodeFacts`); such exports are read and verified as before.
+Version 2 had conversations in Parquet as JSON text, samples of `inspect` without ids and events, and no run of
+`verifiers` 0.4; an export that was begun so is finished so. Version 1 of the manifest had neither card, agents nor
+policies, and its views no columns of the episode (`arena.export.facts.EpisodeFacts`); such exports are read and
+verified as before.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Bucket, Pool
 
-MANIFEST_VERSION = 2  # of layout, columns and cards
+MANIFEST_VERSION = 3  # of layout, columns and cards
 MANIFEST_DOMAIN = b"agent-arena/manifest/1"
 
 Format = Literal["jsonl", "parquet", "messages", "datasets", "inspect", "verifiers"]
@@ -70,6 +72,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     filters: Filters = Filters()
     rows_per_shard: int = 1_000
     row_bytes_max: int = 4 << 20
+    arguments: Literal["object"] | msgspec.UnsetType = msgspec.UNSET  # of calls in `messages` and Parquet; else text
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):

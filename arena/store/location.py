@@ -1,15 +1,18 @@
 """Where a node's store is: the default state folder, and the small file in it that names the store.
 
 `store.json` (mode 0600, it holds a password) is written by whoever opened the store of a state folder, so that the
-commands beside it (`arena records`) read the same one without being told a DSN.
+commands beside it (`arena records`) read the same one without being told a DSN. An embedded server is that of the
+folder it is read from: one that was moved or copied is never led back to where it was written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -18,6 +21,8 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 
 FILE_NAME = "store.json"
+SOCKET_NAME = ".s.PGSQL.5432"
+SOCKET_PATH_MAX = 100  # the kernel's limit is 107 bytes
 STATE_DIR_VARIABLE = "ARENA_STATE_DIR"
 
 
@@ -58,8 +63,26 @@ def read_location(state_dir: Path) -> StoreLocation | None:
     """What `store.json` says, or None where there is none. Raises ArenaError V2021 when it can't be read."""
     path = state_dir / FILE_NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StoreLocation)
+        location = msgspec.json.decode(path.read_bytes(), type=StoreLocation)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError("V2021", f"{path}: {error}") from error
+    if location.kind == "external":
+        return location
+    server = location.dsn.partition("?")[0]
+    return msgspec.structs.replace(location, dsn=f"{server}?host={quote(str(sockets_of(state_dir)), safe='/')}")
+
+
+def sockets_of(state_dir: Path) -> Path:
+    """The folder of the embedded server's socket: in the state folder, unless its path is too long for the kernel."""
+    home = (state_dir.resolve() / "postgres").resolve()
+    sockets = home / "socket"
+    if len(os.fsencode(sockets / SOCKET_NAME)) > SOCKET_PATH_MAX:
+        return Path("/tmp") / f"arena-pg-{short_hash(home)}"
+    return sockets
+
+
+def short_hash(path: Path) -> str:
+    """What tells the folders of one server from those of another, where they lie side by side."""
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neurons import wallet_flags
+
 if TYPE_CHECKING:
     from arena.chain.port import Signer
 
@@ -126,15 +128,16 @@ BankOption = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that
 CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 
 # -- a wallet: the hotkey that a command signs with; settings fill in what no flag says
-WalletNameOption = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name of the wallet that signs.")]
+WalletNameOption = Annotated[str, typer.Option(*wallet_flags.NAME, help="Coldkey's name of the wallet that signs.")]
 WalletHotkeyOption = Annotated[
-    str, typer.Option("--wallet.hotkey", help="The hotkey that signs; on the local network also //NAME.")
+    str, typer.Option(*wallet_flags.HOTKEY, help="The hotkey that signs; on the local network also //NAME.")
 ]
-WalletPathOption = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
+WalletPathOption = Annotated[str, typer.Option(*wallet_flags.PATH, help="Folder of the wallets.")]
 NetworkOption = Annotated[
     str,
-    typer.Option("--subtensor.network", help="local, finney, a chain's ws:// URL, or http:// of a served local chain."),
+    typer.Option(*wallet_flags.NETWORK, help="local, finney, a chain's ws:// URL, or http:// of a served local chain."),
 ]
+NetuidOption = Annotated[int | None, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet.")]
 
 
 def open_signing_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:

@@ -19,6 +19,7 @@ from neurons.worker.protocol import Endpoint
 
 SCRIPTED_PREFIX = "scripted-"
 _LISTING_TIMEOUT_S = 20
+_SHOWN = 12  # models named in one line
 
 
 @contextlib.contextmanager
@@ -96,6 +97,33 @@ def check_endpoints(endpoints: Sequence[Endpoint], models: Sequence[str]) -> tup
         if all(isinstance(answer, frozenset) and model not in answer for answer in answers):
             raise ArenaError("U3005", f"{model} at {', '.join(one.base_url for one in own)}")
     return tuple(answer for answer in listed.values() if isinstance(answer, str))
+
+
+def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
+    """The models of a run that nobody else has to repeat. Where settings name an endpoint and nobody named a model, the
+    scripted ones of a policy are no answer: it is what the endpoint lists of the policy, or the one model it lists.
+
+    Raises ArenaError U3001 when it refuses its key, U3005 that says which models there are to name.
+    """
+    wanted = policy.inference.models
+    if settings.models or not all(model.startswith(SCRIPTED_PREFIX) for model in wanted):
+        return wanted
+    listed: dict[str, None] = {}
+    for endpoint in named_endpoints(settings):
+        found = endpoint.models or _listed_models(endpoint)
+        if isinstance(found, str):  # it does not answer: the first request says so
+            return wanted
+        listed.update(dict.fromkeys(sorted(found or ())))
+    if not settings.openai_base_url and not settings.upstreams:
+        return wanted
+    if known := tuple(model for model in wanted if model in listed):
+        return known
+    if len(listed) == 1:
+        return tuple(listed)
+    shown = ", ".join(list(listed)[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
+    there = f"it lists {shown}" if listed else "it lists no models"
+    place = settings.openai_base_url or ", ".join(one.base_url for one in settings.upstreams)
+    raise ArenaError("U3005", f"no model was named for {place}, and {there}: name one with --model")
 
 
 def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:

@@ -22,19 +22,13 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from foundation.codes import lookup
 from foundation.errors import ArenaError
 from harness.inference.ledger import UpstreamPrice
+from neurons import wallet_flags
 from neurons.worker.capacity import usable_cores
 
 ENVIRONMENT_PREFIX = "ARENA_"
 DEFAULT_CONFIG = Path("arena.toml")
 
-# What the ecosystem's tools call some of our fields, and boolean flags that stand for a value.
-_FLAG_ALIASES = {
-    "--wallet.name": "wallet_name",
-    "--wallet.hotkey": "wallet_hotkey",
-    "--wallet.path": "wallet_path",
-    "--subtensor.network": "network",
-    "--subtensor.chain_endpoint": "network",
-}
+# Beside what the ecosystem's tools call some of our fields: boolean flags that stand for a value.
 _FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
 _SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
 _FILE_ONLY = frozenset({"upstreams"})  # tables, which no flag could spell
@@ -341,7 +335,7 @@ def format_rows(rows: Sequence[SettingRow]) -> str:
 
 def _spellings() -> dict[str, str]:
     names = [name for name in Settings.model_fields if name not in _FILE_ONLY]
-    return {**{f"--{name.replace('_', '-')}": name for name in names}, **_FLAG_ALIASES}
+    return {**{f"--{name.replace('_', '-')}": name for name in names}, **wallet_flags.SETTINGS}
 
 
 def _from_environment() -> dict[str, Any]:

@@ -29,7 +29,7 @@ from harness.sandbox.port import GuestChoice
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
 from judge.rubric import Rubric
-from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, open_endpoints
+from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
 from neurons.node.settings import Settings
 from neurons.worker.protocol import Endpoint, WorkerSetup
 
@@ -91,6 +91,7 @@ def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[Evalua
     """The ports of a miner: the validator's own, in this process, for `at_once` threads."""
     prepare_catalogue(settings)
     policy = policy_of(settings)
+    policy = with_models(policy, local_models(settings, policy))
     with open_endpoints(settings, policy, is_served=False) as (upstreams, judge):
         setup = worker_setup(settings, policy, upstreams, judge, slot=0)
         with open_evaluate_ports(setup, at_once=at_once) as ports:
@@ -117,8 +118,13 @@ def policy_of(settings: Settings) -> Policy:
         raise ArenaError("V2030", f"policy {named}: {error}", fix="check the file") from error
     if settings.models:
         models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
-        policy = msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))
+        policy = with_models(policy, models)
     return policy
+
+
+def with_models(policy: Policy, models: tuple[str, ...]) -> Policy:
+    """The policy with these models in place of its own."""
+    return msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))
 
 
 def worker_setup(

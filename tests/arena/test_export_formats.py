@@ -20,6 +20,7 @@ import zstandard
 from arena.export.agents import AgentRow
 from arena.export.conversation import ExecutedCall, Turn
 from arena.export.facts import EpisodeFacts, TrajectoryFacts, ViewContext, facts_of
+from arena.export.formats.nested import object_of, values_of
 from arena.export.formats.parquet import schema
 from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import row_of
@@ -34,8 +35,8 @@ from tests.arena.trajectory_stand import appending, narrating, replace, trajecto
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
 PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
 FAILED = Failure(code="U3002")
-CONTEXT = ViewContext(version=2, names={"a1" * 32: "lamps"})
-COLUMNS = schema(2).names
+CONTEXT = ViewContext(version=3, names={"a1" * 32: "lamps"})
+COLUMNS = schema(3).names
 
 
 def rows() -> list[Trajectory]:
@@ -97,7 +98,7 @@ def test_files_are_what_is_said_of_them(view: Format, tmp_path: Path) -> None:
     for file in files:
         content = (tmp_path / file.path).read_bytes()
         assert (file.sha256, file.size_bytes) == (hashlib.sha256(content).hexdigest(), len(content))
-    assert sum(file.rows for file in files) == (5 if view == "verifiers" else 6)
+    assert sum(file.rows for file in files) == (5 + 6 if view == "verifiers" else 6)  # both of its forms
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -161,7 +162,7 @@ def test_parquet_opens_in_pandas_with_typed_columns(tmp_path: Path) -> None:
     assert list(frame.seq) == [1, 2, 3, 4, 5, 6]
     assert frame.reward_e4.isna().tolist() == [False, False, True, False, False, False]
     assert frame[frame.is_agentic & frame.is_model_written].seq.tolist() == [1, 3, 4, 5]
-    assert [message["role"] for message in json.loads(frame.messages[0])][:3] == ["system", "user", "assistant"]
+    assert [message["role"] for message in frame.messages[0]][:3] == ["system", "user", "assistant"]
 
 
 def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
@@ -170,9 +171,46 @@ def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
     for stored, one in zip(table.to_pylist(), rows(), strict=True):
         row = row_of(one)
         assert {name: stored[name] for name in TrajectoryFacts.__struct_fields__} == msgspec.structs.asdict(row.facts)
-        assert msgspec.json.decode(stored["messages"], type=tuple[ChatMessage, ...]) == row.conversation.messages
-        assert msgspec.json.decode(stored["calls"], type=tuple[ExecutedCall, ...]) == row.conversation.calls
-        assert b"null" not in stored["messages"].encode()
+    for name, kind in (("messages", tuple[ChatMessage, ...]), ("calls", tuple[ExecutedCall, ...])):
+        (chunk,) = table.column(name).chunks
+        told = [getattr(row_of(one).conversation, name) for one in rows()]
+        assert [msgspec.convert(value, kind) for value in values_of(chunk)] == told
+    for stored, one in zip(table.column("tools").to_pylist(), rows(), strict=True):
+        functions = [tool["function"] for tool in json.loads(row_of(one).tools)]
+        assert [json.loads(tool["function"]["parameters"]) for tool in stored] == [f["parameters"] for f in functions]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_parquet_of_an_earlier_version_is_as_it_was(tmp_path: Path, version: int) -> None:
+    writer = open_view("parquet", tmp_path, 0, ViewContext(version=version, has_argument_objects=True))
+    writer.write(rows())
+    (file,) = writer.finish()
+    table = pq.read_table(tmp_path / file.path)
+    assert {str(table.schema.field(name).type) for name in ("messages", "tools", "calls")} == {"string"}
+    assert [
+        msgspec.json.decode(text, type=tuple[ChatMessage, ...]) for text in table.column("messages").to_pylist()
+    ] == [row_of(one).conversation.messages for one in rows()]
+
+
+def test_arguments_are_objects_where_they_are_asked_for(tmp_path: Path) -> None:
+    made = appending()
+    odd = replace(made, messages=tuple(text.replace('\\"q\\"', "q") for text in made.messages))
+    context = ViewContext(version=3, has_argument_objects=True)
+    for view in ("messages", "parquet"):
+        (tmp_path / view).mkdir()
+        writer = open_view(view, tmp_path / view, 0, context)
+        writer.write([trajectory(1), trajectory(2, odd)])
+        (file,) = writer.finish()
+        if view == "parquet":
+            talks = pq.read_table(tmp_path / view / file.path).column("messages").to_pylist()
+            calls = [c["function"]["arguments"] for talk in talks for one in talk for c in one["tool_calls"]]
+            assert all(isinstance(json.loads(one), dict) for one in calls)
+        else:
+            raw = zstandard.ZstdDecompressor().stream_reader((tmp_path / view / file.path).read_bytes()).read()
+            talks = [json.loads(line)["messages"] for line in raw.splitlines()]
+            calls = [c["function"]["arguments"] for talk in talks for one in talk for c in one.get("tool_calls", ())]
+            assert calls[0] == {"q": "red lamp"}
+    assert object_of("{q: 1}") == {"_text": "{q: 1}"} and object_of("[1]") == {"_text": "[1]"}
 
 
 def test_a_parquet_row_group_is_bounded_by_rows(tmp_path: Path) -> None:
@@ -229,13 +267,16 @@ from datasets import load_dataset
 rows = load_dataset(sys.argv[1])
 train = rows["train"].filter(lambda row: row["is_agentic"] and row["is_model_written"])
 print(json.dumps([{name: len(split) for name, split in rows.items()}, train["seq"][:], train.features["seq"].dtype,
-                  train.features["is_agentic"].dtype, len(json.loads(train[0]["messages"]))]))
+                  train.features["is_agentic"].dtype, len(train[0]["messages"]),
+                  train[0]["tools"][0]["function"]["parameters"]["type"]]))
 """
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
     environment = {**os.environ, **offline}
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
-    counts, seqs, seq_type, agentic_type, length = json.loads(done.stdout.splitlines()[-1])
+    assert b"warn" not in done.stderr.lower(), done.stderr.decode()
+    counts, seqs, seq_type, agentic_type, length, kind = json.loads(done.stdout.splitlines()[-1])
+    assert kind == "object"  # a tool's parameters are what they were
     assert counts == {"dev": 1, "train": 5}
     assert (seqs, seq_type, agentic_type, length) == ([1, 3, 4], "int64", "bool", 7)
 
@@ -259,70 +300,3 @@ def test_a_card_of_nothing_still_opens(tmp_path: Path) -> None:
     nothing = replace(manifest_of(()), trajectories=0, withheld={}, policies=())
     finish_export("datasets", tmp_path, nothing)
     assert "| splits | none |" in (tmp_path / "README.md").read_text("utf-8")
-
-
-# -- inspect
-
-
-def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
-    (file,) = written(tmp_path, "inspect", rows())
-    path = str(tmp_path / file.path)
-    whole = log.read_eval_log(path)
-    assert (whole.status, whole.eval.task, whole.eval.model) == ("success", "agent-arena", "stand-1")
-    assert [sample.id for sample in whole.samples] == [1, 2, 3, 4, 5, 6]
-    header = log.read_eval_log(path, header_only=True)
-    means = {score.name: score.metrics["mean"].value for score in header.results.scores}
-    assert (means["success"], means["quality"], means["attribute"]) == (1.0, 0.7, 0.5)
-    assert [one.id for one in log.read_eval_log_sample_summaries(path)] == [1, 2, 3, 4, 5, 6]
-    assert log.read_eval_log_sample(path, id=2, epoch=1).metadata["code_calls"] == 2
-
-
-def test_an_inspect_sample_has_chat_scores_and_the_judges_words(tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
-    (file,) = written(tmp_path, "inspect", rows())
-    samples = log.read_eval_log(str(tmp_path / file.path)).samples
-    first = samples[0]
-    turn = first.messages[2]
-    assert turn.tool_calls[0].arguments == {"q": "red lamp"}
-    assert turn.content[0].reasoning == "A lamp, red."
-    assert first.target == "1000000001"
-    assert "It searches before it answers." in first.scores["quality"].explanation
-    assert "I search first." in first.scores["quality"].explanation
-    assert first.scores["attribute"].explanation == "1 of 2 rules met"
-    assert "success" not in samples[2].scores  # unscored: no score rather than none met
-    assert "quality" not in samples[3].scores
-    assert samples[5].messages == []
-
-
-# -- verifiers
-
-
-def test_rollouts_have_the_fields_verifiers_saves(tmp_path: Path) -> None:
-    written(tmp_path, "verifiers", rows())
-    run = tmp_path / "000003"
-    rollouts = [json.loads(line) for line in (run / "results.jsonl").read_text("utf-8").splitlines()]
-    required = {"example_id", "prompt", "completion", "reward", "timing", "is_completed", "is_truncated", "metrics"}
-    assert all(required <= set(rollout) for rollout in rollouts)
-    first = rollouts[0]
-    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
-    assert first["completion"][0]["role"] == "assistant"
-    call = json.loads(first["completion"][0]["tool_calls"][0])
-    assert (call["id"], call["name"], json.loads(call["arguments"])) == ("c0", "find_product", {"q": "red lamp"})
-    assert (first["reward"], first["metrics"]["success"], first["answer"]) == (1.0, 1.0, "1000000001")
-    assert [rollout["info"]["seq"] for rollout in rollouts] == [1, 2, 4, 5, 6]
-    assert first["tool_defs"][0]["name"] == "find_product"
-
-
-def test_rollouts_of_one_problem_share_their_example(tmp_path: Path) -> None:
-    same = [trajectory(1), replace(trajectory(1), seq=9), trajectory(2)]
-    written(tmp_path, "verifiers", same)
-    lines = (tmp_path / "000003" / "results.jsonl").read_text("utf-8").splitlines()
-    first, second, other = (json.loads(line)["example_id"] for line in lines)
-    assert first == second != other
-
-
-def test_what_could_not_be_scored_is_no_rollout_and_is_counted(tmp_path: Path) -> None:
-    written(tmp_path, "verifiers", rows())
-    metadata = json.loads((tmp_path / "000003" / "metadata.json").read_text("utf-8"))
-    assert (metadata["left_out_unscored"], metadata["avg_reward"], metadata["num_examples"]) == (1, 1.0, 5)

@@ -21,6 +21,7 @@ from unittest import mock
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
+from arena.chain.port import Signer
 from arena.records.log.checkpoint import sign_checkpoint
 from arena.records.log.sequencer import Sequencer
 from arena.records.verify.report import Defect, VerifyReport
@@ -67,9 +68,9 @@ async def fill(dsn: str, state_dir: Path) -> None:
     await store.close()
 
 
-async def append_one(dsn: str) -> None:
+async def append_one(dsn: str, signer: Signer = BOB, problem: int = 0) -> None:
     store = await PostgresStore.open(dsn)
-    await Sequencer(store, BOB, Clock(), HOST).append([attempt(0)])
+    await Sequencer(store, signer, Clock(), HOST).append([attempt(problem)])
     await store.close()
 
 
@@ -242,6 +243,29 @@ def test_a_location_is_private_and_survives_its_file(tmp_path: Path, monkeypatch
         read_location(tmp_path)
     monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
     assert default_state_dir() == tmp_path
+
+
+def test_a_state_folder_can_be_copied_and_moved(node: Path) -> None:
+    """The copy has a store of its own: what is written there is not in the folder it came from, which may be gone."""
+    room = Path(tempfile.mkdtemp(prefix="arena-"))
+    room.chmod(0o755)  # the server's user has to reach it
+    try:
+        copy, moved = room / "copy", room / "further" / "moved"
+        shutil.copytree(node, copy, symlinks=True)
+        before = records(node, "stats", "--json").stdout
+        done = records(copy, "stats", "--json")
+        assert done.stdout == before, done.stderr
+        location = read_location(copy)
+        assert location is not None and str(node) not in location.dsn
+        server = start_embedded(copy)
+        asyncio.run(append_one(server.dsn_for(ALICE.hotkey), ALICE, 9))
+        server.stop()
+        moved.parent.mkdir()
+        shutil.move(copy, moved)
+        assert records(node, "stats", "--json").stdout == before != records(moved, "stats", "--json").stdout
+        assert records(moved, "tail").returncode == 0
+    finally:
+        shutil.rmtree(room)
 
 
 def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:

@@ -10,7 +10,7 @@ import pytest
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
 from harness.inference.ledger import UpstreamPrice
-from neurons.node.model_endpoints import check_endpoints, endpoints_of, named_endpoints, open_endpoints
+from neurons.node.model_endpoints import check_endpoints, endpoints_of, local_models, named_endpoints, open_endpoints
 from neurons.node.settings import format_rows, resolve
 from neurons.worker.protocol import Endpoint
 from tests.harness.inference_stand import OtherServer, raw, status
@@ -108,6 +108,27 @@ def test_a_model_that_none_of_its_endpoints_lists_is_refused_before_anything_run
             check_endpoints(endpoints, ("a", "d"))
         with pytest.raises(ArenaError, match=r"U3001.*serves x"):
             check_endpoints(endpoints[1:], ("x",))
+
+
+def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_named(folder: Path) -> None:
+    demo = policy_by_name("demo")
+
+    def models(base_url: str, **flags: str) -> tuple[str, ...]:
+        return local_models(resolve({"openai_base_url": base_url, **flags}).settings, demo)
+
+    with listing("only") as one:
+        assert models(one.base_url) == ("only",)
+        assert local_models(resolve({"openai_base_url": one.base_url}).settings, policy_by_name("paper")) == (
+            policy_by_name("paper").inference.models
+        )
+    with listing("b", "a") as several, pytest.raises(ArenaError, match=r"U3005.*lists a, b: name one with --model"):
+        models(several.base_url)
+    with listing("x", demo.inference.models[0]) as scripted:
+        assert models(scripted.base_url) == demo.inference.models[:1]
+    with OtherServer(listed=status(404)) as silent, pytest.raises(ArenaError, match="it lists no models: name one"):
+        models(silent.base_url)
+    assert models("http://127.0.0.1:9/v1") == demo.inference.models
+    assert local_models(resolve({}).settings, demo) == demo.inference.models
 
 
 def test_an_endpoint_that_is_away_is_told_and_one_without_a_list_is_not() -> None:

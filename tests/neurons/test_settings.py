@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,46 @@ def test_the_ecosystems_dotted_flags_are_understood_and_the_rest_is_handed_back(
     assert (settings.wallet_name, settings.wallet_hotkey, settings.network) == ("alice", "h1", "finney")
     assert settings.log_level == "debug"
     assert rest == ["--dry-run"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--wallet.name", "alice", "--wallet.hotkey", "h1", "--subtensor.network", "finney"],
+        ["--wallet", "alice", "--wallet-hotkey", "h1", "-n", "finney"],
+        ["-w", "alice", "-H", "h1", "--network", "finney"],
+        ["--wallet-name", "alice", "--wallet-hotkey=h1", "--subtensor.chain_endpoint", "finney"],
+    ],
+)
+def test_a_wallet_is_spelled_as_any_of_the_ecosystems_tools_spells_it(arguments: list[str]) -> None:
+    found = resolve_arguments(arguments)
+    settings = found.settings
+    assert (settings.wallet_name, settings.wallet_hotkey, settings.network) == ("alice", "h1", "finney")
+    assert not found.rest
+
+
+def test_every_command_that_takes_a_wallet_takes_every_spelling() -> None:
+    """Commands name their options; the spellings of each stand in one place."""
+    import typer
+
+    from neurons import wallet_flags
+    from neurons.cli.app import COMMANDS
+
+    groups = {"wallet_name": wallet_flags.NAME, "wallet_hotkey": wallet_flags.HOTKEY, "wallet_path": wallet_flags.PATH}
+    groups |= {"network": wallet_flags.NETWORK, "netuid": wallet_flags.NETUID}
+    met = set()
+    waiting = [
+        typer.main.get_command(importlib.import_module(module).app) for module in {entry.module for entry in COMMANDS}
+    ]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for option in command.params:
+            spelled = {flag for flags in groups.values() for flag in flags}.intersection(option.opts)
+            if spelled and option.name in groups:
+                assert tuple(option.opts) == groups[option.name], (command.name, option.opts)
+                met.add(option.name)
+    assert met == set(groups)
 
 
 @pytest.mark.parametrize(

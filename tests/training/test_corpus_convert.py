@@ -112,7 +112,8 @@ def test_one_conversation_is_the_same_trace_from_every_format(kind: str) -> None
         ("tool", '[{"product_id":"1000000001","title":"Red Lamp"}]', "", [], [0]),
         ("assistant", "Take this one.", "It fits.", [], [-1]),
     ]
-    assert {"emitters", "coefficient_e4", "cluster_id", "surfaced"} <= set(trace.missing)
+    assert {"emitters", "coefficient_e4", "cluster_id"} <= set(trace.missing)
+    assert trace.facts.surfaced == ("1000000001",)
     assert not {"results", "prompt"} & set(trace.missing)
     assert not trace.source.is_verified
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from tests.training.foreign_shares import shares
+from tests.training.foreign_shares import conversions, shares
 from tests.training.test_corpus_convert import converted
 from training.corpus.filter.gates import is_paired
 from training.corpus.model import Trace
@@ -41,7 +41,7 @@ def test_chat_is_found_under_the_names_that_agents_and_benchmarks_have_for_it(ke
     ("answers", "is_whole"),
     [
         ([{"content": "4A"}], True),
-        ([{"content": "4A", "tool_call_ids": ["b"]}], False),  # of another call
+        ([{"content": "4A", "tool_call_ids": ["b"]}], True),  # the call has no id of its own
         ([{"content": "4A"}, {"content": "4B"}], False),
         ([], False),
     ],
@@ -88,3 +88,16 @@ def test_shares_count_every_row_once(tmp_path: Path) -> None:
     found, codes = shares([tmp_path / "rows.json"])
     assert found == {"rows": 4, "converted": 2, "calls": 2, "paired": 1}
     assert codes == {"V2097": 1, "V2098": 1}
+
+
+def test_a_folder_of_foreign_files_has_a_row_each_with_where_it_is_from(tmp_path: Path) -> None:
+    talk = {"messages": [{"role": "user", "content": "A seat."}, CALLING, {"role": "tool", "content": "4A"}]}
+    (tmp_path / "trajectories").mkdir()
+    (tmp_path / "trajectories" / "a.jsonl").write_bytes(msgspec.json.encode(talk))
+    (tmp_path / "trajectories" / "b.jsonl").write_bytes(b'"user: Hi\\nassistant: Hi"')
+    origin = {"trajectories/a.jsonl": {"source": "github.com/x/y", "version": "ab12", "date": "2026-05-04"}}
+    (tmp_path / "sources.json").write_bytes(msgspec.json.encode(origin))
+    first, second = conversions(tmp_path)
+    assert (first.source, first.version, first.date, first.is_red) == ("github.com/x/y", "ab12", "2026-05-04", False)
+    assert (first.result, len(first.sha256)) == ("1 of 1 rows, 1 with calls, all answered in 1", 64)
+    assert (second.source, second.is_red) == ("not given", True) and "V2097" in second.result

@@ -57,13 +57,22 @@ def _about(lineage: Lineage, funnel: Funnel, rows: int) -> str:
         if lineage.is_trusted_unsigned
         else ""
     )
+    unjudged = f"{unjudged_text(funnel)}.\n\n" if funnel.unjudged else ""
     rules = json.dumps(msgspec.to_builtins(lineage.rules), indent=2)
     return (
         f"# Agent arena corpus\n\n{rows:,} agentic shopping trajectories out of {funnel.traces:,} "
-        f"({_unread(funnel)}).\n{trusted}\n"
+        f"({_unread(funnel)}).\n{trusted}\n{unjudged}"
         f"Identity `{content_hash(lineage)}` (sha256 of `lineage.json`'s value); rows `{lineage.rows_sha256}`. Tokens "
         f"are counted by `{lineage.tokenizer_sha256}`; held-out problems are those of partition "
         f"`{lineage.partition_sha256}`; code `{lineage.code_commit}`.\n\nRules:\n\n```json\n{rules}\n```\n"
+    )
+
+
+def unjudged_text(funnel: Funnel) -> str:
+    """What a report says of traces that no judge read."""
+    return (
+        f"{funnel.unjudged:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for "
+        "them, and every other rule on"
     )
 
 

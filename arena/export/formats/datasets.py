@@ -34,7 +34,7 @@ class DatasetsWriter:
         """Add trajectories, each to its pool's file."""
         for trajectory in rows:
             if trajectory.pool not in self._files:
-                self._files[trajectory.pool] = ParquetFile(self._path(trajectory.pool), self._context.version)
+                self._files[trajectory.pool] = ParquetFile(self._path(trajectory.pool), self._context)
             self._files[trajectory.pool].add(row_of(trajectory, self._context))
 
     def finish(self) -> tuple[ShardFile, ...]:

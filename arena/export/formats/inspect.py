@@ -24,6 +24,7 @@ from harness.chat import ChatMessage
 _ENCODER = msgspec.json.Encoder()
 _VERSION = 2
 _TASK = "agent-arena"
+_HEADLINE = "success"
 _SUMMARY_CHARS = 1_000
 _SUMMARY_FACTS = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
@@ -46,7 +47,7 @@ class InspectWriter:
         """Add trajectories."""
         for trajectory in rows:
             row = row_of(trajectory, self._context)
-            sample = sample_of(row)
+            sample = sample_of(row) if self._context.version > 2 else _bare_sample(row)
             self._add(f"samples/{row.facts.seq}_epoch_1.json", sample)
             values = _values(row.facts)
             self._summaries.append(  # what the viewer lists
@@ -72,6 +73,7 @@ class InspectWriter:
 
     def finish(self) -> tuple[ShardFile, ...]:
         """Complete the log."""
+        headline = _HEADLINE if self._context.version > 2 else None  # the first score, which viewers show
         count, plan = len(self._summaries), {"name": "recorded", "steps": [], "config": {}}
         spec = {
             "eval_id": f"{_TASK}-{self._number:06d}",
@@ -97,7 +99,7 @@ class InspectWriter:
                 "scored_samples": times,
                 "unscored_samples": count - times,
             }
-            for name, (total, times) in sorted(self._sums.items())
+            for name, (total, times) in sorted(self._sums.items(), key=lambda one: (one[0] != headline, one[0]))
         ]
         self._add("_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
         self._add("summaries.json", self._summaries)
@@ -133,7 +135,94 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
 
 
 def sample_of(row: ViewRow) -> dict[str, object]:
-    """One `EvalSample`. The target is known only where the answer was recommended; bank releases hold the others."""
+    """One `EvalSample`: messages with ids, and what happened as events, whose inputs refer to a pool."""
+    talk = row.conversation
+    every = [
+        _message(message) | {"id": f"{row.facts.seq}-{number}"}
+        for number, message in enumerate((*talk.messages, *talk.other_messages))
+    ]
+    names = {call.id: call.function.name for one in talk.messages for call in one.tool_calls}
+    for message in every:
+        if (name := names.get(str(message.get("tool_call_id")))) is not None:
+            message["function"] = name
+    return _bare_sample(row) | {
+        "messages": every[: len(talk.messages)],
+        "events": _events(row, every),
+        "events_data": {"messages": every, "calls": []},
+    }
+
+
+def _events(row: ViewRow, every: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """Completions and executed calls in order. No record has their times: each has that of the record."""
+    talk, stamp = row.conversation, {"timestamp": _time(row.facts.recorded_ms), "working_start": 0.0}
+    events: list[dict[str, object]] = []
+
+    def add(**fields: object) -> None:
+        events.append({"uuid": f"{row.facts.seq}-e{len(events)}", **stamp, **fields})
+
+    def add_calls(step: int) -> None:
+        for call in (one for one in talk.calls if one.step == step):
+            held = every[call.message] if call.message is not None else {}
+            add(
+                event="tool",
+                type="function",
+                id=call.call_id or f"{call.emitter}-{call.index}",
+                function=call.name,
+                result=held.get("content", "") if held else call.result or "",
+                metadata={"emitter": call.emitter, "step": call.step},
+                **({"message_id": held["id"]} if held else {}),
+                **({"error": {"type": "parsing", "message": call.failure}} if call.failure else {}),
+                arguments=_arguments(call.arguments).get("arguments", {}),
+            )
+
+    add_calls(0)
+    for turn in talk.completions:
+        choice = {"message": every[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
+        add(
+            event="model",
+            model=turn.model,
+            input=[],
+            input_refs=_ranges(turn.request),
+            tools=[],
+            tool_choice="auto",
+            config={},
+            output={
+                "model": turn.model,
+                "choices": [choice],
+                "usage": _usage(turn.prompt_tokens, turn.completion_tokens),
+            },
+        )
+        add_calls(turn.step)
+    return events
+
+
+def _ranges(indexes: Sequence[int]) -> list[tuple[int, int]]:
+    """Indexes as ranges whose end is not in them, in order."""
+    ranges: list[tuple[int, int]] = []
+    for index in indexes:
+        if ranges and ranges[-1][1] == index:
+            ranges[-1] = ranges[-1][0], index + 1
+        else:
+            ranges.append((index, index + 1))
+    return ranges
+
+
+def _usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    total = prompt_tokens + completion_tokens
+    return {"input_tokens": prompt_tokens, "output_tokens": completion_tokens, "total_tokens": total}
+
+
+def _arguments(text: str) -> dict[str, object]:
+    """Arguments as the object that inspect wants; text that is none is kept as an error of parsing."""
+    said = None
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+        said = msgspec.json.decode(text)
+    return {"arguments": said} if isinstance(said, dict) else {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]}
+
+
+def _bare_sample(row: ViewRow) -> dict[str, object]:
+    """The sample of an export up to version 2, which has neither ids nor events. The target is known only where the
+    answer was recommended; bank releases hold the others."""
     facts, talk = row.facts, row.conversation
     messages = [_message(message) for message in talk.messages]
     turn = max(talk.completions, key=lambda one: one.reply if one.reply < len(messages) else -1, default=None)
@@ -141,11 +230,7 @@ def sample_of(row: ViewRow) -> dict[str, object]:
     if turn is not None:
         choice = {"message": messages[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
         output = {"model": turn.model, "choices": [choice]}
-    usage = {
-        "input_tokens": facts.prompt_tokens,
-        "output_tokens": facts.completion_tokens,
-        "total_tokens": facts.prompt_tokens + facts.completion_tokens,
-    }
+    usage = _usage(facts.prompt_tokens, facts.completion_tokens)
     return {
         "id": facts.seq,
         "epoch": 1,
@@ -199,17 +284,10 @@ def _message(message: ChatMessage) -> dict[str, object]:
                 {"type": "reasoning", "reasoning": message.reasoning_content},
                 {"type": "text", "text": message.content},
             ]
-        calls = []
-        for call in message.tool_calls or ():
-            text, said = call.function.arguments, None
-            with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                said = msgspec.json.decode(text)
-            parsed = (
-                {"arguments": said}
-                if isinstance(said, dict)
-                else {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]}
-            )
-            calls.append({"id": call.id, "function": call.function.name, "type": "function", **parsed})
+        calls = [
+            {"id": call.id, "function": call.function.name, "type": "function", **_arguments(call.function.arguments)}
+            for call in message.tool_calls
+        ]
         if calls:
             fields["tool_calls"] = calls
     if message.role == "tool":

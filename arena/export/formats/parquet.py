@@ -1,8 +1,8 @@
-"""Parquet: one row a trajectory, a typed column for every fact, each conversation as JSON text. `<shard>.parquet`.
+"""Parquet: one row a trajectory, a typed column for every fact, the conversation as nested columns. `<shard>.parquet`.
 
 Promise: equal rows give equal bytes with the pinned pyarrow, however they were handed over: fixed writer options, no
-clock, row groups that end by count and size of the rows alone. No column is a nested type, since Arrow would merge the
-keys of different tools' arguments and fill them with nulls. At most two row groups are held: one fills while the one
+clock, row groups that end by count and size of the rows alone. Arguments are text, since Arrow would merge the keys of
+different tools' arguments and fill them with nulls (`nested`). At most two row groups are held: one fills while the one
 before is compressed on a thread of its own. Columns are those that `pyarrow.array` makes of the same values, put
 together from their buffers: that function looks first whether it was given something of pandas, and imports it where it
 is installed, a third of a second and forty megabytes in each process that writes a view.
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from arena.export.facts import EpisodeFacts, TrajectoryFacts, ViewContext
+from arena.export.formats import nested
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
@@ -32,7 +33,7 @@ _GROUP_BYTES = 8 << 20
 _PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time to compress and come out no smaller
 _ZSTD_LEVEL = 1
 _FACTS = tuple(field.name for field in msgspec.structs.fields(TrajectoryFacts))
-_JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", "opinions")
+_JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", "opinions")  # up to version 2
 _EPISODE = tuple(field.name for field in msgspec.structs.fields(EpisodeFacts))
 _ENCODER = msgspec.json.Encoder()
 _ARROW: dict[object, Any] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
@@ -76,6 +77,19 @@ def _bits(values: Sequence[bool | None]) -> Any:
     return pa.py_buffer(int(digits or "0", 2).to_bytes((len(values) + 7) // 8, "little"))
 
 
+def nested_column(values: Sequence[Any], kind: Any) -> Any:
+    """An array of plain values: lists, which are never null, objects whose fields may be, and scalars."""
+    if pa.types.is_list(kind):
+        lists = [value or () for value in values]
+        ends = array("i", accumulate(map(len, lists), initial=0))
+        inner = nested_column([one for some in lists for one in some], kind.value_type)
+        return pa.Array.from_buffers(kind, len(lists), [None, pa.py_buffer(ends)], children=[inner])
+    if pa.types.is_struct(kind):
+        fields = [nested_column([value.get(field.name) for value in values], field.type) for field in kind]
+        return pa.Array.from_buffers(kind, len(values), [None], children=fields)
+    return _MAKERS[kind](values)
+
+
 _MAKERS: dict[Any, Callable[[Any], Any]] = {
     pa.string(): text_column,
     pa.int64(): integer_column,
@@ -86,8 +100,10 @@ _MAKERS: dict[Any, Callable[[Any], Any]] = {
 class ParquetFile:
     """Rows into one Parquet file."""
 
-    def __init__(self, path: Path, version: int) -> None:
-        """`version` is the export's: it says which columns there are."""
+    def __init__(self, path: Path, context: ViewContext) -> None:
+        """The export's version says which columns there are, and of which types."""
+        version = context.version
+        self._context = context
         self.path, self.rows = path, 0
         self._schema = schema(version)
         names = self._schema.names
@@ -111,20 +127,27 @@ class ParquetFile:
     def add(self, row: ViewRow) -> None:
         """Add one row; a full group is written."""
         talk = row.conversation
-        texts = [
-            _ENCODER.encode(talk.messages),
-            row.tools.encode(),
-            _ENCODER.encode(talk.completions),
-            _ENCODER.encode(talk.other_messages),
-            _ENCODER.encode(talk.calls),
-            _ENCODER.encode(row.opinions),
-        ]
+        parts: dict[str, Any] = {
+            "completions": _ENCODER.encode(talk.completions),
+            "other_messages": _ENCODER.encode(talk.other_messages),
+            "opinions": _ENCODER.encode(row.opinions),
+        }
+        texts = {"messages": _ENCODER.encode(talk.messages), "calls": _ENCODER.encode(talk.calls)}
+        texts["tools"] = row.tools.encode()
+        self._held_bytes += sum(map(len, (*parts.values(), *texts.values())))
+        if self._context.version > 2:
+            as_objects = self._context.has_argument_objects
+            parts["messages"] = nested.plain_messages(talk.messages, as_objects=as_objects)
+            parts["calls"] = nested.plain_calls(talk.calls, as_objects=as_objects)
+            parts["tools"] = nested.plain_tools(row.tools)
+        else:
+            parts |= texts
         episode = () if row.episode is None else msgspec.structs.astuple(row.episode)
-        values = (*msgspec.structs.astuple(row.facts), *episode, talk.prompt_length, *texts)
+        told = (parts[name] for name in _JSON_COLUMNS)
+        values = (*msgspec.structs.astuple(row.facts), *episode, talk.prompt_length, *told)
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         self.rows += 1
-        self._held_bytes += sum(map(len, texts))
         if len(self._columns[0]) >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
             self._write_group()
 
@@ -150,7 +173,11 @@ class ParquetFile:
 
     def _write(self, columns: Sequence[Sequence[Any]]) -> None:
         arrays = [
-            utf8_column(column) if field.name in _JSON_COLUMNS else _MAKERS[field.type](column)
+            nested_column(column, field.type)
+            if pa.types.is_nested(field.type)
+            else utf8_column(column)
+            if field.name in _JSON_COLUMNS
+            else _MAKERS[field.type](column)
             for column, field in zip(columns, self._schema, strict=True)
         ]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
@@ -161,7 +188,7 @@ class ParquetWriter:
 
     def __init__(self, folder: Path, shard_number: int, context: ViewContext) -> None:
         self._folder, self._context = folder, context
-        self._file = ParquetFile(folder / f"{shard_number:06d}.parquet", context.version)
+        self._file = ParquetFile(folder / f"{shard_number:06d}.parquet", context)
 
     def write(self, rows: Sequence[Trajectory]) -> None:
         """Add trajectories."""
@@ -186,7 +213,8 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
 
 def schema(version: int) -> Any:
     """The Arrow schema of an export's version: facts by their Python types (from version 2 on, those of the episode,
-    too), `prompt_length`, then the JSON columns as text.
+    too), `prompt_length`, then the conversation: from version 3 on `messages`, `tools` and `calls` nested, the others
+    (before version 3 all) as JSON text.
 
     Facts that are a str or Literal are text, `X | None` is nullable.
     """
@@ -197,10 +225,11 @@ def schema(version: int) -> Any:
         kind = get_args(hints[name])[0] if is_nullable else hints[name]
         fields.append(pa.field(name, _ARROW.get(kind, pa.string()), nullable=is_nullable))
     fields.append(pa.field("prompt_length", pa.int64(), nullable=False))
-    fields += [pa.field(name, pa.string(), nullable=False) for name in _JSON_COLUMNS]
+    kinds = nested.TYPES if version > 2 else {}
+    fields += [pa.field(name, kinds.get(name, pa.string()), nullable=False) for name in _JSON_COLUMNS]
     return pa.schema(fields)
 
 
-def column_types(version: int) -> dict[str, str]:
-    """Arrow type names by column."""
-    return {field.name: str(field.type) for field in schema(version)}
+def column_types(version: int) -> dict[str, Any]:
+    """Arrow types by column."""
+    return {field.name: field.type for field in schema(version)}

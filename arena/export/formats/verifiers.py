@@ -1,9 +1,10 @@
-"""Rollouts as `verifiers` 0.1.14 saves and loads them: `<shard>/results.jsonl` and `<shard>/metadata.json`.
+"""Rollouts as `verifiers` saves and loads them, in a folder a shard: `traces.jsonl` for 0.4 (`rollout_graph`), and
+`results.jsonl` with `metadata.json` for 0.1.14.
 
-Promise: each line has the fields of its `RolloutOutput`, tool calls as JSON text as its writer leaves them, so its
-viewer and loader open the folder. `reward` is the bucket-aware reward. A trajectory whose outcome could not be scored
-is no rollout and is left out, counted in `metadata.json`: a reward of 0 would be a lie. Token ids and logprobs are in
-the log's bodies only. (0.4 replaced this shape by message graphs that carry its own agent configuration.)
+Promise, of the latter: each line has the fields of its `RolloutOutput`, tool calls as JSON text as its writer leaves
+them, so its viewer and loader open the folder. `reward` is the bucket-aware reward. A trajectory whose outcome could
+not be scored is no rollout and is left out, counted in `metadata.json`: a reward of 0 would be a lie. Token ids and
+logprobs are in the log's bodies only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.facts import AXES, TrajectoryFacts, ViewContext
+from arena.export.formats.rollout_graph import episode_of
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
@@ -35,6 +37,8 @@ class RolloutsWriter:
         self._run.mkdir(exist_ok=True)
         self._path = self._run / "results.jsonl"
         self._file = self._path.open("wb")
+        self._traces = (self._run / "traces.jsonl").open("wb") if context.version > 2 else None
+        self._rows = 0
         self._summary = _Summary()
 
     def write(self, rows: Sequence[Trajectory]) -> None:
@@ -42,15 +46,23 @@ class RolloutsWriter:
         for trajectory in rows:
             row = row_of(trajectory, self._context)
             self._summary.add(row, trajectory.content.recorded_ms)
+            episode_ms = trajectory.content.host.episode_ms
+            if self._traces is not None:
+                self._traces.write(_ENCODER.encode(episode_of(row, episode_ms, _metrics(row.facts))) + b"\n")
+                self._rows += 1
             if row.facts.reward_e4 is not None:
-                self._file.write(_ENCODER.encode(rollout(row, trajectory.content.host.episode_ms)) + b"\n")
+                self._file.write(_ENCODER.encode(rollout(row, episode_ms)) + b"\n")
 
     def finish(self) -> tuple[ShardFile, ...]:
-        """Complete both files."""
+        """Complete the files."""
         self._file.close()
         metadata = self._run / "metadata.json"
         metadata.write_bytes(_ENCODER.encode(self._summary.metadata()))
-        return (describe(self._folder, metadata, 0), describe(self._folder, self._path, self._summary.rollouts))
+        files = (describe(self._folder, metadata, 0), describe(self._folder, self._path, self._summary.rollouts))
+        if self._traces is None:
+            return files
+        self._traces.close()
+        return (*files, describe(self._folder, self._run / "traces.jsonl", self._rows))
 
 
 def open_writer(folder: Path, shard_number: int, context: ViewContext) -> RolloutsWriter:

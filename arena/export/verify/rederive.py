@@ -24,7 +24,7 @@ from arena.export.writing.shards import LOG, SCRUBBED, shard_is_full, shard_name
 from arena.export.writing.sinks import Sink
 from foundation.errors import ArenaError
 
-_OLD_CARD = f"views/datasets/{CARD}"  # words of an earlier release: its hash in the manifest is all that is checked
+_CARDS = (CARD, f"views/datasets/{CARD}")  # of an earlier version their words are not ours: the hash alone is checked
 
 
 class Rederivation:
@@ -62,7 +62,7 @@ class Rederivation:
         made = concluded(self._made, base, self._sink, agents)
         if made.version == MANIFEST_VERSION:
             return made
-        files = tuple(self._named.get(file.path, file) if file.path == _OLD_CARD else file for file in made.files)
+        files = tuple(self._named.get(file.path, file) if file.path in _CARDS else file for file in made.files)
         return msgspec.structs.replace(made, files=files)
 
     def _shard(self, number: int, *, is_last: bool) -> None:

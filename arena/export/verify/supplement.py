@@ -65,6 +65,7 @@ class StatedSupplement:
             version=manifest.version,
             names={agent: row.name for agent, row in self._rows.items() if row.name is not None},
             prices={policy.policy_sha256: price_table(policy) for policy in policies.values()},
+            has_argument_objects=manifest.request.arguments is not msgspec.UNSET,
         )
 
     def agents(self, check: LogRowCheck) -> tuple[AgentRow, ...]:

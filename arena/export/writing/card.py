@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.agents import AGENTS, LAYOUT, AgentRow
+from arena.export.formats.nested import feature_lines
 from arena.export.formats.parquet import column_types
 from arena.export.model import Format, Manifest, ShardFile
 from arena.export.writing import card_text
@@ -136,8 +137,9 @@ def _front_matter(manifest: Manifest, home: Home) -> str:
     lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}"]
     if home.splits:
         lines += ["dataset_info:", "- config_name: default", "  features:"]
+        has_objects = manifest.request.arguments is not msgspec.UNSET
         for name, kind in column_types(manifest.version).items():
-            lines += [f"  - name: {name}", f"    dtype: {kind}"]
+            lines += feature_lines(name, kind, has_argument_objects=has_objects)
         lines.append("  splits:")
         for split in home.splits:
             size = f"    num_bytes: {split.size_bytes}"

@@ -57,14 +57,14 @@ may not be trained on, and stand here only when the export named them.
 READING = """## Reading it
 
 Run these in the folder of this file. One row is one episode; [FORMATS.md]({layout}) says what each column means. Scores
-and shares that end in `_e4` are ten-thousandths. What is not known is null, never 0. `messages`, `completions`,
-`other_messages`, `calls`, `tools` and `opinions` are JSON text, because Arrow would fill arguments with nulls.
+and shares that end in `_e4` are ten-thousandths. What is not known is null, never 0. `messages`, `tools` and
+`calls` are nested; arguments of calls, `completions`, `other_messages` and `opinions` are JSON text, because Arrow
+would fill arguments with nulls.
 """
 
 WITH_DATASETS = """For supervised training, keep the conversations that the model itself wrote:
 
 ```python
-import json
 from pathlib import Path
 
 from datasets import load_dataset
@@ -73,7 +73,7 @@ rows = load_dataset(str(Path.cwd()), split="{split}")
 kept = rows.filter(lambda row: row["is_agentic"] and row["is_linear"] and row["is_model_written"])
 print(len(rows), "episodes,", len(kept), "of them written by the model throughout")
 for row in kept.select(range(min(1, len(kept)))):
-    print([message["role"] for message in json.loads(row["messages"])])  # OpenAI chat messages
+    print([message["role"] for message in row["messages"]])  # OpenAI chat messages
 ```
 """
 

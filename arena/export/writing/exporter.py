@@ -127,7 +127,7 @@ async def _run(
     releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
     selection = Selection(journal.request, releases_of(releases), log.start, log.sealed_races)
     supplement = Supplement() if journal.version == 1 else await gather_supplement(store, journal, selection)
-    shards.sink.begin(supplement.context(journal.version))
+    shards.sink.begin(supplement.context(journal.version, journal.request))
     fold = await asyncio.to_thread(_fold_finished, folder, journal)
     writing = _Writing(folder, journal, fold, shards)
     first_seq, last_seq, row_bytes_max = log.first_seq, log.last_seq, journal.request.row_bytes_max

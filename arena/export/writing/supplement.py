@@ -28,7 +28,7 @@ from arena.export.agents import (
     source_path,
 )
 from arena.export.facts import PriceTable, ViewContext
-from arena.export.model import ShardFile
+from arena.export.model import Request, ShardFile
 from arena.export.redaction.credentials import scrub
 from arena.export.redaction.redaction import holds_secret
 from arena.export.selection import Selection
@@ -51,10 +51,15 @@ class Supplement(msgspec.Struct, frozen=True, kw_only=True):
     promotions: dict[str, Promotion] = {}  # by agent version id, of settlements that may be shown
     rows: dict[int, bytes] = {}  # lines of LogRow of promoting settlements that do not stand whole in the range
 
-    def context(self, version: int) -> ViewContext:
+    def context(self, version: int, request: Request) -> ViewContext:
         """What views show of it."""
         prices = {name: price_table(msgspec.json.decode(text, type=Policy)) for name, text in self.policies.items()}
-        return ViewContext(version=version, names=self.names, prices=prices)
+        return ViewContext(
+            version=version,
+            names=self.names,
+            prices=prices,
+            has_argument_objects=request.arguments is not msgspec.UNSET,
+        )
 
 
 async def gather_supplement(store: Store, journal: Journal, selection: Selection) -> Supplement:

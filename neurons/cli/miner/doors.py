@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foundation.errors import ArenaError
+from neurons import wallet_flags
+from neurons.cli.options import WalletHotkeyOption, WalletNameOption
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
@@ -19,11 +21,9 @@ if TYPE_CHECKING:
     from arena.door.delivery import FoundDoor
     from neurons.node.settings import Settings
 
-WalletName = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name.")]
-WalletHotkey = Annotated[
-    str, typer.Option("--wallet.hotkey", help="Hotkey's name; on the local network also a development key: //Alice.")
-]
-Netuid = Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")]
+WalletName = WalletNameOption
+WalletHotkey = WalletHotkeyOption
+Netuid = Annotated[str, typer.Option(*wallet_flags.NETUID, help="The subnet.", metavar="INTEGER")]
 StateDir = Annotated[
     str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
 ]

@@ -71,6 +71,14 @@ AgenticOption = Annotated[bool, typer.Option("--agentic", help="Only runs whose 
 SinceOption = Annotated[
     Path | None, typer.Option("--since-cursor", help="Go on from this finished export: bring what is new since.")
 ]
+ArgumentsOption = Annotated[
+    str,
+    typer.Option(
+        "--arguments",
+        metavar="text|object",
+        help="How `messages` and Parquet show calls' arguments (FORMATS.md: which template wants which).",
+    ),
+]
 RowsOption = Annotated[int, typer.Option("--rows-per-shard", min=1, help="Trajectories in one shard.")]
 BytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Largest record with its body, in bytes.")]
 
@@ -87,6 +95,7 @@ def export(
     min_coefficient: CoefficientOption = 0.0,
     agentic: AgenticOption = False,
     since_cursor: SinceOption = None,
+    arguments: ArgumentsOption = "text",
     rows_per_shard: RowsOption = 1_000,
     max_bytes: BytesOption = 4 << 20,
     dsn: DsnOption = "",
@@ -128,6 +137,8 @@ def export(
     }
     asked: dict[str, object] = {"formats": formats or ["jsonl"], "pools": pool or ["train"], "filters": filters}
     asked |= {"validator": "", "rows_per_shard": rows_per_shard, "row_bytes_max": max_bytes}
+    if arguments != "text":
+        asked["arguments"] = arguments
     try:
         request = msgspec.convert(asked, Request)
     except msgspec.ValidationError as error:

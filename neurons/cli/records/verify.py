@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons import wallet_flags
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, printable
@@ -54,7 +55,7 @@ def verify(
     checkpoint: _Notes = None,
     since: _Since = None,
     chain: _Chain = "",
-    netuid: Annotated[int, typer.Option("--netuid", min=0, help="The subnet on --chain.")] = NETUID,
+    netuid: Annotated[int, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet on --chain.")] = NETUID,
     processes: _Processes = None,
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,

@@ -53,7 +53,22 @@ _StateDir = Annotated[
     Path | None,
     typer.Option("--state-dir", help="Keeps token counts and finished verifications. Default: ARENA_STATE_DIR."),
 ]
-_Exports = Annotated[list[Path] | None, typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")]
+
+
+def refuse_files(exports: list[Path] | None) -> list[Path] | None:
+    """The exports as they were named. Raises typer.BadParameter for a file, which may be rows of elsewhere."""
+    for path in exports or ():
+        if path.is_file():
+            raise typer.BadParameter(
+                f"{path} is a file; an export is a folder, and rows of elsewhere are --foreign {path}"
+            )
+    return exports
+
+
+_Exports = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.", callback=refuse_files),
+]
 _Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")]
 _Foreign = Annotated[
     list[Path] | None,

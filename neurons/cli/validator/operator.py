@@ -9,6 +9,7 @@ import typer
 
 from neurons.cli.options import (
     JsonOutOption,
+    NetuidOption,
     NetworkOption,
     StateDirOption,
     WalletHotkeyOption,
@@ -55,7 +56,7 @@ def publish(
         bool, typer.Option("--replace", help="Drop what the release before held, instead of carrying it on.")
     ] = False,
     state_dir: StateDirOption = None,
-    netuid: Annotated[int | None, typer.Option("--netuid", help="The subnet.")] = None,
+    netuid: NetuidOption = None,
     wallet_name: WalletNameOption = "",
     wallet_hotkey: WalletHotkeyOption = "",
     wallet_path: WalletPathOption = "",

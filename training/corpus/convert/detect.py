@@ -10,17 +10,18 @@ import re
 from typing import Any
 
 from foundation.errors import ArenaError
+from training.corpus.convert.envelope import CONVERSATION_KEYS
 from training.corpus.convert.hermes import is_chat
+from training.corpus.convert.openai import is_message
 from training.corpus.convert.react import is_react
 from training.corpus.convert.spoken import is_spoken
 from training.corpus.model import SourceKind
 
 OUTPUT_KEY = "raw_text"  # what a model answered; `messages` beside it are what it was asked
 TEXT_KEYS = ("text", "trajectory", "response")
-TALK_KEYS = ("messages", "traj", "history")  # chat, as OpenAI's rows, tau-bench and SWE-agent call it
 _KNOWN = (
     "known are SN15 steps (a list of `completion`, or `dialogue`), chat "
-    f"({', '.join(TALK_KEYS)}, or a list of `role`), `output_tools`, "
+    f"({', '.join(CONVERSATION_KEYS)}, `prompt` with `completion`, `nodes`, or a list of `role`), `output_tools`, "
     f"and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
 )
 _PRINTED = re.compile(r"\s*(?:system|user|human): .*\nassistant: ", re.DOTALL | re.IGNORECASE)
@@ -30,12 +31,12 @@ _PRINTED_LACKS = (
 
 
 def detect(row: object) -> SourceKind:
-    """The format of a decoded JSON row. Raises ArenaError V2098."""
+    """The format of a decoded JSON row, as `opened` gives it. Raises ArenaError V2098."""
     if isinstance(row, str):
         return _of_text(row)
     if isinstance(row, list) and row:
         first = row[0]
-        if isinstance(first, dict) and "role" in first:
+        if is_message(first):
             return _of_messages(row)
         if isinstance(first, dict) and ("completion" in first or "extra_info" in first):
             return "sn15"
@@ -62,9 +63,9 @@ def text_of(row: dict[str, Any]) -> str | None:
 
 
 def talk_of(row: dict[str, Any]) -> list[Any] | None:
-    """The chat of a row: the list under the first of `TALK_KEYS` that has one with something in it."""
-    found = (row[key] for key in TALK_KEYS if isinstance(row.get(key), list) and row[key])
-    return next((talk for talk in found if isinstance(talk[0], dict) and "role" in talk[0]), None)
+    """The chat of a row: the list under the first of `CONVERSATION_KEYS` that has one with something in it."""
+    found = (row[key] for key in CONVERSATION_KEYS if isinstance(row.get(key), list) and row[key])
+    return next((talk for talk in found if is_message(next((one for one in talk if one is not None), None))), None)
 
 
 def _of_messages(messages: list[Any]) -> SourceKind:

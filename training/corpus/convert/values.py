@@ -6,12 +6,15 @@ would lose something.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from foundation.errors import ArenaError
 from training.corpus.model import EXPORTED_FACTS, TraceFacts
+
+_HELD_OUT = ("pool", "suite")
+_FACT_TYPES = get_type_hints(TraceFacts)
 
 
 def broken(place: str, wanted: str, value: object) -> ArenaError:
@@ -44,6 +47,19 @@ def as_text(value: object, place: str) -> str:
     return value
 
 
+def as_id(value: object, place: str) -> str:
+    """A string or whole number as text, "" for null. Raises ArenaError V2097."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else as_text(value, place)
+
+
+def decoded(value: str, place: str) -> Any:
+    """What a JSON text says. Raises ArenaError V2097."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise ArenaError("V2097", f"{place}: {error}") from error
+
+
 def json_text(value: object, place: str) -> str:
     """A string as it is, any other value as JSON text. Raises ArenaError V2097 for what JSON can't say."""
     if isinstance(value, str):
@@ -55,10 +71,19 @@ def json_text(value: object, place: str) -> str:
 
 
 def read_facts(*rows: dict[str, Any]) -> TraceFacts:
-    """The facts that objects of a row state by a known name, the first that states one. Raises ArenaError V2097."""
+    """The facts that objects of a row state by a known name, the first that states one.
+
+    The last of `rows` is the object that an export keeps its facts in: what it states has to be one. In the others
+    (`stop`, `team` and such are common words) a value of another type is another thing, and left. A pool or a suite
+    that is not ours is refused wherever it stands: it may mean that the row is held out. Raises ArenaError V2097.
+    """
     stated: dict[str, object] = {}
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         found = {fact: row[name] for name, fact in EXPORTED_FACTS.items() if row.get(name) not in (None, "")}
+        if isinstance(one := found.get("problem_id"), int) and not isinstance(one, bool):
+            found["problem_id"] = str(one)
+        if number < len(rows):
+            found = {fact: one for fact, one in found.items() if fact in _HELD_OUT or _is_fact(fact, one)}
         category = row.get("category")
         if isinstance(category, str) and category.lower() in ("product", "shop", "voucher"):
             found.setdefault("bucket", category.lower())
@@ -69,3 +94,11 @@ def read_facts(*rows: dict[str, Any]) -> TraceFacts:
         return msgspec.convert(stated, TraceFacts)
     except msgspec.ValidationError as error:
         raise ArenaError("V2097", f"facts: {error}") from error
+
+
+def _is_fact(name: str, value: object) -> bool:
+    try:
+        msgspec.convert(value, _FACT_TYPES[name])
+    except msgspec.ValidationError:
+        return False
+    return True

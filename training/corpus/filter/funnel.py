@@ -145,3 +145,4 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     tools: Coverage
     lengths: Lengths
     unread: tuple[UnreadCount, ...] = ()  # a funnel of an earlier release has none
+    unjudged: int = 0  # of sources without a judge: the rule `coefficient` was not asked of them

@@ -20,6 +20,7 @@ from harness.chat import Call, Message
 from problems.scoring.score import parse_recommendation
 from training.corpus.filter.emitter_guess import looks_subtask
 from training.corpus.model import RejectCode, Rules, Trace
+from training.corpus.sources.assembly import JUDGE
 
 Gate = Callable[[Trace, Rules], RejectCode | None]
 
@@ -42,8 +43,14 @@ def visible_text(message: Message) -> str:
 
 
 def coefficient(trace: Trace, rules: Rules) -> RejectCode | None:
-    """The judge's coefficient is below the threshold, or there is no verdict (paper section 5)."""
-    return coefficient_of(trace.facts.coefficient_e4, rules)
+    """The judge's coefficient is below the threshold, or there is no verdict (paper section 5). Not asked of a trace
+    whose source has no judge: the funnel counts these."""
+    return None if is_unjudged(trace) else coefficient_of(trace.facts.coefficient_e4, rules)
+
+
+def is_unjudged(trace: Trace) -> bool:
+    """Whether a trace is of a source that no judge reads."""
+    return JUDGE in trace.missing
 
 
 def coefficient_of(coefficient_e4: int | None, rules: Rules) -> RejectCode | None:
@@ -98,12 +105,14 @@ def recommend_arguments(known_ids: Collection[str] | None = None) -> Gate:
     def gate(trace: Trace, rules: Rules) -> RejectCode | None:
         """A recommendation is not a JSON object with ids that the search server returned or can return."""
         surfaced = trace.facts.surfaced
-        returnable = surfaced if surfaced is not None else known_ids
+        # a foreign row shows less than a record does, so what the catalogue has is good there too
+        known = known_ids if surfaced is None or trace.source.kind != "arena" else None
+        returnable = [ids for ids in (surfaced, known) if ids is not None]
         is_strict = trace.source.kind in _HARNESS_KINDS
         for call in calls_of(trace):
             if call.name == RECOMMEND:
                 ids = recommended_ids(call.arguments, is_strict=is_strict)
-                if not ids or returnable is None or any(one not in returnable for one in ids):
+                if not ids or not all(any(one in some for some in returnable) for one in ids):
                     return "recommend_arguments"
         return None
 

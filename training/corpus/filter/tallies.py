@@ -45,7 +45,9 @@ def funnel_of(
     alone: Counter[RejectCode] = Counter()
     removed: Counter[RejectCode] = Counter()
     examples: dict[RejectCode, list[tuple[int, str]]] = defaultdict(list)
+    unjudged = 0
     for one, stays, found in zip(traces, is_kept, codes, strict=True):
+        unjudged += one.is_unjudged
         for measured in (before, after) if stays else (before,):
             measured.add(one)
         for sliced, name in ((days, one.day), (buckets, one.bucket), (agents, one.agent)):
@@ -88,6 +90,7 @@ def funnel_of(
         tools=tools.coverage(before.traces),
         lengths=lengths_of(distributions.tokens.counts, rules.tokens_max),
         unread=unread,
+        unjudged=unjudged,
     )
 
 

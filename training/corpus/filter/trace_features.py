@@ -16,7 +16,7 @@ import msgspec
 from training.corpus.filter.duplicates import Fingerprint, TextReading, fingerprints, read
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.filter.funnel import TokenWork, UnreadCount
-from training.corpus.filter.gates import calls_of, check_rules, coefficient, coefficient_of, gates
+from training.corpus.filter.gates import calls_of, check_rules, coefficient, coefficient_of, gates, is_unjudged
 from training.corpus.filter.qwen3_text import render
 from training.corpus.filter.ranking import signals_of
 from training.corpus.filter.tokens import TokenCounter, cache_path, open_counter, read_counts, text_key
@@ -72,6 +72,7 @@ class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queries: tuple[int, ...]  # 64-bit hashes of the distinct search queries
     categories: tuple[str, ...]  # of the recommended products
     fingerprint: Fingerprint | None  # of a trace that some arm lets pass
+    is_unjudged: bool = False  # its source has no judge: the coefficient is not asked of it
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -101,7 +102,7 @@ def added_up(counts: Iterable[UnreadCount]) -> list[UnreadCount]:
 def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
     """Every per-trace rule a trace breaks, sorted; `tokens` only where it breaks no other (paper, A.2 rule 4)."""
     codes = set(appraisal.codes)
-    if (code := coefficient_of(appraisal.coefficient_e4, rules)) is not None:
+    if not appraisal.is_unjudged and (code := coefficient_of(appraisal.coefficient_e4, rules)) is not None:
         codes.add(code)
     codes.difference_update(rules.off)
     if not codes and "tokens" not in rules.off and appraisal.tokens is not None and appraisal.tokens > rules.tokens_max:
@@ -146,6 +147,7 @@ def appraise_shard(
             queries=tuple(sorted(int.from_bytes(digest, "big") for digest in digests)),
             categories=tuple(sorted({category_of[one] for one in facts.recommended or () if one in category_of})),
             fingerprint=None,
+            is_unjudged=is_unjudged(row),
         )
         ordinal += 1
         open_arms = [rules for rules in task.arms if not codes_under(appraisal, rules)]

@@ -13,7 +13,7 @@ import msgspec
 
 from foundation.codes import lookup
 from judge.neutral import neutral_name
-from training.corpus.corpus_card import MEANING
+from training.corpus.corpus_card import MEANING, unjudged_text
 from training.corpus.filter.funnel import Funnel, Slice, TokenWork
 from training.corpus.report.measures import (
     MEASURES,
@@ -58,7 +58,14 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
                     for one in steps(funnel)
                 ),
             ),
-            note=f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else "",
+            note="; ".join(
+                said
+                for count, said in (
+                    (funnel.quarantined, f"{funnel.quarantined:,} further rows could not be read"),
+                    (funnel.unjudged, unjudged_text(funnel)),
+                )
+                if count
+            ),
         ),
         Section(
             title="Rows that could not be read",

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from foundation.canonical import content_hash
 from foundation.codes import lookup
 from training.charts import Bar, Column, Mark, bars, histogram
-from training.corpus.corpus_card import MEANING
+from training.corpus.corpus_card import MEANING, unjudged_text
 from training.corpus.filter.funnel import Distribution, Funnel, Slice
 from training.corpus.model import Lineage
 from training.corpus.report.measures import (
@@ -62,6 +62,7 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
         lengths_text=_lengths_text(funnel),
         steps=Markup(bars(left, name="traces left after each rule", whole=total)),
         meaning=MEANING,
+        unjudged=unjudged_text(funnel),
         titles={one.code: lookup(one.code).title for one in funnel.unread},
         measures=measures,
         slices=[

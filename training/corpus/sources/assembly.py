@@ -16,6 +16,7 @@ from training.corpus.model import Rebuilt, Trace, TraceFacts, TraceSource
 
 NO_TOOLS = "[]"
 EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts
+JUDGE = "judge"  # likewise: the source has no judge at all, which is another thing than a verdict that did not come
 
 _FACT_NAMES = tuple(field.name for field in msgspec.structs.fields(TraceFacts))
 _ENCODER = msgspec.json.Encoder()

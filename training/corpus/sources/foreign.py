@@ -18,14 +18,16 @@ from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
 from harness.chat import Message
 from training.corpus.convert.detect import detect, talk_of, text_of
+from training.corpus.convert.envelope import opened, rows_key
 from training.corpus.convert.hermes import is_chat, read_chat
 from training.corpus.convert.openai import read_messages, read_tools
 from training.corpus.convert.output_tools import read_rollout, rollout_facts
 from training.corpus.convert.react import is_folded, read_text
 from training.corpus.convert.sn15 import read_dialogue
-from training.corpus.convert.values import as_object, as_text, read_facts
+from training.corpus.convert.surfaced import surfaced_in
+from training.corpus.convert.values import read_facts
 from training.corpus.model import Quarantined, SourceKind, Trace, TraceSource
-from training.corpus.sources.assembly import NO_TOOLS, RESULTS, assemble_trace
+from training.corpus.sources.assembly import JUDGE, NO_TOOLS, RESULTS, assemble_trace
 
 ARCHIVE = ".zst"
 PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
@@ -56,16 +58,21 @@ def convert_row(row: object, place: str, sha256: str) -> Trace:
 
     Raises ArenaError V2098 for an unknown format, V2097 for a row that is not what its format says.
     """
+    row = opened(row)
     kind = detect(row)
     fields = row if isinstance(row, dict) else {}
-    metadata = as_object(fields.get("metadata") or {}, "metadata")
-    query = as_text(fields.get("query") or metadata.get("query"), "query")
+    metadata = fields["metadata"] if isinstance(fields.get("metadata"), dict) else {}
+    query = next((one["query"] for one in (fields, metadata) if isinstance(one.get("query"), str)), "")
     facts, missing = read_facts(fields, metadata), list[str]()
     messages, tools = _conversation(kind, row, fields, query)
     if kind == "output_tools":
         facts = rollout_facts(fields, facts)
     if kind == "react" and is_folded(messages):
         facts = msgspec.structs.replace(facts, is_linear=False)
+    if facts.surfaced is None:
+        facts = msgspec.structs.replace(facts, surfaced=surfaced_in(messages))
+    if not any("coefficient_e4" in one for one in (fields, metadata)):
+        missing.append(JUDGE)
     if not any(message.role == "user" for message in messages):
         missing.append(PROMPT)
     calls = sum(len(message.calls) for message in messages)
@@ -127,23 +134,32 @@ def lines_from(path: Path, start: int = 0) -> Iterator[bytes]:
         yield from (line for line in read_lines(path) if line.strip())
     elif not is_lines(path):
         content = path.read_bytes().strip()
-        try:
-            rows = msgspec.json.decode(content, type=list[msgspec.Raw])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            yield content
-            return
-        yield from _rows_of(content, rows)
+        yield from _rows_of(content)
     else:
         with path.open("rb") as file:
             file.seek(start)
             yield from (line.rstrip(b"\r\n") for line in file if line.strip())
 
 
-def _rows_of(content: bytes, rows: list[msgspec.Raw]) -> Iterator[bytes]:
-    """A list is one row where its items are the steps or messages of one conversation."""
+def _rows_of(content: bytes) -> Iterator[bytes]:
+    """A list is one row where its items are the steps or messages of one conversation; an object around a list of
+    rows is that list."""
     try:
-        detect(msgspec.json.decode(content))
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        yield content
+        return
+    if isinstance(value, list):
+        rows = msgspec.json.decode(content, type=list[msgspec.Raw])
+    elif (key := rows_key(value)) is not None:
+        rows = msgspec.json.decode(
+            msgspec.json.decode(content, type=dict[str, msgspec.Raw])[key], type=list[msgspec.Raw]
+        )
+    else:
+        rows = []
+    try:
+        detect(opened(value))
     except ArenaError:
-        yield from map(bytes, rows)
+        yield from map(bytes, rows) if rows else [content]
     else:
         yield content

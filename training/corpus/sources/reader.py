@@ -16,7 +16,7 @@ import msgspec
 
 from arena.export.conversation import Conversation, ExecutedCall, Turn
 from arena.export.reading import shard_trajectories
-from arena.export.row import row_of
+from arena.export.row import row_of, tools_of
 from arena.export.writing.shards import LOG, VIEWS, shard_name
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage
@@ -27,13 +27,14 @@ from training.corpus.sources.log_index import LogIndex, index_shards
 from training.corpus.sources.verified import Export
 
 PARQUET = "parquet"
+_MESSAGES, _CALLS = tuple[ChatMessage, ...], tuple[ExecutedCall, ...]
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    "messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
+    "messages": msgspec.json.Decoder(_MESSAGES),
     "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
     "completions": msgspec.json.Decoder(tuple[Turn, ...]),
-    "calls": msgspec.json.Decoder(tuple[ExecutedCall, ...]),
+    "calls": msgspec.json.Decoder(_CALLS),
 }
-_COLUMNS = [*ROW_FACTS, *_DECODERS, "prompt_length", "tools"]
+_COLUMNS = [*ROW_FACTS, *_DECODERS, "prompt_length", "tools", "tools_sha256"]
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,21 +52,18 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
         with pq.ParquetFile(Path(self.folder) / VIEWS / PARQUET / self.name) as file:
             table = file.read_row_group(self.group, columns=_COLUMNS, use_threads=False)
-        plain = [table.column(name).to_pylist() for name in ROW_FACTS]
-        texts: list[Any] = [table.column(name) for name in (*_DECODERS, "prompt_length", "tools")]
-        for values, *parts, length, tools in zip(zip(*plain, strict=True), *texts, strict=True):
+        plain = zip(*(table.column(name).to_pylist() for name in ROW_FACTS), strict=True)
+        told = zip(*(_conversations(name, table.column(name)) for name in _DECODERS), strict=True)
+        lengths, tools = table.column("prompt_length").to_pylist(), _tools(table)
+        for values, parts, length, offered in zip(plain, told, lengths, tools, strict=True):
             facts = dict(zip(ROW_FACTS, values, strict=True))
-            decoded: dict[str, Any] = {
-                name: decoder.decode(part.as_buffer())
-                for (name, decoder), part in zip(_DECODERS.items(), parts, strict=True)
-            }
             talk = Conversation(
-                **decoded,
-                prompt_length=length.as_py(),
+                **dict(zip(_DECODERS, parts, strict=True)),
+                prompt_length=length,
                 is_linear=facts["is_linear"],
                 is_model_written=facts["is_model_written"],
             )
-            yield _converted(facts, talk, tools.as_py(), is_verified=self.is_verified, keeps_calls=self.keeps_calls)
+            yield _converted(facts, talk, offered, is_verified=self.is_verified, keeps_calls=self.keeps_calls)
 
 
 class LogShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +92,8 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
-    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view.
+    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view, as where the
+    view shows arguments as objects, which a model may not have written.
 
     Raises ArenaError V2050 for a log that can't be read.
     """
@@ -102,7 +101,8 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
 
     folder, named = Path(export.folder), {file.path for file in export.manifest.files}
     shards = range(sum(path.startswith(f"{LOG}/") for path in named))
-    if use_log or PARQUET not in export.manifest.request.formats:
+    request = export.manifest.request
+    if use_log or PARQUET not in request.formats or request.arguments is not msgspec.UNSET:
         return tuple(
             LogShard(folder=export.folder, number=number, index=index, is_verified=export.is_verified)
             for number, index in enumerate(index_shards(folder, len(shards)))
@@ -114,6 +114,29 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
         if f"{VIEWS}/{PARQUET}/{name}" in named  # a shard of stubs has no view
         for group in range(pq.read_metadata(folder / VIEWS / PARQUET / name).num_row_groups)
     )
+
+
+def _conversations(name: str, column: Any) -> Iterator[Any]:
+    """The values of a column that holds a part of the conversation: JSON text, or nested."""
+    import pyarrow as pa
+
+    from arena.export.formats.nested import values_of
+
+    if pa.types.is_nested(column.type):
+        kind = _MESSAGES if name == "messages" else _CALLS
+        return (msgspec.convert(value, kind) for chunk in column.chunks for value in values_of(chunk))
+    return (_DECODERS[name].decode(value.as_buffer()) for value in column)
+
+
+def _tools(table: Any) -> list[str]:
+    """The tools of each row as they stand in the log's views: in nested form they are those the record names."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(table.column("tools").type):
+        texts: list[str] = table.column("tools").to_pylist()
+        return texts
+    named = zip(table.column("tool_profile").to_pylist(), table.column("tools_sha256").to_pylist(), strict=True)
+    return [tools_of(profile, sha256) for profile, sha256 in named]
 
 
 def _converted(

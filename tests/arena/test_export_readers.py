@@ -1,0 +1,131 @@
+"""Evaluation logs and rollouts, opened by the readers they are for, at their newest versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arena.export.row import row_of
+from tests.arena.test_export_formats import rows, written
+from tests.arena.trajectory_stand import replace, trajectory
+
+# -- inspect
+
+
+def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    path = str(tmp_path / file.path)
+    whole = log.read_eval_log(path)
+    assert (whole.status, whole.eval.task, whole.eval.model) == ("success", "agent-arena", "stand-1")
+    assert [sample.id for sample in whole.samples] == [1, 2, 3, 4, 5, 6]
+    header = log.read_eval_log(path, header_only=True)
+    means = {score.name: score.metrics["mean"].value for score in header.results.scores}
+    assert (means["success"], means["quality"], means["attribute"]) == (1.0, 0.7, 0.5)
+    assert [one.id for one in log.read_eval_log_sample_summaries(path)] == [1, 2, 3, 4, 5, 6]
+    assert log.read_eval_log_sample(path, id=2, epoch=1).metadata["code_calls"] == 2
+
+
+def test_inspects_data_frames_open_a_log(tmp_path: Path) -> None:
+    analysis = pytest.importorskip("inspect_ai.analysis", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    path = str(tmp_path / file.path)
+    messages, events = analysis.messages_df(path, quiet=True), analysis.events_df(path, quiet=True)
+    assert len(analysis.samples_df(path, quiet=True)) == 6
+    assert messages.message_id.is_unique and {"1-0", "1-1", "1-2"} <= set(messages.message_id)
+    assert set(messages.role) == {"system", "user", "assistant", "tool"}
+    assert events.event_id.is_unique and set(events.event) == {"model", "tool"}
+    of_first = events[events.event_id.str.startswith("1-")].event.tolist()
+    talk = row_of(rows()[0]).conversation
+    assert (of_first.count("model"), of_first.count("tool")) == (len(talk.completions), len(talk.calls))
+    whole = analysis.evals_df(path, quiet=True).iloc[0]
+    assert (whole.score_headline_name, whole.score_headline_value) == ("success", 1.0)
+
+
+def test_inspects_model_events_have_the_messages_they_were_sent(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    for sample, one in zip(log.read_eval_log(str(tmp_path / file.path)).samples, rows(), strict=True):
+        talk = row_of(one).conversation
+        every = (*talk.messages, *talk.other_messages)
+        asked = [event for event in sample.events if event.event == "model"]
+        assert [[message.text for message in event.input] for event in asked] == [
+            [every[index].content for index in turn.request] for turn in talk.completions
+        ]
+        done = [event for event in sample.events if event.event == "tool"]
+        assert [(event.function, event.metadata["emitter"]) for event in done] == [
+            (call.name, call.emitter) for call in talk.calls
+        ]
+
+
+def test_an_inspect_sample_has_chat_scores_and_the_judges_words(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    samples = log.read_eval_log(str(tmp_path / file.path)).samples
+    first = samples[0]
+    turn = first.messages[2]
+    assert turn.tool_calls[0].arguments == {"q": "red lamp"}
+    assert turn.content[0].reasoning == "A lamp, red."
+    assert first.target == "1000000001"
+    assert "It searches before it answers." in first.scores["quality"].explanation
+    assert "I search first." in first.scores["quality"].explanation
+    assert first.scores["attribute"].explanation == "1 of 2 rules met"
+    assert "success" not in samples[2].scores  # unscored: no score rather than none met
+    assert "quality" not in samples[3].scores
+    assert samples[5].messages == []
+
+
+# -- verifiers
+
+
+def test_rollouts_have_the_fields_verifiers_saves(tmp_path: Path) -> None:
+    written(tmp_path, "verifiers", rows())
+    run = tmp_path / "000003"
+    rollouts = [json.loads(line) for line in (run / "results.jsonl").read_text("utf-8").splitlines()]
+    required = {"example_id", "prompt", "completion", "reward", "timing", "is_completed", "is_truncated", "metrics"}
+    assert all(required <= set(rollout) for rollout in rollouts)
+    first = rollouts[0]
+    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
+    assert first["completion"][0]["role"] == "assistant"
+    call = json.loads(first["completion"][0]["tool_calls"][0])
+    assert (call["id"], call["name"], json.loads(call["arguments"])) == ("c0", "find_product", {"q": "red lamp"})
+    assert (first["reward"], first["metrics"]["success"], first["answer"]) == (1.0, 1.0, "1000000001")
+    assert [rollout["info"]["seq"] for rollout in rollouts] == [1, 2, 4, 5, 6]
+    assert first["tool_defs"][0]["name"] == "find_product"
+
+
+def test_the_graph_of_a_rollout_is_what_was_sent_and_sampled(tmp_path: Path) -> None:
+    """The shape of `verifiers` 0.4; its own reader is driven by tests/prove/test_verifiers_reader.py."""
+    written(tmp_path, "verifiers", rows())
+    episodes = [json.loads(line) for line in (tmp_path / "000003" / "traces.jsonl").read_text("utf-8").splitlines()]
+    assert len(episodes) == 6
+    for episode, one in zip(episodes, rows(), strict=True):
+        (trace,), talk = episode["traces"], row_of(one).conversation
+        nodes, every = trace["nodes"], (*talk.messages, *talk.other_messages)
+        assert all(node["parent"] is None or node["parent"] < number for number, node in enumerate(nodes))
+        for call, turn in zip(trace["calls"], talk.completions, strict=True):
+            path, at = [], call["node"]
+            assert nodes[at]["sampled"]
+            while at is not None:
+                path.append(nodes[at]["message"]["content"])
+                at = nodes[at]["parent"]
+            assert path[::-1] == [every[index].content for index in (*turn.request, turn.reply)]
+    assert [episode["traces"][0]["rewards"]["reward"] is None for episode in episodes] == [
+        row_of(one).facts.reward_e4 is None for one in rows()
+    ]
+
+
+def test_rollouts_of_one_problem_share_their_example(tmp_path: Path) -> None:
+    same = [trajectory(1), replace(trajectory(1), seq=9), trajectory(2)]
+    written(tmp_path, "verifiers", same)
+    lines = (tmp_path / "000003" / "results.jsonl").read_text("utf-8").splitlines()
+    first, second, other = (json.loads(line)["example_id"] for line in lines)
+    assert first == second != other
+
+
+def test_what_could_not_be_scored_is_no_rollout_and_is_counted(tmp_path: Path) -> None:
+    written(tmp_path, "verifiers", rows())
+    metadata = json.loads((tmp_path / "000003" / "metadata.json").read_text("utf-8"))
+    assert (metadata["left_out_unscored"], metadata["avg_reward"], metadata["num_examples"]) == (1, 1.0, 5)

@@ -1,0 +1,258 @@
+"""The shapes that other people's rows come in: results beside calls, other names, text for objects, nulls, wrappers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.training.export_reading import read_traces
+from tests.training.firehose import Firehose
+from tests.training.firehose_export import write_day
+from tests.training.test_corpus_convert import HITS, QUERY, SEARCH, converted, refusal, without_ids
+from training.corpus.filter.gates import codes_of, coefficient, gates, is_paired, recommend_arguments
+from training.corpus.model import Rules, Trace
+from training.corpus.sources.foreign import read_foreign
+from training.corpus.sources.verified import open_export
+
+FOUND = "1000000001"
+ENDED = {"product_ids": FOUND}
+TALK = [  # what every row below says
+    ("user", QUERY),
+    ("find_product", SEARCH, HITS),
+    ("recommend_product", ENDED, f"Recommended {FOUND}."),
+]
+
+
+def upstream(**changed: object) -> list[dict[str, object]]:
+    """A rollout as ShoppingBench's own runner saves it: results under `message.obs`, ids a hash."""
+    steps = []
+    for number, (name, parameters, result) in enumerate(TALK[1:], 1):
+        call = {"name": name, "parameters": parameters, "tool_call_id": f"id{number}"}
+        message = {"think": "T", "tool_call": [call], "obs": [{"tool_call_id": f"id{number}", "results": result}]}
+        steps.append(
+            {
+                "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": "# Dialogue\n" + QUERY}],
+                "completion": {"reasoning_content": "", "content": "<think>T</think>", "message": message | changed},
+                "extra_info": {"step": number, "query": QUERY, "timestamp": 1_767_225_600_000},
+            }
+        )
+    return steps
+
+
+def chat(call, result, *, wrap=lambda messages: {"messages": messages}) -> object:
+    """The same as chat, by how a row writes a call and a result."""
+    messages: list[object] = [{"role": "user", "content": QUERY}]
+    for number, (name, arguments, answer) in enumerate(TALK[1:], 1):
+        messages += [
+            {"role": "assistant", "content": None, "reasoning_content": "T", **call(f"c{number}", name, arguments)},
+            result(f"c{number}", name, answer),
+        ]
+    return wrap(messages)
+
+
+def native(own_id, name, arguments):
+    return {"tool_calls": [{"id": own_id, "type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+
+def as_text(own_id, name, arguments):
+    return native(own_id, name, json.dumps(arguments, separators=(",", ":")))
+
+
+def told(own_id, name, answer):
+    return {"role": "tool", "tool_call_id": own_id, "content": answer}
+
+
+def anthropic() -> dict[str, object]:
+    messages: list[object] = [{"role": "user", "content": [{"type": "text", "text": QUERY}]}]
+    for number, (name, arguments, answer) in enumerate(TALK[1:], 1):
+        used = {"type": "tool_use", "id": f"u{number}", "name": name, "input": arguments}
+        given = {"type": "tool_result", "tool_use_id": f"u{number}", "content": answer}
+        messages += [
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "T"}, used]},
+            {"role": "user", "content": [given]},
+        ]
+    return {"messages": messages, "tools": [{"name": "find_product", "input_schema": {"type": "object"}}]}
+
+
+def sharegpt() -> dict[str, object]:
+    turns: list[object] = [{"from": "human", "value": QUERY}]
+    for name, arguments, answer in TALK[1:]:
+        turns += [
+            {"from": "function_call", "value": json.dumps({"name": name, "arguments": arguments}), "thinking": "T"},
+            {"from": "observation", "value": answer},
+        ]
+    return {"conversations": turns}
+
+
+def tagged() -> dict[str, object]:
+    messages: list[object] = [{"role": "user", "content": QUERY}]
+    for name, arguments, answer in TALK[1:]:
+        call = json.dumps({"name": name, "arguments": arguments}, separators=(",", ":"))
+        shown = answer if isinstance(answer, str) else json.dumps(answer, separators=(",", ":"))
+        messages += [
+            {"role": "assistant", "content": f"<think>T</think><tool_call>{call}</tool_call>"},
+            {"role": "tool", "content": shown},
+        ]
+    return {"messages": messages}
+
+
+def graph() -> dict[str, object]:
+    """A run of verifiers 0.4."""
+    messages = chat(lambda i, n, a: {"tool_calls": [{"id": i, **as_text(i, n, a)["tool_calls"][0]["function"]}]}, told)
+    messages = messages["messages"]
+    nodes = [
+        {"parent": number - 1 if number else None, "message": message, "sampled": message["role"] == "assistant"}
+        for number, message in enumerate(messages)
+    ]
+    return {"id": "e", "task": {"type": "T", "data": {}}, "traces": [{"nodes": nodes, "rewards": {}}], "ok": True}
+
+
+LANGCHAIN = chat(
+    lambda i, n, a: {"role": None, "type": "ai", "tool_calls": [{"id": i, "name": n, "args": a, "type": "tool_call"}]},
+    lambda i, n, o: {"type": "tool", "tool_call_id": i, "content": o},
+)
+
+
+def upstream_with(key: str, changed) -> list[dict[str, object]]:
+    """The rollout with one field of each message changed, a function of its value."""
+    steps = upstream()
+    for step in steps:
+        message = step["completion"]["message"]
+        message[key] = changed(message[key])
+    return steps
+
+
+ROWS = {
+    "upstream's obs": upstream(),
+    "obs without ids": upstream_with("obs", lambda obs: [one["results"] for one in obs]),
+    "obs as text": upstream_with("obs", json.dumps),
+    "a call as an object": upstream_with("tool_call", lambda calls: calls[0]),
+    "calls of a step as text": upstream_with("tool_call", json.dumps),
+    "an envelope around a dialogue": {"sample": {"dialogue": upstream()}, "grade": {"score": 1}},
+    "arguments as objects": chat(native, told),
+    "arguments as text": chat(as_text, told),
+    "calls as text": chat(lambda i, n, a: {"tool_calls": [json.dumps({"id": i, "name": n, "arguments": a})]}, told),
+    "one call as an object": chat(lambda i, n, a: {"tool_calls": native(i, n, a)["tool_calls"][0]}, told),
+    "function_call": chat(
+        lambda i, n, a: {"function_call": {"name": n, "arguments": json.dumps(a, separators=(",", ":"))}},
+        lambda i, n, o: {"role": "function", "name": n, "content": o},
+    ),
+    "no ids": chat(lambda i, n, a: native(None, n, a), lambda i, n, o: {"role": "tool", "content": o}),
+    "ids of results alone": chat(lambda i, n, a: native(None, n, a), told),
+    "ids that are numbers": chat(lambda i, n, a: native(int(i[1:]), n, a), lambda i, n, o: told(int(i[1:]), n, o)),
+    "results by tau2's id": chat(
+        lambda i, n, a: {"tool_calls": [{"id": i, "name": n, "arguments": a, "requestor": "assistant"}]},
+        lambda i, n, o: {"id": i, "role": "tool", "content": o, "error": False},
+    ),
+    "results in a list": chat(native, lambda i, n, o: {"role": "tool", "content": [{"tool_call_id": i, "content": o}]}),
+    "null beside everything": chat(
+        lambda i, n, a: native(i, n, a) | {"function_call": None, "name": None, "refusal": None, "audio": None},
+        lambda i, n, o: told(i, n, o) | {"name": None, "tool_calls": None},
+        wrap=lambda messages: {"messages": [None, *messages], "tools": None, "metadata": None, "query": None},
+    ),
+    "unknown keys": chat(native, told, wrap=lambda m: {"messages": m, "stop": {"a": 1}, "team": 7, "problem_id": 3}),
+    "messages as text": chat(native, told, wrap=lambda m: {"messages": json.dumps(m), "tools": "[]"}),
+    "prompt and completion": chat(native, told, wrap=lambda m: {"prompt": m[:1], "completion": m[1:], "reward": 1.0}),
+    "two levels down": chat(native, told, wrap=lambda m: {"result": {"trajectory": {"messages": m}}}),
+    "a trajectory of messages": chat(native, told, wrap=lambda m: {"trajectory": m}),
+    "Anthropic's parts": anthropic(),
+    "ShareGPT": sharegpt(),
+    "LangChain": LANGCHAIN,
+    "calls in tags": tagged(),
+    "verifiers 0.4": graph(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_shape_gives_the_one_conversation_with_its_results_paired(name: str) -> None:
+    trace = converted(msgspec.json.decode(msgspec.json.encode(ROWS[name])))
+    hits = msgspec.json.encode(HITS).decode()
+    expected = [
+        ("user", QUERY, "", [], [-1]),
+        ("assistant", "", "T", [("find_product", json.dumps(SEARCH, separators=(",", ":")))], [0, -1]),
+        ("tool", hits, "", [], [0]),
+        ("assistant", "", "T", [("recommend_product", json.dumps(ENDED, separators=(",", ":")))], [1, -1]),
+        ("tool", f"Recommended {FOUND}.", "", [], [1]),
+    ]
+    assert without_ids(trace) == expected
+    assert is_paired(trace.messages)
+    assert trace.facts.surfaced == (FOUND,)
+    assert codes_of(trace, Rules(off=("subtask_guess",)), gates()) == ()
+
+
+def test_a_call_of_a_tool_that_never_ran_has_no_result_and_the_others_have_theirs() -> None:
+    calls = [{"name": name, "parameters": {}, "tool_call_id": name} for name in ("none_such", "find_product")]
+    trace = converted(upstream(tool_call=calls, obs=[{"tool_call_id": "find_product", "results": HITS}]))
+    assert [one.call_id.partition("#")[0] for one in trace.messages if one.role == "tool"] == ["find_product"] * 2
+    assert not is_paired(trace.messages)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        upstream(obs=[{"tool_call_id": "of nobody", "results": 1}]),
+        upstream(obs=[1, 2, 3], tool_call=[{"name": "a"}, {"name": "b"}]),
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "image_url"}]}]},
+        {"messages": [{"role": "user", "content": "x", "tool_calls": [{"name": "a"}]}]},
+        {"messages": [{"role": "user", "content": "x"}], "pool": "theirs"},
+    ],
+)
+def test_what_can_not_be_told_is_refused(row: object) -> None:
+    assert refusal(row) == "V2097"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        '[{"product_id": 17}]',
+        "{'product_id': '17'}",
+        '{"text": "[{\\"product_id\\": \\"17\\"}]"}',
+        "Product ID: 17, red",
+    ],
+)
+def test_ids_that_results_name_are_known_without_a_catalogue(shown: str) -> None:
+    rows = chat(native, lambda i, n, o: told(i, n, shown if n == "find_product" else o))
+    assert converted(rows).facts.surfaced == ("17",)
+    gate = recommend_arguments()
+    assert gate(converted(rows), Rules()) == "recommend_arguments"  # another was recommended
+    assert recommend_arguments(frozenset({FOUND}))(converted(rows), Rules()) is None  # the catalogue has it
+
+
+def test_a_source_without_a_judge_is_not_asked_for_a_verdict_and_one_with_a_judge_is() -> None:
+    plain = converted(chat(native, told))
+    assert "judge" in plain.missing and coefficient(plain, Rules()) is None
+    for value, code in ((None, "coefficient"), (5_000, "coefficient"), (9_500, None)):
+        judged = converted(
+            chat(native, told, wrap=lambda m, v=value: {"messages": m, "metadata": {"coefficient_e4": v}})
+        )
+        assert coefficient(judged, Rules()) == code
+
+
+@pytest.mark.parametrize("key", ["simulations", "results", "data"])
+def test_a_file_that_is_one_object_around_its_rows_is_these_rows(tmp_path: Path, key: str) -> None:
+    rows = [ROWS["arguments as text"], ROWS["upstream's obs"]]
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode({"timestamp": "x", "tasks": [], key: rows}))
+    assert [isinstance(row, Trace) for row in read_foreign(tmp_path / "run.json")] == [True, True]
+
+
+def test_own_exports_of_messages_and_rollouts_read_back_whole(firehose: Firehose, tmp_path: Path) -> None:
+    """What an export gives as traces verbatim comes back from its views, with the same fate under the filter."""
+    from arena.chain.keys import verify
+
+    manifest = write_day(firehose, tmp_path / "day", 40, formats=("jsonl", "messages", "verifiers"))
+    there = {row.trace_id: row for row in read_traces(open_export(tmp_path / "day", verify)) if isinstance(row, Trace)}
+    verbatim = {name for name, row in there.items() if row.provenance == "verbatim"}
+    for view in ("messages", "verifiers"):
+        files = [one.path for one in manifest.files if one.path.startswith(f"views/{view}/") and one.rows]
+        rows = [row for path in files for row in read_foreign(tmp_path / "day" / path)]
+        assert len(rows) == sum(one.rows for one in manifest.files if one.path in files)
+        assert all(isinstance(row, Trace) for row in rows)
+        back = {row.trace_id: row for row in rows}
+        assert verbatim <= back.keys()
+        every = gates()
+        for name in verbatim:
+            assert codes_of(back[name], Rules(), every) == codes_of(there[name], Rules(), every)
+            assert back[name].facts.coefficient_e4 == there[name].facts.coefficient_e4
