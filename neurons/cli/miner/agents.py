@@ -180,6 +180,7 @@ def _settings(
 
 
 def _show_report(agent: Path, report: GateReport) -> None:
+    from arena.gate.remedies import what_to_change
     from arena.gate.rules import RULES
 
     colour = {"accept": "green", "review": "yellow", "reject": "red"}[report.outcome]
@@ -187,6 +188,8 @@ def _show_report(agent: Path, report: GateReport) -> None:
     for finding in report.findings:
         where = f"{agent}:{finding.line}" if finding.line else f"{agent}"
         typer.echo(f"  {finding.outcome}  {where}  {finding.rule}: {finding.detail or RULES[finding.rule].meaning}")
+        if change := what_to_change(finding):
+            typer.echo(f"      change: {change}")
     if report.failure is not None:
         typer.echo(f"      fix: {lookup(report.failure.code).remedy}")
     elif report.outcome == "accept":
