@@ -86,6 +86,10 @@ def run(
     agent: _AgentFile,
     problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None,
     problems: Annotated[Path | None, typer.Option(help="Problem file; else practice problems are made.")] = None,
+    skip_web: Annotated[bool, typer.Option("--skip-web", help="Leave a file's web problems out.")] = False,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Run problems whose answers the catalogue lacks, too.")
+    ] = False,
     count: Annotated[int, typer.Option(min=1, help="How many problems.")] = 6,
     variant: Annotated[
         str | None,
@@ -121,6 +125,7 @@ def run(
 
     from arena.evaluate import evaluate
     from foundation.canonical import canonical_bytes
+    from neurons.cli.miner.problem_file import refuse_missing
     from neurons.node.wiring import open_local_ports
 
     resolved = _settings(policy, catalogue, state_dir, model_url, model)
@@ -133,7 +138,8 @@ def run(
             raise typer.Exit(EXIT_FAILED)
     done: list[Evaluation] = []
     with open_local_ports(resolved.settings) as ports:
-        asked = _asked(ports, resolved.settings, problems, problem or [], count, variant)
+        asked = _asked(ports, resolved.settings, problems, problem or [], count, variant, is_web_skipped=skip_web)
+        refuse_missing([one for one, _ in asked], ports.catalogue, is_allowed=allow_missing)
         with _watched(len(asked), is_quiet=as_json) as watch:
             for one, its_ports in asked:
                 evaluation = evaluate(source, one, its_ports)
@@ -198,7 +204,14 @@ def _show_report(agent: Path, report: GateReport) -> None:
 
 
 def _asked(
-    ports: EvaluatePorts, settings: Settings, file: Path | None, wanted: Sequence[str], count: int, seed: str | None
+    ports: EvaluatePorts,
+    settings: Settings,
+    file: Path | None,
+    wanted: Sequence[str],
+    count: int,
+    seed: str | None,
+    *,
+    is_web_skipped: bool,
 ) -> list[tuple[Problem, EvaluatePorts]]:
     """The problems to run on, each with the ports that score it: the wanted ones, or the first `count`.
 
@@ -208,17 +221,13 @@ def _asked(
     """
     import dataclasses
 
+    from neurons.cli.miner.problem_file import read_problem_file
     from neurons.node.bank_preparation import prepare_suite
     from neurons.node.wiring import local_problems, policy_of
-    from problems.suites.formats import read_problems
     from problems.suites.variants import VariantMaker
 
     if file is not None:
-        try:
-            with file.open("rb") as stream:
-                known: Sequence[Problem] = read_problems(stream)
-        except OSError as error:
-            raise ArenaError("P4001", f"{file}: {error.strerror}") from error
+        known: Sequence[Problem] = read_problem_file(file, is_web_skipped=is_web_skipped)
     elif seed is not None:
         known = prepare_suite(settings, policy_of(settings))
     else:

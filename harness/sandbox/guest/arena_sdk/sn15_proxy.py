@@ -34,13 +34,23 @@ class RequestLog:
 
 
 class InferenceStats:
-    """SN15's counts of completions, which count nothing here: the host does."""
+    """SN15's counts of completions, for an agent that puts them into its dialogue; the record has the host's."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self._succeeded = self._failed = 0
 
     def record_success(self, *_: object, **__: object) -> None:
-        """Nothing is kept."""
+        """One more completion."""
+        self._succeeded += 1
 
     def record_failure(self, *_: object, **__: object) -> None:
-        """Nothing is kept."""
+        """One more request that was refused."""
+        self._failed += 1
+
+    def to_dict(self) -> dict[str, int]:
+        """The counts under SN15's names."""
+        counted = {"inference_success": self._succeeded, "inference_failed": self._failed}
+        return {**counted, "inference_total": self._succeeded + self._failed}
 
 
 class PostResult(NamedTuple):
@@ -98,12 +108,16 @@ class ProxyClient:
             if path == "/environment/call" and _sn15.session() is not None:
                 return PostResult(_sn15.session().call(json_data), None)
             if path == "/inference/chat/completions":
-                return PostResult(_complete(json_data), None)
+                completion = _complete(json_data)
+                self.inference_stats.record_success()
+                return PostResult(completion, None)
             status, reason = 404, "there is no such path"
         except (ToolError, TypeError) as error:
             status, reason = 400, str(error)
         except _sn15.RefusedEnvelopeError as error:
             status, reason = error.status, str(error)
+        if path.startswith("/inference/"):
+            self.inference_stats.record_failure()
         _fail(f"POST {path}", reason)
         return PostResult(None, {"kind": "upstream", "status": status, "body": reason})
 
