@@ -116,7 +116,7 @@ class HTTPAdapter:
         pass
 
 
-class Session:
+class HostSession:
     """Requests without a connection to keep."""
 
     def __init__(self) -> None:
@@ -140,13 +140,14 @@ class Session:
     def close(self) -> None:
         """Nothing is open."""
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> HostSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
 
+Session = HostSession
 # one module under the names of the package's parts, so that a class is the same wherever it is caught
 exceptions = adapters = sys.modules[__name__]
 sys.modules[f"{__name__}.exceptions"] = sys.modules[f"{__name__}.adapters"] = exceptions

@@ -11,5 +11,8 @@ class URLError(OSError):
         super().__init__(reason)
 
 
-class HTTPError(URLError):
+class UrlStatusError(URLError):
     """Never raised: no address answers."""
+
+
+HTTPError = UrlStatusError

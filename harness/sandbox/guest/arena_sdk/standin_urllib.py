@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 from urllib.error import URLError
 
 
-class Request:
+class UnsentRequest:
     """What an agent would have sent."""
 
     def __init__(self, url: str, data: Any = None, headers: Any = None, *_: object, **__: object) -> None:
@@ -15,6 +15,9 @@ class Request:
     def add_header(self, name: str, value: str) -> None:
         """Keep a header."""
         self.headers[name] = value
+
+
+Request = UnsentRequest
 
 
 def urlopen(url: Any, *_: object, **__: object) -> NoReturn:
