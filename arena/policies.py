@@ -52,7 +52,7 @@ PAPER = Policy(
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_400_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
-    gate=GateRules(version="gate/2", similarity_review_e4=6_000, remnant_phrases=100),
+    gate=GateRules(version="gate/3", similarity_review_e4=6_000, remnant_phrases=100),
     admission=AdmissionRules(rule="agreed"),
     qualifying=QualifyingRules(variant_blocks=5),
     race=RaceRules(control_sha256=CONTROL_SHA256, refused_attempts=3),
@@ -68,6 +68,16 @@ SN15_2026_08 = replace(
     ),
     qualifying=replace(PAPER.qualifying, validators_required=2, validators_asked=3),
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
+    # 25 steps of the default loop, as SN15's own agent has them; completions are bounded there by time alone
+    limits=replace(PAPER.limits, completions=200),
+)
+
+# The same subnet by its contract of late 2026: `problem_data["environment"]`, and a call asked for in every turn.
+SN15_ENVIRONMENT = replace(
+    SN15_2026_08,
+    name="sn15-environment",
+    tool_profile="environment",
+    inference=replace(PAPER.inference, is_call_required_allowed=True),
 )
 
 AGENTIC = replace(PAPER, name="agentic", race=replace(PAPER.race, lambda_e4=3_000))
@@ -99,7 +109,9 @@ DEMO = replace(
     guest=GuestRules(is_racing_level_required=False),
 )
 
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in (PAPER, SN15_2026_08, AGENTIC, EVIDENCE, WINNER, DEMO)}
+POLICIES: dict[str, Policy] = {
+    policy.name: policy for policy in (PAPER, SN15_2026_08, SN15_ENVIRONMENT, AGENTIC, EVIDENCE, WINNER, DEMO)
+}
 
 
 def policy_by_name(name: str) -> Policy:

@@ -24,6 +24,9 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Caps of one (agent, problem) run. A step is one model completion with the tool calls that follow it."""
 
     steps: int = 25
+    # Model completions of a run; unset, and then not written out: each one is a step. Where it is set, a step is a
+    # round as SN15's default loop counts them: completions, however many, and the tool calls that follow.
+    completions: int | msgspec.UnsetType = msgspec.UNSET
     tool_calls: int = 100
     prompt_tokens: int = 400_000
     completion_tokens: int = 40_000
@@ -46,6 +49,11 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes: int = 0  # of all tool results
     trace_bytes: int = 0  # of the trace as a judge is shown it
     body_bytes: int = 0  # of all text in the body
+
+    @property
+    def completions_max(self) -> int:
+        """Model completions after which a run ends."""
+        return self.steps if self.completions is msgspec.UNSET else self.completions
 
 
 def completion_cost(limits: EpisodeLimits, model: str, prompt_tokens: int, completion_tokens: int) -> int:

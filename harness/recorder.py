@@ -51,7 +51,8 @@ class Recorder:
         self.work = WorkMeter(limits.host_work)
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
-        self._steps = self._refused = self._asked_tools = self._tool_calls = 0
+        self._steps = self._refused = self._asked_tools = self._tool_calls = self._rounds = 0
+        self._has_acted = True  # since the latest completion, or no completion yet
         self._prompt_tokens = self._completion_tokens = self._cost_micro_usd = 0
         self._result_bytes = self._shown_bytes = self._body_bytes = 0
         self.model_ms = 0
@@ -103,6 +104,7 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
+        self._has_acted = True
         self.work.spend(CALL + CALL_BYTE * min(_size(params), self._limits.argument_bytes))
         with reading_guest_bytes():
             name, arguments = _read_tool_call(params, self._limits.argument_bytes)
@@ -154,7 +156,10 @@ class Recorder:
     def _complete(self, params: dict[str, object]) -> object:
         limits = self._limits
         # Refused requests cost no model time, but an agent that sends nothing else must end as well.
-        if self._steps >= limits.steps or self._refused >= limits.steps:
+        if self._steps >= limits.completions_max or self._refused >= limits.completions_max:
+            kind = "steps" if limits.completions_max == limits.steps else "completions"
+            self._stop("steps", "A1021", f"{limits.completions_max} {kind}")
+        if self._has_acted and self._rounds >= limits.steps:
             self._stop("steps", "A1021", f"{limits.steps} steps")
         if self._prompt_tokens >= limits.prompt_tokens:
             self._stop("tokens", "A1023", f"{limits.prompt_tokens} prompt tokens")
@@ -191,6 +196,8 @@ class Recorder:
         except UnreadableError as error:  # it was paid for and is recorded all the same
             calls, unreadable = (), error
         self._steps += 1
+        self._rounds += self._has_acted
+        self._has_acted = False
         self._prompt_tokens += reply.prompt_tokens
         self._completion_tokens += reply.completion_tokens
         model = answer.model or reply.model

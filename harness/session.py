@@ -22,6 +22,7 @@ from harness.inference.port import CompletionJournal, ModelGateway
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
+from harness.tools.environment import ENVIRONMENT, environment_problem
 from harness.tools.port import Toolbox
 from harness.tools.timing import TimedToolbox
 from harness.trace import EvaluationBody, Event, StopReason
@@ -81,9 +82,11 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     reader = CallReader(ports.toolbox.schemas)
     toolbox = TimedToolbox(ports.toolbox, ports.clock)
     recorder = Recorder(toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
+    has_environment = ports.toolbox.profile == ENVIRONMENT
+    view = environment_problem(problem, rules.limits) if has_environment else problem.view()
     job = GuestJob(
         source=source,
-        problem=canonical_bytes(problem.view()).decode(),
+        problem=canonical_bytes(view).decode(),
         limits=rules.limits,
         tools=ports.toolbox.schemas,
         models=rules.models,

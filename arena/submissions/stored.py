@@ -8,10 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.gate.report import GateReport
-from arena.gate.rules import RULES_VERSION
 from arena.store.port import StoredSubmission
 from arena.submissions.admission import PastSubmission, cooldown_class
 
+_FIRST_RULES = "gate/1"  # whose findings named the agent that another is like
 LIKENESS = frozenset({"similarity"})  # rules that hold an agent for likeness to another's; all others are heuristics
 
 
@@ -22,8 +22,8 @@ def read_report(submission: StoredSubmission) -> GateReport | None:
 
 def shown_report(report: GateReport) -> GateReport:
     """A report as its miner sees it. These rules say nothing about another agent before both are public; of a report
-    under earlier ones, whom the agent is like, how much and where stays closed."""
-    if report.rules_version == RULES_VERSION:
+    under the first ones, whom the agent is like, how much and where stays closed."""
+    if report.rules_version != _FIRST_RULES:
         return report
     findings = (replace(each, line=0, detail="") if each.rule in LIKENESS else each for each in report.findings)
     return replace(report, findings=tuple(findings))

@@ -106,7 +106,7 @@ class Gateway:
     def _complete(self, request: RebuiltRequest) -> tuple[ModelReply, int]:
         """A reply that was never given before, and the milliseconds it took."""
         owed = self._journal.owed()
-        if owed and self._replies + owed >= self._limits.steps:
+        if owed and self._replies + owed >= self._limits.completions_max:
             raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_ms = self._clock_ms()
         course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)

@@ -62,7 +62,7 @@ def rebuild(
         raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
     fields: dict[str, object] = {"messages": messages}
     fields |= _sampling(params, rules, min(limits.completion_tokens_per_call, completion_tokens_left))
-    fields |= _tools(params, schemas)
+    fields |= _tools(params, schemas, rules)
     try:
         text = foreign_text(fields)
         texts = tuple(foreign_text(message) for message in messages)
@@ -104,14 +104,18 @@ def _sampling(params: Mapping[str, object], rules: InferenceRules, tokens_max: i
     return fields
 
 
-def _tools(params: Mapping[str, object], schemas: Mapping[str, dict[str, object]]) -> dict[str, object]:
+def _tools(
+    params: Mapping[str, object], schemas: Mapping[str, dict[str, object]], rules: InferenceRules
+) -> dict[str, object]:
     """Canonical schemas of the tools the agent named, in the profile's order (its own schemas are never sent), and the
-    choice of none of them; nothing where it named none."""
+    choice of none of them or, where the rules allow it, of any; nothing where it named none."""
     choice, given = params.get("tool_choice"), params.get("tools")
     if params.get("function_call") not in (None, "auto", "none"):
         raise GuestCallError(FORCED_TURN, "function_call may not force a call")
-    if choice not in (None, "auto", "none"):
-        raise GuestCallError(FORCED_TURN, f'tool_choice must be "auto" or "none", not {choice!r}: the model chooses')
+    choices = ("auto", "none", "required") if rules.is_call_required_allowed is True else ("auto", "none")
+    if choice is not None and choice not in choices:
+        known = ", ".join(f'"{each}"' for each in choices)
+        raise GuestCallError(FORCED_TURN, f"tool_choice must be one of {known}, not {choice!r}: the model chooses")
     if given is None:
         return {}
     if not isinstance(given, list):
@@ -131,7 +135,7 @@ def _tools(params: Mapping[str, object], schemas: Mapping[str, dict[str, object]
     tools = [schema for name, schema in schemas.items() if name in named]
     if not tools:
         return {}
-    return {"tools": tools, "tool_choice": "none"} if choice == "none" else {"tools": tools}
+    return {"tools": tools, "tool_choice": choice} if choice in ("none", "required") else {"tools": tools}
 
 
 def _message(index: int, value: object) -> dict[str, object]:

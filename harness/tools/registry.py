@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
 import orjson
 
 from foundation.canonical import text_hash
@@ -17,6 +18,7 @@ from harness.errors import reading_guest_bytes
 from harness.tools import compact
 from harness.tools.answer import recommend_product, terminate
 from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
+from harness.tools.environment import ENVIRONMENT
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.schema import Tool, ToolFunction, describe_tool
 from harness.tools.search import find_product, find_products_in_same_shop
@@ -42,9 +44,11 @@ PROFILES: dict[str, tuple[ToolFunction, ...]] = {
         compact.recommend_product,
         compact.terminate,
     ),
+    ENVIRONMENT: (*_PAPER, *_VERIFYING),  # sn15's, by SN15's present contract
 }
 TOOL_NAMES = frozenset(tool.__name__ for tools in PROFILES.values() for tool in tools)
 STRICT_PROFILES = frozenset({"extended"})  # search parameters that the reference ignores in silence are refused
+LENIENT_PROFILES = frozenset({ENVIRONMENT})  # arguments that a tool does not declare are left out, as SN15 does
 
 
 def make_toolbox(profile: str, catalogue: Catalogue, problem: Problem) -> Toolbox:
@@ -95,6 +99,11 @@ class ProfileTools:
             return refuse(f"{tool.name}: the arguments are not JSON (character {error.pos}); expected {tool.usage()}")
         if not isinstance(given, dict):
             return refuse(f"{tool.name}: the arguments must be a JSON object; expected {tool.usage()}")
+        undeclared: tuple[str, ...] = ()
+        if self.profile in LENIENT_PROFILES:
+            declared = {one.name for one in tool.parameters}
+            undeclared = tuple(name for name in given if name not in declared)
+            given = {name: value for name, value in given.items() if name in declared}
         with reading_guest_bytes():
             read, complaints = tool.read_arguments(given)
         if complaints:
@@ -107,6 +116,9 @@ class ProfileTools:
         is_strict = self.profile in STRICT_PROFILES
         context = ToolContext(self._catalogue, self._problem, is_strict, work or WorkMeter())
         try:
-            return tool.function(context, **read)
+            outcome = tool.function(context, **read)
         except RefusedCallError as refusal:
             return refuse(f"{tool.name}: {refusal}")
+        if not undeclared:
+            return outcome
+        return msgspec.structs.replace(outcome, ignored_parameters=(*outcome.ignored_parameters, *undeclared))

@@ -127,9 +127,10 @@ def calculate_voucher(
     bill = settle_bill(prices, shops, voucher)
     answer = {
         "prices": prices,
-        "total_before": bill.total_php,
-        "discount_amount": bill.total_php - bill.after_php,
-        "total_after": bill.after_php,
+        # shown as the reference shows them, to the cent; what is within the budget is decided before
+        "total_before": round(bill.total_php, 2),
+        "discount_amount": round(bill.total_php - bill.after_php, 2),
+        "total_after": round(bill.after_php, 2),
         "within_budget": bill.is_within_budget,
         "voucher_applied": bill.is_eligible,
         "budget": budget,

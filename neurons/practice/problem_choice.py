@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 import typer
 
 from arena.evaluate import EvaluatePorts
-from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from harness.inference.recorded import CompletionFile, RecordedUpstream
 from neurons.node.bank_preparation import prepare_suite
@@ -20,8 +19,8 @@ from neurons.node.model_endpoints import SCRIPTED_PREFIX, check_endpoints, named
 from neurons.node.settings import Settings
 from neurons.node.wiring import open_local_ports, policy_of
 from neurons.practice.content_cache import ContentCache, cached_practice, cached_products_sha256
+from neurons.practice.problem_file import read_problem_file, refuse_missing
 from problems.model import Problem
-from problems.suites.formats import read_problems
 from problems.suites.shipped import SUITES
 from problems.suites.variants import VariantMaker
 
@@ -59,6 +58,10 @@ class RunChoice(Protocol):
     def record(self) -> Path | None: ...
     @property
     def replay(self) -> Path | None: ...
+    @property
+    def is_web_skipped(self) -> bool: ...
+    @property
+    def is_missing_allowed(self) -> bool: ...
 
 
 @contextlib.contextmanager
@@ -118,11 +121,7 @@ def _asked(ports: EvaluatePorts, settings: Settings, choice: RunChoice, cache: C
     if named and (choice.suite or named in SUITES):
         known: Sequence[Problem] = _shipped(named)
     elif choice.problems is not None:
-        try:
-            with choice.problems.open("rb") as stream:
-                known = read_problems(stream)
-        except OSError as error:
-            raise ArenaError("P4001", f"{choice.problems}: {error.strerror}; suites are {', '.join(SUITES)}") from error
+        known = read_problem_file(choice.problems, is_web_skipped=choice.is_web_skipped)
     elif choice.variant is not None:
         known = prepare_suite(
             settings, policy_of(settings), products_hash=functools.partial(cached_products_sha256, cache)
@@ -136,6 +135,7 @@ def _asked(ports: EvaluatePorts, settings: Settings, choice: RunChoice, cache: C
     if choice.problems is None and count > len(known):
         raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
     chosen = [by_id[name] for name in choice.problem] if choice.problem else list(known[:count])
+    refuse_missing(chosen, ports.catalogue, is_allowed=choice.is_missing_allowed)
     if choice.variant is None:
         return [(one, ports) for one in chosen]
     maker = VariantMaker(known, ports.catalogue.products())

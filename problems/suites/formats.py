@@ -27,8 +27,15 @@ _WEB_FIELDS = ("Knowledge_Attribute", "knowledge_attribute")
 _ITEM_FIELDS = ("product_id", "title", "sku_options", "attributes", "service")
 
 
-def read_problems(lines: Iterable[str | bytes | Mapping[str, object]]) -> tuple[Problem, ...]:
-    """All problems of a file's lines, or of rows already decoded.
+def count_web(lines: Iterable[str | bytes | Mapping[str, object]]) -> int:
+    """How many rows are web problems. Raises ArenaError P4001."""
+    return sum(_is_web(row) for _, row in _rows(lines))
+
+
+def read_problems(
+    lines: Iterable[str | bytes | Mapping[str, object]], *, is_web_skipped: bool = False
+) -> tuple[Problem, ...]:
+    """All problems of a file's lines, or of rows already decoded; with `is_web_skipped` without its web problems.
 
     Raises ArenaError P4001 (not JSON), P4002 to P4004, P4008, P4009 (malformed) or P4007 (two problems with one id),
     naming the line and the field. Two rows without an id and with the same query are told apart by their order.
@@ -37,6 +44,8 @@ def read_problems(lines: Iterable[str | bytes | Mapping[str, object]]) -> tuple[
     place_of: dict[str, str] = {}
     rows = _rows(lines)
     for place, row in rows:
+        if is_web_skipped and _is_web(row):
+            continue
         try:
             problem = read_problem(row)
         except ArenaError as error:

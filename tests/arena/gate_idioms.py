@@ -6,6 +6,25 @@ _DATA = "from dataclasses import asdict, dataclass, field, fields, replace\n"
 _TRY = "try:\n    x = 1 / 0\nexcept Exception as e:\n    "
 
 IDIOMS: dict[str, str] = {
+    # -- what SN15's image has and an agent does not need (`arena_sdk._sn15` has stand-ins)
+    "requests": "import requests\nfrom requests.exceptions import Timeout\ndef f(u):\n    try:\n"
+    "        return requests.post(u, json={}, timeout=5).json()\n    except (Timeout, requests.RequestException):\n"
+    "        return requests.Session().get(u)",
+    "urllib": "import urllib.error, urllib.request as r\ndef f(u):\n    try:\n"
+    "        return r.urlopen(r.Request(u)).read()\n    except urllib.error.URLError as e:\n        return e.reason",
+    "environment": "import os\nfrom os import environ\nx = os.environ.get('MODEL', 'm')\ny = environ['A'] "
+    "if 'A' in os.environ else None\nos.environ['B'] = 'c'\nos.environ.setdefault('D', 'e')",
+    "log file": "import logging\nlogging.basicConfig(filename='agent.log')\nh = logging.FileHandler('a', mode='a')\n"
+    "logging.getLogger().addHandler(h)",
+    "log level": "import logging\nfrom os import getenv\na = getattr(logging, getenv('L', 'INFO').upper(), 20)\n"
+    "def f(l):\n    return getattr(logging, str(l).upper(), logging.INFO)",
+    "part of a module by its name": "import math\nfrom src.agent import proxy_client\nx = getattr(math, 'prod')\n"
+    "y = getattr(proxy_client, 'RequestLog', None)",
+    "own constant by its name": "MODEL = 'm'\nx = globals().get('MODEL', 'n')",
+    "asyncio": "import asyncio\nasync def one(n, s):\n    async with s:\n        await asyncio.sleep(0)\n"
+    "        return await asyncio.to_thread(len, 'abc')\nasync def all_of():\n    s = asyncio.Semaphore(4)\n"
+    "    return await asyncio.gather(*(asyncio.wait_for(one(n, s), 5) for n in range(3)))\n"
+    "def f():\n    return asyncio.run(all_of())",
     # -- failures and logs
     "print_exception": "import traceback\n" + _TRY + "traceback.print_exception(type(e), e, e.__traceback__)",
     "format_exception": "import traceback\n"
@@ -201,7 +220,20 @@ NOT_ALLOWED: dict[str, str] = {
     "chosen attribute": "def f(x, names):\n    return [getattr(x, name) for name in names]",
     "registry of children": "class A:\n    known = {}\n    def __init_subclass__(cls, **k):\n"
     "        super().__init_subclass__(**k)",
-    "environment": "import os\nx = os.environ.get('MODEL')",
+    "raw environment": "import os\nx = os.environb.get(b'MODEL')",
+    "environment of anything": "def f(x):\n    return x.environ",
+    "loop": "import asyncio\nx = asyncio.get_event_loop()",
+    "loop of a task": "def f(x):\n    return x.get_loop()",
+    "frames of a task": "def f(x):\n    return x.get_stack()",
+    "log level of anything": "import logging\ndef f(x):\n    return getattr(logging, x.upper(), 20)",
+    "log level by a default of anything": "import logging, os\ndef f(x):\n"
+    "    return getattr(logging, os.getenv('L', x).upper())",
+    "capitals of another module": "import random\nx = getattr(random, str('_os').upper())",
+    "part of a module that is another": "import random\nx = getattr(random, '_os')",
+    "own name by its name": "import json\nx = globals().get('json')",
+    "name bound twice by its name": "def f():\n    global A\n    import json as A\nA = 1\nx = globals().get('A')",
+    "names as a value": "A = 1\ng = globals()\nx = g.get('A')",
+    "names through what may be looked up": "A = 1\nx = globals().get('A').__class__.__globals__",
     "redirected output": "import contextlib\nx = contextlib.redirect_stdout",
     "escapes undone": "def f(t):\n    return t.encode().decode('unicode_escape')",
     "positional pattern of a child": "class A:\n    __slots__ = ('x',)\nclass B(A):\n    pass\ndef f(v):\n"

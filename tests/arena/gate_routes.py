@@ -159,14 +159,14 @@ ROUTES: dict[str, str] = {
     "UserString format": _FUNCTION + "from collections import UserString\ntry:\n"
     "    UserString('{0.__globals__.x}').format(f)\nexcept AttributeError as e:\n    found = e.obj",
     # -- imports
-    "import os": "import os\nfound = os.environ",
-    "import os renamed": "import os as json\nfound = json.environ",
+    "import os": "import os\nfound = os.execv",
+    "import os renamed": "import os as json\nfound = json.execv",
     "import sys": "import sys\nfound = sys.modules",
     "import builtins": "import builtins\nfound = builtins.eval",
     "import importlib": "import importlib\nfound = importlib.import_module",
     "import base64": "import base64\nfound = base64",
     "from base64": "from base64 import b64decode as found",
-    "from os": "from os import environ as found",
+    "from os": "from os import execv as found",
     "from os renamed": "from os import system as found",
     "from typing": "from typing import sys as found",
     "from random": "from random import _os as found",
@@ -253,7 +253,7 @@ ROUTES: dict[str, str] = {
     "namespace with a dunder": "from types import SimpleNamespace\n"
     "found = SimpleNamespace(__globals__=eval).__globals__",
     # -- files and frames through allowed modules
-    "log file": "import logging\nfound = logging.FileHandler",
+    "log file": "import logging\nfound = logging.io.open_code",
     "log frame": "import logging\nfound = logging.currentframe()",
     "walked stack": "import traceback\ndef a():\n    return [frame for frame, _ in traceback.walk_stack(None)]\n"
     "found = (lambda: (lambda: (lambda: a())())())()[0]",

@@ -123,7 +123,7 @@ async def _submit(author: Author, more: str) -> None:
                 rule="entropy", outcome="review", severity="integrity", line=3, detail=f"FINDING-OF-THE-{name}{more}"
             )
             report = GateReport(
-                outcome="review", findings=(found,), rules_version="gate/2", source_sha256="1", inputs_sha256="2"
+                outcome="review", findings=(found,), rules_version="gate/3", source_sha256="1", inputs_sha256="2"
             )
             stored = StoredSubmission(
                 subject=subject(agent),

@@ -31,7 +31,7 @@ SUBJECT = Subject(
 )
 REJECTED = make_report(
     [finding("id-table", 6, "12 ids"), finding("entropy", 9)],
-    rules_version="gate/2",
+    rules_version="gate/3",
     source_sha256="",
     inputs_sha256="",
 )

@@ -33,7 +33,7 @@ CAUGHT = {
     "dynamic getattr": ("def f(a, b):\n    return getattr(a, b)", "dynamic-attribute", "review"),
     "ctypes": ("import ctypes", "import", "reject"),
     "marshal": ("import marshal", "decoder-import", "reject"),
-    "environment": ("import os\nx = os.environ['KEY']", "import", "reject"),
+    "environment": ("import os\nx = os.environb[b'KEY']", "import", "reject"),
     "subclasses chain": ("x = ().__class__.__base__.__subclasses__()", "attribute", "reject"),
     "homoglyph": ("\u0430gent = 1", "identifier", "reject"),
     "bidi override": ("x = 1  # \u202e abc", "invisible", "reject"),

@@ -50,8 +50,8 @@ REFUSED = {
     "from os": ("from os import execv", "import"),
     "subprocess": ("import subprocess", "import"),
     "socket": ("from socket import socket", "import"),
-    "requests": ("import requests", "import"),
-    "urllib.request": ("import urllib.request", "import"),
+    "httpx": ("import httpx", "import"),
+    "urllib.robotparser": ("import urllib.robotparser", "import"),
     "urllib.request by way of urllib": ("import urllib.parse\nx = urllib.request", "import"),
     "logging.config": ("import logging.config", "import"),
     "re-exported sys": ("from typing import sys", "import"),
@@ -185,7 +185,7 @@ def test_a_hostile_file_makes_no_hostile_report() -> None:
 def test_a_report_can_be_repeated() -> None:
     first, second = gate(f"T = {TABLE}\nx = eval"), gate(f"T = {TABLE}\nx = eval")
     assert first == second
-    assert (first.rules_version, first.inputs_sha256) == ("gate/2", knowledge().inputs_sha256)
+    assert (first.rules_version, first.inputs_sha256) == ("gate/3", knowledge().inputs_sha256)
 
 
 @given(st.binary(max_size=400))

@@ -8,7 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.policies import AGENTIC, DEMO, EVIDENCE, PAPER, POLICIES, SN15_2026_08, WINNER, policy_by_name
+from arena.policies import (
+    AGENTIC,
+    DEMO,
+    EVIDENCE,
+    PAPER,
+    POLICIES,
+    SN15_2026_08,
+    SN15_ENVIRONMENT,
+    WINNER,
+    policy_by_name,
+)
 from arena.policy import Policy, RaceRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
@@ -102,6 +112,13 @@ def test_every_other_policy_is_paper_with_named_differences():
         "qualifying.validators_asked": 3,
         "promotion.kind": "window",
         "promotion.elimination_e4": 6_500,
+        "limits.completions": 200,
+    }
+    assert differences(SN15_ENVIRONMENT) == {
+        **differences(SN15_2026_08),
+        "name": "sn15-environment",
+        "tool_profile": "environment",
+        "inference.is_call_required_allowed": True,
     }
     assert differences(AGENTIC) == {"name": "agentic", "race.lambda_e4": 3_000}
     assert differences(EVIDENCE) == {"name": "evidence", "promotion.kind": "sequential"}

@@ -28,7 +28,7 @@ from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
 from tests.arena.log_stand import context
 from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments, told
 
-REPORT = make_report([finding("id-table", 6, "12 ids")], rules_version="gate/2", source_sha256="", inputs_sha256="")
+REPORT = make_report([finding("id-table", 6, "12 ids")], rules_version="gate/3", source_sha256="", inputs_sha256="")
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def agent_main(p):
         "kill": attempt(lambda: os.kill({os.getpid()}, 0)),
         "limit": attempt(lambda: resource.prlimit({os.getpid()}, resource.RLIMIT_CORE)),
         "setuid": attempt(lambda: os.setuid(0)),
-        "environment": "reached" if "hunter2" in str(dict(os.environ)) else "no",
+        "environment": "reached" if "hunter2" in str(dict(os.environb)) else "no",
         "processes": "reached" if {own!r} in [open(f, "rb").read() for f in glob.glob("/proc/*/cmdline")] else "no",
     }}
 """

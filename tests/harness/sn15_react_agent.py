@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 MAX_STEPS = 25
 MODEL = getenv("SANDBOX_MODEL") or "deepseek-ai/DeepSeek-V3.2-TEE"
 proxy = ProxyClient(timeout=60, max_retries=2)
+viewed: dict[str, dict] = {}
 
 
 @Tool
@@ -47,7 +48,9 @@ def find_product(
 @Tool
 def view_product_information(product_ids: str) -> list[dict]:
     """Details (options, attributes, description) of comma-separated product ids."""
-    return proxy.get("/search/view_product_information", {"product_ids": product_ids}) or []
+    found = proxy.get("/search/view_product_information", {"product_ids": product_ids}) or []
+    viewed.update({product["product_id"]: product for product in found})
+    return found
 
 
 @Tool("recommend_product")
@@ -64,32 +67,26 @@ def terminate(status: str = "success") -> str:
 
 @Tool
 def check_product_match(product_id: str, requirements: str) -> dict:
-    """Compare one product with a JSON object of required attributes."""
-    found = view_product_information(product_id)
-    text = json.dumps(found).lower()
+    """Compare one product, whose details were viewed before, with a JSON object of required attributes."""
+    if product_id not in viewed:
+        return {"error": "view the product first"}
+    text = json.dumps(viewed[product_id]).lower()
     wanted = json.loads(requirements)
     missing = [key for key, value in wanted.items() if str(value).lower() not in text]
     return {"matched": not missing, "matches": [k for k in wanted if k not in missing], "mismatches": missing}
 
 
 @Tool
-def find_products_in_same_shop(product_queries: str) -> dict:
-    """Find one product per search in a single shop; a JSON array of {"q", "price", "service"}."""
-    first, *others = json.loads(product_queries)
-    for hit in find_product(**first):
-        basket = [hit]
-        for other in others:
-            basket += find_product(**other, shop_id=hit["shop_id"])[:1]
-        if len(basket) == len(others) + 1:
-            return {"found": True, "shop_id": hit["shop_id"], "products": basket}
-    return {"found": False}
-
-
-@Tool
 def calculate_voucher(
-    product_prices: str, voucher_type: str, discount_value: float, threshold: float, budget: float, cap: float = 0
+    product_prices: str,
+    voucher_type: str,
+    discount_value: float,
+    threshold: float,
+    budget: float,
+    cap: float = 0,
+    shop_ids: str = "",
 ) -> dict:
-    """The price of a basket after a voucher; voucher_type is fixed or percentage."""
+    """The price of a basket after a voucher; voucher_type is fixed or percentage, shop_ids for one shop's."""
     total = sum(float(price) for price in product_prices.split(","))
     discount = discount_value if voucher_type == "fixed" else total * discount_value / 100
     after = total - (min(discount, cap) if cap else discount) if total >= threshold else total

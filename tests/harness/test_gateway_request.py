@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.emission.program_text import ProgramText
+from harness.inference.port import InferenceRules
+from harness.inference.request import rebuild
+from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import ASK, MODEL, SCHEMAS, RecordingUpstream, make_gateway
 
@@ -93,6 +96,27 @@ def test_tools_may_be_named_flat_or_by_name_and_come_in_the_profiles_order() -> 
 @pytest.mark.parametrize("choice", ["required", "any", {"type": "function", "function": {"name": "terminate"}}, 1])
 def test_a_forced_tool_choice_is_refused(choice: object) -> None:
     assert refusal(tool_choice=choice, tools=["terminate"]) == "A1042"
+
+
+def test_a_call_may_be_asked_for_where_the_policy_allows_it_but_not_which() -> None:
+    rules = InferenceRules(models=("m",), is_call_required_allowed=True)
+    schemas = {schema["function"]["name"]: schema for schema in SCHEMAS}
+
+    def sent(**params: object) -> dict[str, object]:
+        request = rebuild(
+            {"messages": ASK["messages"], **params},
+            rules=rules,
+            limits=EpisodeLimits(),
+            schemas=schemas,
+            completion_tokens_left=100,
+        )
+        return dict(json.loads(request.text))
+
+    assert sent(tools=["terminate"], tool_choice="required")["tool_choice"] == "required"
+    assert "tool_choice" not in sent(tool_choice="required")
+    for choice in ("any", {"type": "function", "function": {"name": "terminate"}}, True):
+        with pytest.raises(GuestCallError):
+            sent(tools=["terminate"], tool_choice=choice)
 
 
 def test_a_forced_function_call_is_refused() -> None:

@@ -35,6 +35,7 @@ BUSY = (
 # limit -> (its value here, an agent that breaks it, stop reason, code)
 ROWS: dict[str, tuple[int, str, str, str]] = {
     "steps": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
+    "completions": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
     "tool_calls": (3, agent("while True: tools.find_product(q='x')"), "tool_calls", "A1022"),
     "prompt_tokens": (25, agent("while True:", f"    {ASK}"), "tokens", "A1023"),
     "completion_tokens": (9, agent("while True:", f"    {ASK}"), "tokens", "A1023"),
@@ -52,7 +53,14 @@ ROWS: dict[str, tuple[int, str, str, str]] = {
     "trace_bytes": (900, agent("while True: tools.find_product(q='x')"), "trace", "A1036"),
     "body_bytes": (900, agent("while True: tools.find_product(q='x')"), "body", "A1036"),
 }
-OFF_BY_DEFAULT = {"cost_micro_usd", "host_work", "result_bytes", "trace_bytes", "body_bytes"}  # 0: not limited
+OFF_BY_DEFAULT = {
+    "completions",
+    "cost_micro_usd",
+    "host_work",
+    "result_bytes",
+    "trace_bytes",
+    "body_bytes",
+}  # 0: not limited
 # Limits that cut or refuse, and so never end an episode; each has its test below or beside `rebuild`.
 NEVER_AN_END = {"completion_tokens_per_call", "claim_bytes", "argument_bytes", "source_bytes", "prices"}
 
@@ -75,6 +83,18 @@ def test_a_breach_has_its_own_stop_reason_and_is_the_agents(limit):
     got = body(source, **{limit: value})
     assert (got.stop, got.failure and got.failure.code) == (stop, code), got
     assert got.failure.owner is Owner.AGENT and CODES[code].owner is Owner.AGENT
+
+
+ROUND = ("while True:", f"    {ASK}", f"    {ASK}", f"    {ASK}", "    tools.find_product(q='x')")
+
+
+def test_where_completions_have_a_limit_of_their_own_a_step_is_a_round_of_completions_and_calls():
+    got = body(agent(*ROUND), steps=2, completions=50)
+    assert (got.stop, got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("steps", "2 steps", 6, 2)
+    got = body(agent(*ROUND), steps=20, completions=5)
+    assert (got.stop, got.failure.detail, got.totals.steps) == ("steps", "5 completions", 5)
+    got = body(agent(*ROUND), steps=2)
+    assert (got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("2 steps", 2, 0)
 
 
 def test_no_limit_is_without_a_row():

@@ -126,7 +126,7 @@ _sn15.settle([])
     assert [params["name"] for _, params in told["sent"]] == ["recommend_product", "terminate"]
 
 
-def test_a_verifying_tool_with_the_published_parameters_is_answered_by_the_host():
+def test_a_tool_of_the_agents_own_runs_as_it_is_written_whatever_its_name():
     program = """
 from src.agent.agent_interface import Tool, execute_tool_call
 answers["check_product_match"] = '{"matched": true}'
@@ -138,8 +138,7 @@ out = [execute_tool_call("check_product_match", {"product_id": "1", "requirement
        execute_tool_call("calculate_voucher", {"product_prices": "1", "rounding": 2})["result"]]
 """
     told = guest(program)
-    assert told["out"] == [{"matched": True}, "mine"]
-    assert [params["name"] for _, params in told["sent"]] == ["check_product_match"]
+    assert (told["out"], told["sent"]) == (["mine", "mine"], [])
 
 
 def test_the_proxy_client_takes_sn15s_arguments_and_sends_no_key():

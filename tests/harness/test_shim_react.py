@@ -59,10 +59,9 @@ def run(
     catalogue: Catalogue,
     base_url: str,
     sandbox: Sandbox,
-    profile: str = "sn15",
     ledger: Ledger | None = None,
 ) -> Episode:
-    toolbox = make_toolbox(profile, catalogue, problem)
+    toolbox = make_toolbox("sn15", catalogue, problem)
     gateway = Gateway(
         InferenceRules(models=MODELS, attempts=2),
         [OpenAIUpstream("test", base_url, "", 10_000)],
@@ -93,12 +92,12 @@ def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_mod
     assert {call.emitter for call in tool_calls(episode)} == {"llm"}
     names = [call.name for call in tool_calls(episode)]
     assert names[-2:] == ["recommend_product", "terminate"]
-    verifying = {"product": "check_product_match", "voucher": "calculate_voucher"}.get(bucket)
-    assert verifying is None or verifying in names
+    assert not {"check_product_match", "calculate_voucher"} & set(names)  # the agent's own functions ran instead
     outcome = score(problem, body.recommended or (), catalogue.product, LexicalTitles(), unsurfaced=body.unsurfaced)
     assert isinstance(outcome, OutcomeScore) and outcome.is_success
     claimed = [call["name"] for step in json.loads(body.claim) for call in step["completion"]["message"]["tool_call"]]
-    assert claimed == names
+    assert [name for name in claimed if name not in ("check_product_match", "calculate_voucher")] == names
+    assert bucket == "shop" or len(claimed) > len(names)
     assert body.ledger_sha256 == ledger_sha256(ledger.lines())
 
 
@@ -114,10 +113,9 @@ def test_a_model_id_of_another_subnet_is_answered_by_the_runs_first_model(catalo
     assert "not one of this run" in episode.exit.output_tail
 
 
-def test_without_the_verifying_tools_the_agents_own_answer_and_their_searches_are_code(
-    catalogue: Catalogue, scripted: str
-) -> None:
-    episode = run(REACT, _problems()["product"], catalogue, scripted, reference_sandbox(REACT), profile="paper4")
+def test_what_a_tool_of_the_agents_own_asks_for_is_recorded_as_code(catalogue: Catalogue, scripted: str) -> None:
+    source = REACT.replace("if product_id not in viewed:", "if not view_product_information(product_id):")
+    episode = run(source, _problems()["product"], catalogue, scripted, reference_sandbox(source))
     emitters = [(call.name, call.emitter) for call in tool_calls(episode)]
     assert ("view_product_information", "code") in emitters  # inside the agent's own check_product_match
     assert not episode.body.is_agentic and episode.body.recommended is not None

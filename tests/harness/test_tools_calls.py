@@ -144,7 +144,7 @@ def test_a_profile_offers_its_tools_and_no_others(catalogue: Catalogue) -> None:
     assert json.loads(paper.dispatch("check_product_match", "{}").result)["code"] == "A1050"
     assert "check_product_match" not in paper.schemas
     assert "view_shop_information" not in make_toolbox("sn15", catalogue, PROBLEM).schemas
-    assert list(PROFILES) == ["paper4", "sn15", "extended", "compact"]
+    assert list(PROFILES) == ["paper4", "sn15", "extended", "compact", "environment"]
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones(catalogue: Catalogue) -> None:

@@ -180,7 +180,7 @@ def test_what_is_shown_can_be_passed_to_calculate_voucher_and_means_the_same(
         shown.pop("has_voucher"), shown.pop("needs_one_shop")
         computed, _ = call(tools, "calculate_voucher", product_prices=",".join(map(str, prices)), **shown)
         bill = settle_bill(prices, (), voucher)
-        assert computed["total_after"] == bill.after_php
+        assert computed["total_after"] == round(bill.after_php, 2)
         assert computed["within_budget"] == bill.is_within_budget
 
 

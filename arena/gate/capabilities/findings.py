@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from arena.gate.capabilities.classes import FIELD, FIELDS, HELD_AS_VALUES, ClassUses, class_of
 from arena.gate.capabilities.codings import call_findings, is_text_type
 from arena.gate.capabilities.folding import fold
+from arena.gate.capabilities.lookups import is_part_of_module, own_constant_looked_up
 from arena.gate.capabilities.modules import MODULES
 from arena.gate.capabilities.scopes import Meaning, Scopes
 from arena.gate.capabilities.vocabulary import (
@@ -24,6 +25,7 @@ from arena.gate.capabilities.vocabulary import (
     DOUBTFUL_ATTRIBUTES,
     DYNAMIC_PARTS,
     ENUMS,
+    HELD_ATTRIBUTES,
     METACLASSES,
     REEXPORTS,
     SEEING_DUNDERS,
@@ -128,7 +130,7 @@ class _Walk:
     def _name(self, node: ast.Name) -> Iterator[Finding]:
         name = node.id
         meaning = self.scopes.meaning(node)
-        if node in self._judged and name == "vars":
+        if node in self._judged and name in ("vars", "globals"):
             return
         if name in BUILTINS and (meaning is not None or name.startswith("__")):
             yield finding("builtin", node.lineno, name)
@@ -149,7 +151,7 @@ class _Walk:
                 yield finding("dynamic-attribute", node.lineno, "self.__dict__ as a value")
             elif node.attr in SEEING_DUNDERS:
                 yield finding("dynamic-attribute", node.lineno, node.attr)
-            else:
+            elif base != Meaning("os") or node.attr != "environ":  # there it is a plain dict (`arena_sdk._sn15`)
                 yield from _attribute_name(node.attr, node.lineno, is_module=is_module)
         if node.attr == "__class__" and isinstance(node.ctx, ast.Load) and node not in self._judged:
             yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
@@ -174,6 +176,9 @@ class _Walk:
 
     # -- calls
     def _call(self, node: ast.Call) -> Iterator[Finding]:
+        own = own_constant_looked_up(node, self.scopes)
+        if own is not None:
+            self._judged.add(own)
         for keyword in node.keywords:
             if keyword.arg is not None and is_refused_attribute(keyword.arg):
                 yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
@@ -200,7 +205,9 @@ class _Walk:
                 yield finding("dynamic-attribute", node.lineno, f"dataclasses.{meaning.part} as a value")
         if meaning.module == "" and meaning.part in DIRECT_BUILTINS:
             self._judged.add(node.func)
-            if meaning.part != "super":
+            if meaning.part == "getattr" and is_part_of_module(node, self.scopes):
+                yield from self._part_of_module(node)
+            elif meaning.part != "super":
                 yield from _by_name(node, meaning.part, 1)
         elif part in DYNAMIC_PARTS:
             self._judged.add(node.func)
@@ -213,9 +220,9 @@ class _Walk:
                 yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
         elif part == ("logging", "basicConfig"):
             self._judged.add(node.func)
-            names = {keyword.arg for keyword in node.keywords}
-            if names & {None, "filename", "filemode"} or node.args:
-                yield finding("builtin", node.lineno, "logging.basicConfig opens a file")
+            # a file named here is the stand-in's, which writes none
+            if None in {keyword.arg for keyword in node.keywords} or node.args:
+                yield finding("builtin", node.lineno, "logging.basicConfig of options that can't be seen")
         elif part == ("functools", "wraps"):
             self._judged.add(node.func)
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
@@ -224,6 +231,17 @@ class _Walk:
             self._judged.add(node.func)
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 yield finding("builtin", node.lineno, "inspect.signature with options evaluates texts")
+
+    def _part_of_module(self, node: ast.Call) -> Iterator[Finding]:
+        base, name = self.scopes.meaning(node.args[0]), fold(node.args[1])
+        self._judged.add(node.args[0])
+        part = base.attribute(name) if base is not None and name is not None else None
+        if base is None or part is None:
+            return
+        if not part.part or part.part not in MODULES.get(base.module, frozenset()):
+            yield finding("import", node.lineno, f"{base.module}.{name}")
+        else:
+            yield from _value(part, node.lineno)
 
     def _method_call(self, node: ast.Call, called: ast.Attribute) -> Iterator[Finding]:
         """`str.format(text, ...)`, whose text stands among the arguments; and assignments by name:
@@ -289,6 +307,8 @@ def _attribute_name(name: str, line: int, *, is_module: bool) -> Iterator[Findin
     bare = name.lstrip("_")
     if is_refused_attribute(name) or bare in REEXPORTS or name in ("eval", "exec"):
         yield finding("attribute", line, name)
+    elif name in HELD_ATTRIBUTES:
+        yield finding("attribute-name", line, name)
     elif bare in DOUBTFUL_ATTRIBUTES:
         yield finding("attribute" if is_module else "attribute-name", line, name)
 

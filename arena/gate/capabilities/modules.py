@@ -23,6 +23,14 @@ MODULES: dict[str, frozenset[str]] = {
         ABC ABCMeta abstractclassmethod abstractmethod abstractproperty abstractstaticmethod
         """
     ),
+    # no way to the loop itself, which starts processes and opens sockets
+    "asyncio": _words(
+        """
+        ALL_COMPLETED BoundedSemaphore CancelledError Event FIRST_COMPLETED FIRST_EXCEPTION LifoQueue Lock PriorityQueue
+        Queue QueueEmpty QueueFull Semaphore TaskGroup TimeoutError as_completed create_task gather iscoroutine
+        iscoroutinefunction run shield sleep to_thread wait wait_for
+        """
+    ),
     "bisect": _words("bisect bisect_left bisect_right insort insort_left insort_right"),
     "calendar": _words(
         """
@@ -125,8 +133,8 @@ MODULES: dict[str, frozenset[str]] = {
     "json.decoder": _words("JSONDecodeError JSONDecoder"),
     "logging": _words(
         """
-        BASIC_FORMAT BufferingFormatter CRITICAL DEBUG ERROR FATAL Filter Formatter Handler INFO LogRecord Logger
-        LoggerAdapter NOTSET NullHandler StreamHandler WARN WARNING addLevelName basicConfig captureWarnings
+        BASIC_FORMAT BufferingFormatter CRITICAL DEBUG ERROR FATAL FileHandler Filter Formatter Handler INFO LogRecord
+        Logger LoggerAdapter NOTSET NullHandler StreamHandler WARN WARNING addLevelName basicConfig captureWarnings
         critical debug disable error exception fatal getLevelName getLevelNamesMapping getLogRecordFactory getLogger
         getLoggerClass info lastResort log makeLogRecord raiseExceptions setLogRecordFactory setLoggerClass shutdown
         warn warning
@@ -256,12 +264,25 @@ MODULES: dict[str, frozenset[str]] = {
         format_content generate_tool_call_id get_tool list_tools register_tool
         """
     ),
-    "src.agent.proxy_client": _words("ProxyClient"),
+    "src.agent.proxy_client": _words("InferenceStats PostResult ProxyClient RequestLog"),
+    # the guest's stand-ins for what SN15's image has: the host's own paths, or nothing (`arena_sdk.standin_requests`)
+    "requests": _words(
+        """
+        ConnectTimeout ConnectionError HTTPError JSONDecodeError ReadTimeout RequestException Response Session Timeout
+        get post request
+        """
+    ),
+    "requests.adapters": _words("HTTPAdapter"),
+    "requests.exceptions": _words(
+        "ConnectTimeout ConnectionError HTTPError JSONDecodeError ReadTimeout RequestException Timeout"
+    ),
+    "urllib.error": _words("HTTPError URLError"),
+    "urllib.request": _words("Request urlopen"),
     # modules that honest agents use in small part, and packages that only lead to their modules
     "ast": _words("literal_eval"),
     "inspect": _words("cleandoc getdoc signature"),
     "io": _words("StringIO"),
-    "os": _words("getenv"),
+    "os": _words("environ getenv"),
     "os.path": _words("basename dirname exists join"),
     "sys": _words("exit maxsize platform stderr stdout version version_info"),
     "types": _words("MappingProxyType NoneType SimpleNamespace TracebackType UnionType"),

@@ -201,6 +201,12 @@ class Scopes:
             scope = scope.parent
         return scope
 
+    def is_own_constant(self, name: str) -> bool:
+        """Whether all that a name of the module can be is a constant: assigned in its body alone, and nowhere else."""
+        values, bindings = self._module.values.get(name, []), self._module.bindings[name]
+        is_constant = bindings == 1 and len(values) == 1 and isinstance(values[0], ast.Constant)
+        return is_constant and name not in self._module.imported and name not in self._module.classes
+
     def is_class_level(self, node: ast.AST) -> bool:
         """Whether a name stands directly in a class body."""
         return node in self._scope_of and self._scope_of[node].kind == "class"

@@ -55,7 +55,10 @@ FRAMES = _words(
     """
 )
 ATTRIBUTES = FRAMES | _words(
-    "ForwardRef _convert_ _create_ _module detach environ from_callable fromhex get_type_hints meta_path mro popen"
+    """
+    ForwardRef _convert_ _create_ _get_loop _module detach environ from_callable fromhex get_coro get_loop get_stack
+    get_type_hints meta_path mro popen print_stack
+    """
 )
 REEXPORTS = _words(
     """
@@ -63,9 +66,12 @@ REEXPORTS = _words(
     subprocess sys
     """
 )
+# Modules in which no name in capitals is more than a number or a text: `getattr(logging, str(level).upper(), 20)`.
+LEVELLED_MODULES = frozenset({"logging"})
 # Plausible names of an agent's own fields that could also lead on: a module reached through another, the object that a
 # failed look-up names, the raw file under a text stream.
 DOUBTFUL_ATTRIBUTES = frozenset({"inspect", "io", "obj", "raw"})
+HELD_ATTRIBUTES = frozenset({"_loop"})  # as written: what a waiting lock or task hangs on
 METACLASSES = {("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")}
 # What makes classes whose attributes are named by texts: those must be constants.
 ENUMS = {("enum", name) for name in _words("Enum IntEnum StrEnum ReprEnum Flag IntFlag")}

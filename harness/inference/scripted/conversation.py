@@ -112,7 +112,11 @@ def _native_results(messages: list[dict[str, Any]]) -> dict[str, Any]:
                 key_by_id[str(call.get("id"))] = call_key(written.name, written.arguments)
         key = key_by_id.get(str(row.get("tool_call_id"))) if row.get("role") == "tool" else None
         if key is not None:
-            results.setdefault(key, _decode(_plain(row.get("content"))))
+            result = _decode(_plain(row.get("content")))
+            if isinstance(result, dict) and result.keys() == {"observation", "done", "error"}:
+                result = result["observation"]  # a turn of SN15's environment, whose lists stand under one key
+                result = result["results"] if isinstance(result, dict) and result.keys() == {"results"} else result
+            results.setdefault(key, result)
     return results
 
 

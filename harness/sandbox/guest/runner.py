@@ -167,7 +167,9 @@ def _final(init: dict[str, object], frame_bytes: int) -> dict[str, object]:
     try:
         module = _load(str(init["source"]))
         kind = "raise"
-        claim = module.agent_main(json.loads(str(init["problem"])))
+        problem = json.loads(str(init["problem"]))
+        _sn15.open_problem(problem)
+        claim = module.agent_main(problem)
         if _sn15.is_used():
             _sn15.settle(claim)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the agent's and it is reported

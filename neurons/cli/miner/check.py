@@ -51,7 +51,7 @@ def check(
 
     import msgspec
 
-    from arena.gate.rules import INSTEAD
+    from arena.gate.remedies import what_to_change
 
     report = report_of(source, miner_settings(policy, catalogue, state_dir).settings, open_cache())
     if as_json:
@@ -59,7 +59,7 @@ def check(
             {
                 **msgspec.to_builtins(found),
                 "evidence": source_line(source, found.line),
-                "instead": INSTEAD.get(found.rule, ""),
+                "instead": what_to_change(found.rule, found.detail),
             }
             for found in report.findings
         ]
@@ -137,13 +137,14 @@ def show_report(agent: Path, source: bytes, report: GateReport) -> None:
 
 def finding_lines(agent: Path, source: bytes, outcome: str, rule: str, line: int, detail: str) -> Iterator[str]:
     """One finding: where, what and why, the line as it stands, and what to write instead."""
-    from arena.gate.rules import INSTEAD, RULES
+    from arena.gate.remedies import what_to_change
+    from arena.gate.rules import RULES
 
     where = f"{agent}:{line}" if line else f"{agent}"
     yield f"  {outcome}  {where}  {rule}"
     if evidence := source_line(source, line):
         yield f"      {line} | {evidence}"
-    said = [printable(detail), RULES[rule].meaning, f"fix: {INSTEAD[rule]}"]
+    said = [printable(detail), RULES[rule].meaning, f"fix: {what_to_change(rule, detail)}"]
     for text in dict.fromkeys(filter(None, said)):
         yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="        ")
 

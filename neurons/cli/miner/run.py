@@ -70,6 +70,8 @@ class RunPlan:
     replay: Path | None
     bodies: Path | None
     is_gated: bool
+    is_web_skipped: bool
+    is_missing_allowed: bool
     as_json: bool
 
 
@@ -80,6 +82,10 @@ def run(
     problems: Annotated[
         Path | None, typer.Option(help="Problem file, or s1, s2, s3; else practice problems are made.")
     ] = None,
+    skip_web: Annotated[bool, typer.Option("--skip-web", help="Leave a file's web problems out.")] = False,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Run problems whose answers the catalogue lacks, too.")
+    ] = False,
     suite: Annotated[str | None, typer.Option(help="The whole shipped suite s1, s2 or s3, as in qualifying.")] = None,
     count: Annotated[
         int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
@@ -137,6 +143,8 @@ def run(
         replay=replay,
         bodies=bodies,
         is_gated=gate,
+        is_web_skipped=skip_web,
+        is_missing_allowed=allow_missing,
         as_json=as_json,
     )
     if suite and (problems or variant):

@@ -1,13 +1,9 @@
 """SN15's `src.agent.agent_interface` over the host: the tool registry, tool calls and dialogue steps.
 
 The names, signatures and shapes are those of SN15's public interface, so that an agent file needs no change. A tool is
-the agent's own function, as there, with two exceptions, because here the host executes and records:
-
-- recommend_product and terminate also become recorded calls (`arena_sdk._sn15`);
-- check_product_match, find_products_in_same_shop and calculate_voucher are answered by the host's tool of that name
-  when the run's profile has it and the agent's function takes no other parameters.
-
-find_product and view_product_information reach the host through `ProxyClient`. Nothing here is evidence.
+the agent's own function and runs as it is written, whatever its name; what it asks of `ProxyClient` is recorded. Since
+the answer has to be a recorded call here, recommend_product and terminate are sent to the host beside it
+(`arena_sdk._sn15`). Nothing here is evidence.
 """
 
 from __future__ import annotations
@@ -18,13 +14,12 @@ import json
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar, overload
 
-from arena_sdk import _sn15, tools
+from arena_sdk import _sn15
 
 AgentOutput = list[dict[str, Any]]
 ToolResult = Any
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_ANSWERED_BY_HOST = ("check_product_match", "find_products_in_same_shop", "calculate_voucher")
 _TOOL_REGISTRY: dict[str, Callable[..., Any]] = {}  # the name that agents import
 
 
@@ -84,12 +79,16 @@ def generate_tool_call_id(name: str, parameters: dict[str, Any], length: int = 8
 
 def execute_tool_call(tool_name: str, parameters: dict[str, Any]) -> ToolCallResult:
     """Run a registered tool. Raises ValueError for one that is not registered, and whatever its function raises."""
-    function = get_tool(tool_name)
+    result = get_tool(tool_name)(**parameters)
+    if tool_name == "recommend_product":
+        _sn15.recommend(parameters)
+    elif tool_name == "terminate":
+        _sn15.postpone_terminate(parameters)
     return {
         "name": tool_name,
         "parameters": parameters,
         "tool_call_id": generate_tool_call_id(tool_name, parameters),
-        "result": _run(tool_name, function, parameters),
+        "result": result,
     }
 
 
@@ -113,24 +112,3 @@ def create_dialogue_step(
         },
         "extra_info": {"step": step, "query": query, "timestamp": 0},
     }
-
-
-def _run(name: str, function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    if name in _ANSWERED_BY_HOST and _is_hosts(name, function):
-        return json.loads(tools.execute(name, parameters))
-    result = function(**parameters)
-    if name == "recommend_product":
-        _sn15.recommend(parameters)
-    elif name == "terminate":
-        _sn15.postpone_terminate(parameters)
-    return result
-
-
-def _is_hosts(name: str, function: Callable[..., Any]) -> bool:
-    """True when the host has the tool and the agent's function asks for nothing that the host's does not know."""
-    published = {schema["function"]["name"]: schema["function"] for schema in tools.schemas()}
-    if name not in published:
-        return False
-    import inspect  # slow to import, and most agents never come here
-
-    return set(inspect.signature(function).parameters) <= set(published[name]["parameters"]["properties"])

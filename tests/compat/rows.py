@@ -1,0 +1,139 @@
+"""A row per foreign thing, the kinds of things there are, and the page that holds the rows.
+
+A kind is one file in `tests/compat/kinds` with a `KIND`: the folder below FOREIGN that it reads, what its rows are
+about, and a function that examines one thing. `sources.json` in FOREIGN says where each file is from, by its path
+there:
+`{"agents/a.py": {"source": "github.com/owner/name", "version": "commit", "date": "2026-05-04"}}`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tests.compat import kinds
+
+COLUMNS = ("thing", "source", "commit or version", "its date", "sha256", "what was run", "result")
+_RED = "**red** "
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one foreign thing. `sha256` is of its bytes; a red result stays on the page."""
+
+    kind: str
+    name: str
+    source: str
+    version: str
+    date: str
+    sha256: str
+    ran: str
+    result: str
+    is_red: bool
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind says of one thing."""
+
+    ran: str
+    result: str
+    is_red: bool
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of foreign things. `examine` takes a thing's path; it never raises for what the thing is."""
+
+    folder: str
+    title: str
+    about: str
+    pattern: str
+    examine: Callable[[Path], Finding]
+
+
+def known_kinds() -> tuple[Kind, ...]:
+    """Every kind that has a file, by folder."""
+    names = sorted(each.name for each in pkgutil.iter_modules(kinds.__path__))
+    return tuple(importlib.import_module(f"{kinds.__name__}.{name}").KIND for name in names)
+
+
+def examine_all(foreign: Path, kind: Kind) -> Iterator[Row]:
+    """A row per thing of a kind in a folder, by name; nothing where the folder isn't there."""
+    listed = foreign / "sources.json"
+    sources = json.loads(listed.read_text("utf-8")) if listed.exists() else {}
+    for path in sorted((foreign / kind.folder).glob(kind.pattern)):
+        known = sources.get(str(path.relative_to(foreign)), {})
+        found = kind.examine(path)
+        yield Row(
+            kind=kind.folder,
+            name=path.stem,
+            source=known.get("source", "not given"),
+            version=known.get("version", "not given"),
+            date=known.get("date", "not given"),
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            ran=found.ran,
+            result=found.result,
+            is_red=found.is_red,
+        )
+
+
+def write_page(rows: Sequence[Row], *, ran_on: str, version: str) -> str:
+    """The page as Markdown."""
+    parts = [
+        "# Compatibility",
+        "",
+        "What was run of software that nobody here wrote, unmodified. `make compat FOREIGN=DIR` fetches nothing: it",
+        "runs what lies in DIR and writes this page. Red rows stay until what they tell of is mended.",
+        "",
+        f"Run on {ran_on} with the code of {version}.",
+        "",
+    ]
+    for kind in known_kinds():
+        mine = [row for row in rows if row.kind == kind.folder]
+        red = sum(row.is_red for row in mine)
+        parts += [f"## {kind.title}", "", kind.about, "", f"{len(mine)} rows, {red} red.", ""]
+        if mine:
+            parts += [_line(COLUMNS), _line(["---"] * len(COLUMNS)), *map(_row_line, mine), ""]
+    return "\n".join(parts)
+
+
+def read_page(text: str) -> tuple[Row, ...]:
+    """The rows of a page. Raises ValueError for a line of a table that is none."""
+    kind_of = {kind.title: kind.folder for kind in known_kinds()}
+    rows, kind = [], ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            kind = kind_of[line[3:]]
+        elif line.startswith("| ") and not line.startswith(("| thing ", "| --- ")):
+            cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+            if len(cells) != len(COLUMNS) or not re.fullmatch(r"`[0-9a-f]{64}`", cells[4]):
+                raise ValueError(f"not a row: {line}")
+            name, source, version, date, sha256, ran, result = cells
+            rows.append(
+                Row(
+                    kind=kind,
+                    name=name,
+                    source=source,
+                    version=version,
+                    date=date,
+                    sha256=sha256.strip("`"),
+                    ran=ran,
+                    result=result.removeprefix(_RED),
+                    is_red=result.startswith(_RED),
+                )
+            )
+    return tuple(rows)
+
+
+def _row_line(row: Row) -> str:
+    result = (_RED if row.is_red else "") + row.result
+    return _line([row.name, row.source, row.version, row.date, f"`{row.sha256}`", row.ran, result])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"

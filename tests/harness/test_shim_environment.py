@@ -1,0 +1,159 @@
+"""SN15's present contract: an agent's turns in a jail, and what the session answers to envelopes of every kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.catalogue.port import Catalogue
+from harness.inference.client import OpenAIUpstream
+from harness.inference.gateway import Gateway
+from harness.inference.port import InferenceRules
+from harness.inference.scripted import MODELS, start_scripted_server
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import Sandbox
+from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
+from harness.tools.environment import environment_problem
+from harness.tools.registry import make_toolbox
+from harness.trace import ToolCall
+from problems.model import BUCKETS, Problem
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.score import score
+from problems.scoring.title_matching import LexicalTitles
+from problems.synthesis.generator import synthesize
+from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
+from tests.harness.test_shim_interface import guest
+from tests.problems.stand import synthetic_shelf
+
+AGENT = Path(__file__).with_name("sn15_environment_agent.py").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def problems() -> dict[str, Problem]:
+    return {p.bucket: p for p in synthesize(synthetic_shelf(3_000, 5), seed=23, counts=dict.fromkeys(BUCKETS, 1))}
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(synthetic_shelf(3_000, 5).products, tmp_path_factory.mktemp("environment"))
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[str]:
+    with start_scripted_server() as server:
+        yield server.base_url
+
+
+def run(source: str, problem: Problem, catalogue: Catalogue, base_url: str, sandbox: Sandbox) -> Episode:
+    toolbox = make_toolbox("environment", catalogue, problem)
+    rules = InferenceRules(models=MODELS, attempts=2, is_call_required_allowed=True)
+    upstream = OpenAIUpstream("test", base_url, "", 10_000)
+    gateway = Gateway(rules, [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None)
+    episode_rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256=catalogue.content_sha256, models=MODELS)
+    return run_episode(source, problem, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), episode_rules)
+
+
+@pytest.mark.parametrize("bucket", BUCKETS)
+def test_an_agent_of_the_present_contract_runs_unmodified_in_a_jail_and_its_calls_are_the_models(
+    bucket: str, problems: dict[str, Problem], catalogue: Catalogue, scripted: str
+) -> None:
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    episode = run(AGENT, problems[bucket], catalogue, scripted, best_sandbox())
+    body = episode.body
+    assert (body.stop, body.failure) == ("terminated", None), episode.exit.output_tail
+    calls = [event for event in body.events if isinstance(event, ToolCall)]
+    assert body.is_agentic and {call.emitter for call in calls} == {"llm"}
+    assert [call.name for call in calls][-2:] == ["recommend_product", "terminate"]
+    outcome = score(
+        problems[bucket], body.recommended or (), catalogue.product, LexicalTitles(), unsurfaced=body.unsurfaced
+    )
+    assert isinstance(outcome, OutcomeScore) and outcome.is_success
+    told = [step["environment_result"]["calls"] for step in json.loads(body.claim)]
+    assert [done["observation"]["done"] for turn in told for done in turn][-1] is True
+    assert sum(map(len, told)) == len(calls)  # the turn that each step sent twice was executed once
+
+
+def test_the_searches_of_the_older_contract_are_gone_and_an_undeclared_argument_is_left_out(
+    problems: dict[str, Problem], catalogue: Catalogue, scripted: str
+) -> None:
+    source = """
+from src.agent.proxy_client import ProxyClient
+def agent_main(problem_data):
+    proxy, environment = ProxyClient(), problem_data["environment"]
+    gone = proxy.get("/search/find_product", {"q": "lamp", "page": 1})
+    action = {"name": "find_product", "args": {"q": "lamp", "colour": "red"}}
+    envelope = {**environment["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1, "action": action}
+    return [gone, proxy.post("/environment/call", envelope)["observation"]["error"]]
+"""
+    episode = run(source, problems["product"], catalogue, scripted, reference_sandbox(source))
+    assert json.loads(episode.body.claim) == [None, None], episode.exit.output_tail
+    assert "410" in episode.exit.output_tail
+    (call,) = [event for event in episode.body.events if isinstance(event, ToolCall)]
+    assert (call.ignored_parameters, json.loads(call.arguments)) == (("colour",), {"q": "lamp", "colour": "red"})
+
+
+ENVELOPES = [
+    ({"turn": 2}, 409),
+    ({"turn": 0}, 422),
+    ({"turn": True}, 422),
+    ({"session_id": "another"}, 409),
+    ({"tool_contract_version": "oro_task_tools_v2"}, 409),
+    ({"call_id": ""}, 422),
+    ({"idempotency_key": None}, 422),
+    ({"calls": [], "action": None}, 422),
+    ({"calls": [{"call_id": "b", "action": {}}]}, 422),
+    ({"action": "find_product"}, 422),
+    ({"calls": [{"call_id": "b", "action": {}}] * 2, "action": None}, 422),
+    ({"calls": [{"call_id": f"{n}", "action": {}} for n in range(17)], "action": None}, 422),
+    ({"tool_nonces": {"a": "b"}}, None),
+]
+
+
+def test_an_envelope_is_refused_as_sn15_refuses_it_and_extra_fields_are_passed_over() -> None:
+    problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
+    told = guest(f"""
+problem = json.loads({_problem_text(problem)!r})
+_sn15.open_problem(problem)
+from src.agent.proxy_client import ProxyClient
+client = ProxyClient()
+good = {{**problem["environment"]["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1,
+        "action": {{"name": "find_product", "args": {{"q": "x"}}}}}}
+out = []
+for change in json.loads({json.dumps([change for change, _ in ENVELOPES])!r}):
+    answer = client.post_verbose("/environment/call", {{**good, **change}})
+    out.append(answer.error and answer.error["status"])
+out.append(client.post_verbose("/environment/call", [1]).error["status"])
+out.append(client.post_verbose("/environment/call", {{**good, "action": {{"name": "terminate"}}}}).error["status"])
+out.append(len(problem["environment"]["policy_view"]["tools"]))
+""")
+    assert told["out"] == [*(status for _, status in ENVELOPES), 422, 409, 7]
+    assert [params["name"] for _, params in told["sent"]] == ["find_product"]
+
+
+def test_after_terminate_a_turns_other_calls_are_told_that_it_is_over() -> None:
+    problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
+    told = guest(f"""
+problem = json.loads({_problem_text(problem)!r})
+_sn15.open_problem(problem)
+calls = [{{"call_id": n, "action": {{"name": name, "args": {{}}}}}} for n, name in
+         (("1", "find_product"), ("2", "terminate"), ("3", "find_product"))]
+session = _sn15.session()
+turn = {{**problem["environment"]["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1, "calls": calls}}
+out = [[done["observation"]["done"] for done in session.call(turn)["calls"]], session.call(turn)["replayed"]]
+try:
+    session.call({{**turn, "call_id": "b", "idempotency_key": "b", "turn": 2}})
+except Exception as error:
+    out.append([error.status, str(error)])
+""")
+    assert told["out"] == [[False, True, True], True, [409, "session already reached a terminal observation"]]
+    assert [params["name"] for _, params in told["sent"]] == ["find_product", "terminate"]
+
+
+def _problem_text(problem: Problem) -> str:
+    return msgspec.json.encode(environment_problem(problem, EpisodeLimits())).decode()
