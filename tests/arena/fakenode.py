@@ -20,8 +20,11 @@ from bittensor._transport.codec import RuntimeCodec, strip_option_opaque_metadat
 
 SPEC_VERSION, TRANSACTION_VERSION = 343, 1
 GENESIS = "0x" + "11" * 32
-NONCE = 7
+FIRST_NONCE = 7
+STALE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
+FUTURE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction will be valid in the future"}
 SUBNET_DEFAULTS = {
+    "NetworksAdded": True,
     "Tempo": 360,
     "WeightsSetRateLimit": 100,
     "MinAllowedWeights": 1,
@@ -67,6 +70,8 @@ class FakeNode:
         self.pruned_before = 0  # the state of older blocks is gone
         self.refuses_commitments = False
         self.hangs_up_on: set[str] = set()  # methods at which the connection is closed
+        self.pool_refusal: Any = None  # what the pool says to the next extrinsic, as a runtime's dispatch extension does
+        self.is_handed_in_twice = False  # the next extrinsic lands, and its second copy is what gets the answer
         self.extrinsics: list[dict[str, Any]] = []
         self._forks: dict[int, int] = {}  # how often a height was replaced
         self._now_ms = FIRST_MS
@@ -77,6 +82,7 @@ class FakeNode:
         self._permits: dict[str, bool] = {}
         self._updates: dict[str, int] = {}
         self._served: dict[str, int] = {}
+        self._nonces: dict[str, int] = {}
         for item, value in SUBNET_DEFAULTS.items():
             self.write("SubtensorModule", item, [netuid], value)
         self.advance(block)
@@ -267,7 +273,12 @@ class FakeNode:
             decoded = self._codec.decode_extrinsic(parameters[0])
             if not self._is_signed(decoded):
                 return {**head, "error": {"code": 1010, "message": "Invalid Transaction", "data": BAD_PROOF}}, []
+            if refusal := self._pool_refusal(decoded):
+                return {**head, "error": refusal}, []
             subscription, notices = self._submit_and_watch(parameters[0], decoded)
+            if self.is_handed_in_twice:
+                self.is_handed_in_twice = False
+                return {**head, "error": STALE}, []
             return {**head, "result": subscription}, notices
         try:
             return {**head, "result": self._handle(method, parameters)}, []
@@ -275,6 +286,19 @@ class FakeNode:
             return {**head, "error": {"code": -32601, "message": str(error)}}, []
         except PrunedError as error:
             return {**head, "error": {"code": 4003, "message": str(error)}}, []
+
+    def _pool_refusal(self, decoded: dict[str, Any]) -> Any:
+        """What the pool says to an extrinsic that it doesn't take: by its nonce, or because a test says so."""
+        refusal, self.pool_refusal = self.pool_refusal, None
+        next_one = self._nonces.get(decoded["address"], FIRST_NONCE)
+        if refusal is None and decoded["nonce"] == next_one:
+            self._nonces[decoded["address"]] = next_one + 1
+            return None
+        return refusal or (STALE if decoded["nonce"] < next_one else FUTURE)
+
+    def spend_nonce(self, hotkey: str) -> None:
+        """Another machine of this hotkey sent something."""
+        self._nonces[hotkey] = self._nonces.get(hotkey, FIRST_NONCE) + 1
 
     def _submit_and_watch(self, raw: str, decoded: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         self._include(raw, decoded)
@@ -323,7 +347,7 @@ class FakeNode:
                 known = (key for key in self._storage if key.startswith(p[0]) and self._read(key, at) is not None)
                 return sorted(key for key in known if key > (p[2] or ""))[: p[1]]
             case "account_nextIndex":
-                return NONCE
+                return self._nonces.get(p[0], FIRST_NONCE)
             case _ if method.startswith(("author_unwatch", "chain_unsub")):
                 return True
         raise LookupError(f"{method} {json.dumps(p)[:120]}")
