@@ -1,4 +1,4 @@
-# make demo | test | bench | prove | lint | install | clean.
+# make demo | test | bench | prove | prove-localnet | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,13 +18,14 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint bench prove clean
+.PHONY: help install demo test lint bench prove prove-localnet clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
 	@echo "make test      install with the development tools and the training engine, lint, type-check, run every test"
 	@echo "make bench     measure; prints a table and writes build/bench.json"
 	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents)"
+	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
 	@echo "make lint      ruff and mypy only"
 	@echo "make install   the environment in $(VENV) with the development tools"
 	@echo "make clean     remove the environment, caches and build results"
@@ -50,6 +51,9 @@ bench: $(DEV_STAMP)
 
 prove: $(DEV_STAMP)
 	$(PY) -m pytest -m prove --durations 15 $(ARGS)
+
+prove-localnet: $(DEV_STAMP)
+	@$(PY) -m tests.prove.localnet
 
 # removes a $(VENV) only if this file made it
 clean:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.05
 _BLOCKS_SEARCHED_MAX = 64  # an extrinsic's own lifetime: it can't land after so many blocks
-_TAKEN_NONCE = frozenset({"Stale", "PriorityTooLow", "Usurped", "AlreadyImported"})
+# "Invalid": the pool took it, and then another extrinsic of the same nonce went into the block
+_TAKEN_NONCE = frozenset({"Stale", "PriorityTooLow", "Usurped", "AlreadyImported", "Invalid"})
 
 
 class Prepared:
