@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from tests.prove.older_runtime import OlderRuntime, make_client
 HOW = """no chain to prove against: set ARENA_PROVE_CHAIN=ws://HOST:PORT
   a localnet:  docker run --rm -p 9944:9944 ghcr.io/opentensor/subtensor-localnet:main   (then ws://127.0.0.1:9944)
   a testnet:   ARENA_PROVE_CHAIN=wss://test.finney.opentensor.ai:443 with ARENA_PROVE_NETUID and ARENA_PROVE_COLDKEY
-  an executor: any that runs a runtime's WASM over a genesis and answers JSON-RPC, such as npm's @acala-network/chopsticks"""
+  an executor: any that runs a runtime's WASM over a genesis and answers JSON-RPC (npm's @acala-network/chopsticks)"""
 TEMPO = 10
 STAKE_RAO = 50_000_000_000
 
@@ -51,20 +51,24 @@ class Cold:
 class Localnet:
     """One chain under proof."""
 
-    def __init__(self, url: str, netuid: int, coldkey: str) -> None:
-        self.url, self.netuid = url, netuid
+    def __init__(self, url: str, netuid: int, coldkey: str, folder: Path) -> None:
+        """`folder` is for the senders' locks."""
+        self.url, self.netuid, self._folder = url, netuid, folder
         self.cold = Cold(Keypair.create_from_uri(coldkey))
         self.validator, self.miner = generate_signer(), generate_signer()
-        self.locks = Path(tempfile.mkdtemp(prefix="arena-senders-"))
         self.chain = self.another()
         self.past = 0
         self.hash = os.urandom(32).hex()
 
-    def another(self, *, timeout_s: float = 120.0) -> BittensorSubtensor:
-        """A client of its own, as another process has."""
-        return BittensorSubtensor(
-            self.url, netuid=self.netuid, make_client=make_client, timeout_s=timeout_s, lock_folder=self.locks
-        )
+    def another(self, machine: str = "here", netuid: int | None = None) -> BittensorSubtensor:
+        """A client of its own, as another process has; on another `machine`, it shares no lock."""
+        locks = self._folder / machine
+        wanted = self.netuid if netuid is None else netuid
+        return BittensorSubtensor(self.url, netuid=wanted, make_client=make_client, lock_folder=locks)
+
+    def client(self) -> Any:
+        """The SDK's client, shims and all."""
+        return make_client(self.url)
 
     async def rpc(self, method: str, params: list[Any]) -> Any:
         """A raw request. Raises Impossible with the node's words."""
@@ -87,7 +91,7 @@ class Localnet:
 
     async def call(self, call: Any, *, is_sudo: bool = False) -> None:
         """Send a coldkey's call. Raises Impossible with the chain's words."""
-        async with make_client(self.url) as client:
+        async with self.client() as client:
             if is_sudo:
                 call = bittensor.calls.Sudo.sudo(call={call[0]: {call[1]: call[2]}})
             result = await client.submit_call(call, self.cold, signer="coldkey")
@@ -101,7 +105,7 @@ class Localnet:
 
     async def read(self, item: str) -> Any:
         """A storage item of the subnet."""
-        async with make_client(self.url) as client:
+        async with self.client() as client:
             return await client.query(("SubtensorModule", item), [self.netuid])
 
 
@@ -244,8 +248,7 @@ async def loses_no_extrinsic(net: Localnet) -> str:
 
 async def makes_up_for_a_stale_one(net: Localnet) -> str:
     """Two machines: senders that share no lock."""
-    net.locks = Path(tempfile.mkdtemp(prefix="arena-senders-"))
-    other = net.another()
+    other = net.another("elsewhere")
     results = await asyncio.gather(*(chain.commit(net.miner, os.urandom(32).hex()) for chain in (net.chain, other)))
     await other.close()
     for result in results:
@@ -254,7 +257,7 @@ async def makes_up_for_a_stale_one(net: Localnet) -> str:
 
 
 async def misses_a_subnet(net: Localnet) -> str:
-    chain = BittensorSubtensor(net.url, netuid=4_000, make_client=make_client, lock_folder=net.locks)
+    chain = net.another(netuid=4_000)
     try:
         await chain.metagraph()
     except ArenaError as error:
@@ -276,7 +279,8 @@ async def seals(net: Localnet) -> str:
         await net.admin("sudo_set_commit_reveal_weights_enabled", enabled=False)
 
 
-STEPS: tuple[tuple[str, Callable[[Localnet], Awaitable[str]]], ...] = (
+Step = Callable[[Localnet], Awaitable[str]]
+STEPS: tuple[tuple[str, Step], ...] = (
     ("the runtime has all that is asked of it", fits),
     ("a missing subnet is said", misses_a_subnet),
     ("register two hotkeys", registers),
@@ -297,10 +301,10 @@ STEPS: tuple[tuple[str, Callable[[Localnet], Awaitable[str]]], ...] = (
 )
 
 
-async def prove(net: Localnet) -> list[tuple[str, str, str]]:
-    """(step, passed | shimmed | impossible | FAILED, words) of every step, told as they end."""
-    rows = []
-    for name, step in STEPS:
+async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
+    """passed, shimmed, impossible or FAILED of every step, told with its words as it ends."""
+    outcomes = []
+    for name, step in steps:
         OlderRuntime.stood_in.clear()
         started = time.monotonic()
         try:
@@ -310,12 +314,12 @@ async def prove(net: Localnet) -> list[tuple[str, str, str]]:
             words += f" [for {', '.join(shims)}]" if shims else ""
         except Impossible as error:
             outcome, words = "impossible", str(error)
-        except (ArenaError, AssertionError, bittensor.BittensorError) as error:
+        except (ArenaError, AssertionError, TimeoutError, bittensor.BittensorError) as error:
             outcome, words = "FAILED", f"{type(error).__name__}: {getattr(error, 'failure', error)}"
-        rows.append((name, outcome, words))
+        outcomes.append(outcome)
         print(f"| {name} | {outcome} | {words} | {time.monotonic() - started:.1f} s |", flush=True)
     await net.chain.close()
-    return rows
+    return outcomes
 
 
 def main() -> int:
@@ -324,11 +328,15 @@ def main() -> int:
     if not url:
         print(HOW, file=sys.stderr)
         return 3
+    from tests.prove.race_on_chain import race_step
+
     netuid = int(os.environ.get("ARENA_PROVE_NETUID", "1"))
     coldkey = os.environ.get("ARENA_PROVE_COLDKEY", "//Alice")
     print("| step | outcome | words | time |\n|---|---|---|---|")
-    rows = asyncio.run(prove(Localnet(url, netuid, coldkey)))
-    return 1 if any(outcome == "FAILED" for _, outcome, _ in rows) else 0
+    with tempfile.TemporaryDirectory(prefix="arena-localnet-") as folder:
+        net = Localnet(url, netuid, coldkey, Path(folder))
+        outcomes = asyncio.run(prove(net, (*STEPS, ("one whole race by `arena validator`", race_step))))
+    return 1 if "FAILED" in outcomes else 0
 
 
 if __name__ == "__main__":
