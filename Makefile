@@ -1,4 +1,4 @@
-# make demo | test | bench | prove | compat | lint | install | clean.
+# make demo | test | bench | prove | prove-localnet | compat | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,7 +18,7 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint bench prove compat clean
+.PHONY: help install demo test lint bench prove prove-localnet compat clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench     measure; prints a table and writes build/bench.json"
 	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents)"
 	@echo "make compat    FOREIGN=DIR: run the foreign agents in DIR, write docs/compatibility.md (DIR: tests/compat/rows.py)"
+	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
 	@echo "make lint      ruff and mypy only"
 	@echo "make install   the environment in $(VENV) with the development tools"
 	@echo "make clean     remove the environment, caches and build results"
@@ -51,6 +52,9 @@ bench: $(DEV_STAMP)
 
 prove: $(DEV_STAMP)
 	$(PY) -m pytest -m prove --durations 15 $(ARGS)
+
+prove-localnet: $(DEV_STAMP)
+	@$(PY) -m tests.prove.localnet
 
 compat: $(DEV_STAMP)
 	$(PY) -m tests.compat $(FOREIGN)

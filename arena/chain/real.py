@@ -4,8 +4,10 @@ Promise: reads are pinned to one block, refusals are typed, and whatever keeps t
 U3030, after which the next call connects anew; state that the node has pruned is U3033, where no archive node of the
 network could be asked. A metagraph whose block was replaced while it was read is read again. The SDK is imported when
 the first connection opens (about a second). What is set is what was asked: a vector that the SDK or the subnet's limits
-would change is refused. Stake is the alpha staked on this subnet; the root network's isn't counted. Registration spends
-a coldkey's TAO and is left to btcli.
+would change is refused. A storage or call of this release that the chain's runtime lacks, or has in another form, is
+U3037, and costs the call and not the process. Extrinsics of one hotkey go one after the other (`arena.chain.sender`).
+Stake is the alpha staked on this subnet; the root network's isn't counted. Registration spends a coldkey's TAO and is
+left to btcli.
 """
 
 from __future__ import annotations
@@ -13,12 +15,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from arena.chain.block_times import BlockTimes
 from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
+from arena.chain.refusals import first_weights_wait, refused, version_refusal
+from arena.chain.runtime import UNKNOWN_FORM, missing_from
+from arena.chain.sender import Prepared, TurnTakenError, default_lock_folder, send_extrinsic, turn_of
+from foundation.codes.names import RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -26,9 +33,12 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
 READ_TIMEOUT_S = 60.0
+WEIGHTS_VERSION_KEY = 10_001  # of this release, sent with weights; it grows when other weights are meant by the rules
 _BY_SUBNET = ("Tempo", "ValidatorPermit", "LastUpdate")
 _PRUNED = ("state discarded", "state already discarded")  # the SDK's words, and the node's own
+_FUTURE = "no block at height"  # the SDK's words; the connection is as good as before
 _METAGRAPH_TRIES = 3
+_SUBNETS_MAX = 4_096  # the chain keeps mechanism m's weights of a subnet under m * 4096 + netuid
 
 
 class BittensorSubtensor:
@@ -41,9 +51,16 @@ class BittensorSubtensor:
         netuid: int,
         make_client: Callable[[str], bittensor.Client] | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
+        mechanism: int = 0,
+        lock_folder: Path | None = None,
     ) -> None:
-        """`make_client` replaces the SDK's default client (endpoints, backends); `timeout_s` bounds every call."""
+        """`make_client` replaces the SDK's default client (endpoints, backends); `timeout_s` bounds every call, the
+        wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights are set
+        and read. `lock_folder` holds the senders' locks."""
         self._network = network
+        self._mechanism = mechanism
+        self._lock_folder = lock_folder or default_lock_folder()
+        self._known_spec: int | None = None  # the runtime that was found to have all that is asked of it
         self._netuid = netuid
         self._make_client = make_client
         self._timeout_s = timeout_s
@@ -83,6 +100,23 @@ class BittensorSubtensor:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
         return await self._times.last_block(unix_ms, await self.finalized_block())
 
+    async def check(self) -> None:
+        """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
+
+        Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet that isn't there, U3038 where it
+        asks for weights of a newer release, U3030. A runtime that was found whole isn't compared again.
+        """
+        async with self._connected() as client:
+            spec = int(await client.spec_version())
+            if spec != self._known_spec:
+                if missing := await missing_from(client, self._netuid):
+                    raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, f"missing {', '.join(missing)}"))
+                self._known_spec = spec
+            await self._demand_subnet(client)
+            wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
+        if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
+            raise ArenaError(VERSION_KEY_OLD, refusal)
+
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block."""
         async with self._connected() as client:
@@ -101,6 +135,8 @@ class BittensorSubtensor:
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
         """The hash a hotkey committed last; None when there is none, or none that is a plain 32-byte value."""
+        if public_key(hotkey) is None:
+            return None
         async with self._connected() as client:
             record = await client.query(("Commitments", "CommitmentOf"), [self._netuid, hotkey], block=block)
         sha256 = _committed_sha256(record)
@@ -108,6 +144,7 @@ class BittensorSubtensor:
 
     async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
         """The hashes that several hotkeys had committed at `block`, by hotkey as asked, in one request."""
+        hotkeys = [hotkey for hotkey in hotkeys if public_key(hotkey) is not None]
         if not hotkeys:
             return {}
         async with self._connected() as client:
@@ -122,9 +159,12 @@ class BittensorSubtensor:
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs the chain holds for a validator, by uid. Sealed weights appear once they are revealed."""
+        if public_key(hotkey) is None:
+            return ()
         async with self._connected() as client:
             uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, hotkey])
-            pairs = [] if uid is None else await client.query(("SubtensorModule", "Weights"), [self._netuid, int(uid)])
+            at = [self._mechanism * _SUBNETS_MAX + self._netuid, int(uid or 0)]
+            pairs = [] if uid is None else await client.query(("SubtensorModule", "Weights"), at)
         return tuple(sorted((int(target), int(weight)) for target, weight in pairs or ()))
 
     async def owner_hotkey(self) -> str | None:
@@ -145,17 +185,15 @@ class BittensorSubtensor:
         if refusal := hash_refusal(sha256):
             return ChainResult(status="failed", block=await self.block(), detail=refusal)
 
-        async def send(client: bittensor.Client) -> bittensor.ExtrinsicResult:
-            from bittensor import ChainError, ErrorCode, calls
+        async def prepare(client: bittensor.Client) -> Prepared:
+            from bittensor import calls
 
-            # The chain would only say "not allowed", and not that the key isn't registered.
-            if await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey]) is None:
-                raise ChainError(f"{signer.hotkey} is not registered", code=ErrorCode.NOT_REGISTERED)
+            await self._demand_registered(client, signer)  # the chain would only say "not allowed"
             info = {"fields": [[{"Raw32": "0x" + sha256}]]}
             call = calls.Commitments.set_commitment(netuid=self._netuid, info=info)
-            return await client.submit_call(call, SdkSigner(signer), signer="hotkey")
+            return Prepared(await client.compose(call))  # type: ignore[no-untyped-call]
 
-        return await self._send(send)
+        return await self._send(signer, prepare)
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
         """Say where the hotkey answers, signed by it. The chain takes a new endpoint only after its serving limit."""
@@ -164,34 +202,51 @@ class BittensorSubtensor:
         except ArenaError as error:
             return ChainResult(status="failed", block=await self.block(), detail=error.failure.detail)
 
-        async def send(client: bittensor.Client) -> bittensor.ExtrinsicResult:
+        async def prepare(client: bittensor.Client) -> Prepared:
             from bittensor import ServeAxon
 
-            intent = ServeAxon(netuid=self._netuid, ip=str(address), port=port)
-            return await client.execute(intent, SdkSigner(signer))
+            await self._demand_registered(client, signer)
+            plan = await client.plan(ServeAxon(netuid=self._netuid, ip=str(address), port=port), SdkSigner(signer))
+            return Prepared(plan.call, plan.extras)
 
-        return await self._send(send)
+        return await self._send(signer, prepare)
 
     async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
         """Set weights, in the clear or sealed, as the subnet demands; `detail` names the reveal round when sealed."""
         if refusal := weights_refusal(uids, weights_u16):
             return ChainResult(status="failed", block=await self.block(), detail=refusal)
 
-        async def send(client: bittensor.Client) -> bittensor.ExtrinsicResult:
+        async def prepare(client: bittensor.Client) -> Prepared:
             from bittensor import ChainError, ErrorCode, SetWeights
 
-            limit = await client.query(("SubtensorModule", "MaxWeightsLimit"), [self._netuid])
+            uid = await self._demand_registered(client, signer)
+            limit, wanted = await asyncio.gather(
+                client.query(("SubtensorModule", "MaxWeightsLimit"), [self._netuid]),
+                client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]),
+            )
             if limit is not None and len(uids) > 1 and int(limit) * sum(weights_u16) < U16_MAX * U16_MAX:
                 raise ChainError("the subnet's weight limit would change the vector", code=ErrorCode.INVALID_ARGUMENT)
-            intent = SetWeights(netuid=self._netuid, uids=list(uids), weights=[float(weight) for weight in weights_u16])
-            return await client.execute(intent, SdkSigner(signer))
+            if old := version_refusal(self._netuid, int(wanted or 0), WEIGHTS_VERSION_KEY):
+                raise ChainError(old, code=ErrorCode.INVALID_ARGUMENT)
+            if waits := await first_weights_wait(client, self._netuid, uid):
+                raise ChainError(waits, code=ErrorCode.RATE_LIMITED)
+            intent = SetWeights(
+                netuid=self._netuid,
+                uids=list(uids),
+                weights=[float(weight) for weight in weights_u16],
+                mechid=self._mechanism,
+                version_key=WEIGHTS_VERSION_KEY,
+            )
+            plan = await client.plan(intent, SdkSigner(signer))
+            return Prepared(plan.call, plan.extras)
 
-        return await self._send(send)
+        return await self._send(signer, prepare)
 
     # -- connection
     @asynccontextmanager
     async def _connected(self, *, timeout_s: float = READ_TIMEOUT_S) -> AsyncIterator[bittensor.Client]:
-        """The open client, within the time limit. Turns every failure to reach the chain into U3030."""
+        """The open client, within the time limit. Turns every failure to reach the chain into U3030, and a storage or
+        call that its runtime doesn't have into U3037."""
         from bittensor import Client
         from bittensor.result import BittensorError
 
@@ -207,33 +262,72 @@ class BittensorSubtensor:
         except (BittensorError, OSError, TimeoutError) as error:
             if any(words in str(error).lower() for words in _PRUNED):
                 raise ArenaError("U3033", f"{self._network}: {error}") from error
+            if str(error).startswith(_FUTURE):
+                raise ArenaError("U3030", f"{self._network}: {error}: it is not sealed yet") from error
             await self.close()
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error
+        except UNKNOWN_FORM as error:
+            spec, self._known_spec = await self._spec_or_none(), None
+            raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, str(error) or type(error).__name__)) from error
+
+    async def _spec_or_none(self) -> int | None:
+        from bittensor.result import BittensorError
+
+        with suppress(BittensorError, OSError, TimeoutError, *UNKNOWN_FORM):
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                return int(await self._client.spec_version()) if self._client else None
+        return None
+
+    async def _demand_subnet(self, client: bittensor.Client) -> None:
+        """Raises ArenaError U3039 where the chain has no such subnet."""
+        if not await client.query(("SubtensorModule", "NetworksAdded"), [self._netuid]):
+            raise ArenaError("U3039", f"{self._network} has no subnet {self._netuid}")
+
+    async def _demand_registered(self, client: bittensor.Client, signer: Signer) -> int:
+        """The hotkey's uid. Raises the SDK's error where it has none, and U3039 where there is no such subnet."""
+        from bittensor import ChainError, ErrorCode
+
+        uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey])
+        if uid is None:
+            await self._demand_subnet(client)
+            raise ChainError(
+                f"{signer.hotkey} is not registered on netuid {self._netuid}", code=ErrorCode.NOT_REGISTERED
+            )
+        return int(uid)
 
     async def _time_of(self, block: int) -> int:
         async with self._connected() as client:
             return int(await client.query(("Timestamp", "Now"), block=block))
 
-    async def _send(self, send: Callable[[bittensor.Client], Awaitable[bittensor.ExtrinsicResult]]) -> ChainResult:
+    async def _send(self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]) -> ChainResult:
         from bittensor.result import ChainError
 
-        async with self._connected(timeout_s=self._timeout_s) as client:
-            try:
-                result = await send(client)
-            except ChainError as error:
-                return ChainResult(status=_status(error), block=int(await client.block()), detail=str(error))
-            included = result.extrinsic_id  # "block-index"
-            block = int(included.partition("-")[0]) if included else int(await client.block())
+        async with self._connected() as client:
+            genesis = await _hash_of(client, 0)
+        try:
+            async with (
+                turn_of(genesis, signer.hotkey, folder=self._lock_folder, wait_s=2 * self._timeout_s),
+                self._connected(timeout_s=self._timeout_s) as client,
+            ):
+                try:
+                    result = await send_extrinsic(client, signer, lambda: prepare(client))
+                except ChainError as error:
+                    return refused(error, int(await client.block()))
+                included = result.extrinsic_id  # "block-index"
+                block = int(included.partition("-")[0]) if included else int(await client.block())
+        except TurnTakenError as error:
+            return ChainResult(status="failed", block=await self.block(), detail=str(error))
         if result.success:
             sealed = result.data.get("reveal_round")
             return ChainResult(status="ok", block=block, detail=f"sealed until round {sealed}" if sealed else "")
-        status = "failed" if result.error is None else _status(result.error)
-        return ChainResult(status=status, block=block, detail=str(result.error or result.message))
+        return refused(result.error or ChainError(result.message), block)
 
     async def _metagraph(self, client: bittensor.Client, block: int) -> Metagraph:
         pallet = "SubtensorModule"
         rows = await client.query_map((pallet, "Keys"), [self._netuid], block=block)
         hotkeys = {int(uid): str(hotkey) for uid, hotkey in rows}
+        if not hotkeys:
+            await self._demand_subnet(client)
         tempo, permits, updates = await asyncio.gather(
             *(client.query((pallet, item), [self._netuid], block=block) for item in _BY_SUBNET)
         )
@@ -272,12 +366,8 @@ def _endpoint(axon: Any) -> str:
     return format_endpoint(int(axon.get("ip") or 0), int(axon.get("port") or 0), int(axon.get("ip_type") or 0))
 
 
-def _status(error: bittensor.ChainError) -> Literal["rate_limited", "not_registered", "failed"]:
-    from bittensor import ErrorCode
-
-    if error.code is ErrorCode.RATE_LIMITED or error.name == "SpaceLimitExceeded":  # commitments: bytes per tempo
-        return "rate_limited"
-    return "not_registered" if error.code is ErrorCode.NOT_REGISTERED else "failed"
+def _unknown(spec: int | None, lacks: str) -> str:
+    return f"this release does not know this runtime: spec {'unknown' if spec is None else spec}, {lacks}"
 
 
 def _at(values: Sequence[Any] | None, uid: int) -> Any:

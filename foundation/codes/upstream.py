@@ -119,6 +119,27 @@ ROWS = (
         True,
     ),
     row(
+        "U3037",
+        "chain's runtime lacks what this release asks of it",
+        "reads and extrinsics that need it wait; judging goes on",
+        "install a release that knows this runtime (`arena doctor` compares them)",
+        True,
+    ),
+    row(
+        "U3038",
+        "subnet asks for weights of a newer release",
+        "no weights are set; judging goes on",
+        "install the newest release: the subnet's weights_version_key is above this one's",
+        True,
+    ),
+    row(
+        "U3039",
+        "chain has no such subnet",
+        "nothing can be read or set there",
+        "check `netuid` and `network`; a node that is still syncing knows no subnet either",
+        True,
+    ),
+    row(
         "U3050",
         "annotator gave no usable annotation",
         "the trace is not accepted, and counted as such",

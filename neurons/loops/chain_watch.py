@@ -1,7 +1,8 @@
 """The watch over the chain: does it grow, were blocks replaced, is this hotkey still on the subnet.
 
 Promise: a chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
-the metrics and in `facts`, which the heartbeat writes down. Nothing is decided here; decisions read final blocks.
+the metrics and in `facts`, which the heartbeat writes down. A runtime or a subnet that asks for another release is what
+this loop waits for, from the node's start on. Nothing is decided here; decisions read final blocks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ class ChainWatch:
         await run_loop("chain", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> ChainFacts:
-        """Look once; the facts as they are now. Raises ArenaError U3030 while the chain is away."""
+        """Look once; the facts as they are now.
+
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and U3038 while this release
+        can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
+        """
         chain, now_ms = self._node.chain, self._node.now_ms()
         block, finalized = await chain.block(), await chain.finalized_block()
         grew_ms = self.facts.grew_ms if block == self.facts.block and self.facts.seen_ms else now_ms
@@ -71,6 +76,7 @@ class ChainWatch:
         metrics.uid.set(-1 if facts.uid is None else facts.uid)
         metrics.permit.set(facts.has_permit)
         metrics.stake_rao.set(facts.stake_rao)
+        await chain.check()
         return facts
 
     async def _compare(self, block: int, finalized: int) -> None:

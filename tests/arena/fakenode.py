@@ -20,8 +20,11 @@ from bittensor._transport.codec import RuntimeCodec, strip_option_opaque_metadat
 
 SPEC_VERSION, TRANSACTION_VERSION = 343, 1
 GENESIS = "0x" + "11" * 32
-NONCE = 7
+FIRST_NONCE = 7
+STALE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
+FUTURE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction will be valid in the future"}
 SUBNET_DEFAULTS = {
+    "NetworksAdded": True,
     "Tempo": 360,
     "WeightsSetRateLimit": 100,
     "MinAllowedWeights": 1,
@@ -40,6 +43,10 @@ FIRST_MS = 1_700_000_000_000  # block 1's timestamp where no block was skipped
 _NUMBER_BITS = 64
 
 
+def _scale_text(text: str) -> bytes:
+    return bytes([len(text) << 2]) + text.encode()  # a length below 64 is one byte
+
+
 class PrunedError(Exception):
     """The node's own words for state that it no longer keeps."""
 
@@ -51,12 +58,25 @@ class HangUpError(Exception):
 class FakeNode:
     """One subnet of one chain. `block` is the head; `finality` blocks above it aren't final yet."""
 
-    def __init__(self, metadata: Path, *, netuid: int, block: int = 1_000) -> None:
+    def __init__(
+        self,
+        metadata: Path,
+        *,
+        netuid: int,
+        block: int = 1_000,
+        spec_version: int = SPEC_VERSION,
+        renamed: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """`renamed`: names of storages and calls that this runtime has under another name of the same length; give it
+        a `spec_version` of its own, by which the SDK caches metadata."""
         data = bytes.fromhex(metadata.read_text().strip().strip('"').removeprefix("0x"))
+        for old, new in renamed:
+            data = data.replace(_scale_text(old), _scale_text(new))
+        self.spec_version = spec_version
         self._metadata_hex = "0x" + data.hex()
         self._codec = RuntimeCodec(
             strip_option_opaque_metadata(data),
-            spec_version=SPEC_VERSION,
+            spec_version=spec_version,
             transaction_version=TRANSACTION_VERSION,
             spec_name="node-subtensor",
             ss58_format=42,
@@ -67,6 +87,12 @@ class FakeNode:
         self.pruned_before = 0  # the state of older blocks is gone
         self.refuses_commitments = False
         self.hangs_up_on: set[str] = set()  # methods at which the connection is closed
+        self.pool_refusal: Any = (
+            None  # what the pool says to the next extrinsic, as a runtime's dispatch extension does
+        )
+        self.is_overtaken = False  # another machine of the next sender's hotkey is faster by one extrinsic
+        self.nonce_refusals = 0
+        self.is_handed_in_twice = False  # the next extrinsic lands, and its second copy is what gets the answer
         self.extrinsics: list[dict[str, Any]] = []
         self._forks: dict[int, int] = {}  # how often a height was replaced
         self._now_ms = FIRST_MS
@@ -77,6 +103,7 @@ class FakeNode:
         self._permits: dict[str, bool] = {}
         self._updates: dict[str, int] = {}
         self._served: dict[str, int] = {}
+        self._nonces: dict[str, int] = {}
         for item, value in SUBNET_DEFAULTS.items():
             self.write("SubtensorModule", item, [netuid], value)
         self.advance(block)
@@ -267,7 +294,12 @@ class FakeNode:
             decoded = self._codec.decode_extrinsic(parameters[0])
             if not self._is_signed(decoded):
                 return {**head, "error": {"code": 1010, "message": "Invalid Transaction", "data": BAD_PROOF}}, []
+            if refusal := self._pool_refusal(decoded):
+                return {**head, "error": refusal}, []
             subscription, notices = self._submit_and_watch(parameters[0], decoded)
+            if self.is_handed_in_twice:
+                self.is_handed_in_twice = False
+                return {**head, "error": STALE}, []
             return {**head, "result": subscription}, notices
         try:
             return {**head, "result": self._handle(method, parameters)}, []
@@ -275,6 +307,22 @@ class FakeNode:
             return {**head, "error": {"code": -32601, "message": str(error)}}, []
         except PrunedError as error:
             return {**head, "error": {"code": 4003, "message": str(error)}}, []
+
+    def _pool_refusal(self, decoded: dict[str, Any]) -> Any:
+        """What the pool says to an extrinsic that it doesn't take: by its nonce, or because a test says so."""
+        refusal, self.pool_refusal = self.pool_refusal, None
+        if refusal is None and self.is_overtaken:
+            self.is_overtaken = False
+            self._spend_nonce(decoded["address"])
+        next_one = self._nonces.get(decoded["address"], FIRST_NONCE)
+        if refusal is None and decoded["nonce"] == next_one:
+            self._spend_nonce(decoded["address"])
+            return None
+        self.nonce_refusals += refusal is None
+        return refusal or (STALE if decoded["nonce"] < next_one else FUTURE)
+
+    def _spend_nonce(self, hotkey: str) -> None:
+        self._nonces[hotkey] = self._nonces.get(hotkey, FIRST_NONCE) + 1
 
     def _submit_and_watch(self, raw: str, decoded: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         self._include(raw, decoded)
@@ -308,7 +356,7 @@ class FakeNode:
             case "state_getRuntimeVersion":
                 return {
                     "specName": "node-subtensor",
-                    "specVersion": SPEC_VERSION,
+                    "specVersion": self.spec_version,
                     "transactionVersion": TRANSACTION_VERSION,
                 }
             case "state_call" if p[0] == "Metadata_metadata_at_version":
@@ -323,7 +371,7 @@ class FakeNode:
                 known = (key for key in self._storage if key.startswith(p[0]) and self._read(key, at) is not None)
                 return sorted(key for key in known if key > (p[2] or ""))[: p[1]]
             case "account_nextIndex":
-                return NONCE
+                return self._nonces.get(p[0], FIRST_NONCE)
             case _ if method.startswith(("author_unwatch", "chain_unsub")):
                 return True
         raise LookupError(f"{method} {json.dumps(p)[:120]}")

@@ -60,6 +60,39 @@ def test_impossible_shares_are_refused(top, burn):
         reference_vector([f"h{n}" for n in range(90)], rows, top, burn)
 
 
+def reference(registered: list[str], ranked: list[str], top: float, burn: float) -> list[int]:
+    rows = [Finisher(miner_hotkey=key, agent_version_id=f"{n:03}", race_score=0.5) for n, key in enumerate(ranked)]
+    return list(reference_vector(registered, rows, top, burn).weights)
+
+
+@pytest.mark.parametrize(
+    ("registered", "ranked", "top", "burn", "expected"),
+    [
+        # winner takes all: two or three finishers have no tail, so a burn share of 0 holds it
+        (["o", "a", "b"], ["a", "b"], 1.0, 0.0, [0, 65_535, 0]),
+        (["o", "a", "b"], ["b", "a", "x"], 1.0, 0.0, [0, 0, 65_535]),
+        (["o", "b"], ["a", "b"], 1.0, 0.0, [0, 0]),  # the top left the subnet
+        (["a", "b"], ["a", "b"], 1.0, 0.0, [65_535, 0]),  # the top holds the burn uid
+        (["o", "a"], ["a"], 1.0, 0.0, [65_535, 0]),
+        (["o", "a"], [], 1.0, 0.0, [65_535, 0]),
+        (["o", "a"], ["a"], 7.0, -3.0, [65_535, 0]),  # shares are looked at where somebody is paid
+        ([], ["a", "b"], 1.0, 0.0, []),
+        # a hotkey that stands twice is paid once
+        (["o", "a"], ["a", "a", "b", "c"], 0.25, 0.75, [65_535, 21_845]),
+        (["o", "a", "b"], ["a", "b", "b", "c", "d", "e"], 0.25, 0.75, [65_535, 21_845, 1]),
+        # a burn share of 198.5 units is rounded to even before the tail of 1 is taken off it
+        (["o", "a", "b"], ["a", "b", "c", "d"], 65_535 / 65_733.5, 1 - 65_535 / 65_733.5, [197, 65_535, 1]),
+    ],
+)
+def test_the_reference_vector_pays_by_sn15s_rule_at_its_edges(registered, ranked, top, burn, expected):
+    assert reference(registered, ranked, top, burn) == expected
+
+
+def test_a_tail_that_left_the_subnet_still_has_to_fit_the_burn_share():
+    with pytest.raises(ValueError, match="tail of 1"):
+        reference(["o", "a"], ["a", "b", "c", "d"], 1.0, 0.0)
+
+
 FIELDS = st.integers(0, 90).flatmap(
     lambda count: st.tuples(
         st.just([f"m{n}" for n in range(count)]),

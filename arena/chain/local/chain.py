@@ -72,6 +72,9 @@ class LocalSubtensor:
         return self._rules
 
     # -- reads
+    async def check(self) -> None:
+        """Nothing can lack: the twin is of this release."""
+
     async def block(self) -> int:
         """The latest sealed block."""
         return await self._read(self._sealed)

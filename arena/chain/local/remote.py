@@ -45,6 +45,10 @@ class RemoteSubtensor:
         """The subnet."""
         return self._netuid
 
+    async def check(self) -> None:
+        """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""
+        await self.block()
+
     async def block(self) -> int:
         """The latest sealed block."""
         return await self._ask(int, "block")

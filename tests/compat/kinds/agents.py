@@ -67,9 +67,8 @@ def examine(path: Path) -> Finding:
     report = inspect(data, policy.gate, _knowledge())
     if report.rejections:
         first = report.rejections[0]
-        told = (
-            f"gate reject: {first.rule}, line {first.line}: {first.detail}; {what_to_change(first.rule, first.detail)}"
-        )
+        change = what_to_change(first.rule, first.detail)
+        told = f"gate reject: {first.rule}, line {first.line}: {first.detail}; {change}"
         return Finding(ran=f"gate; {contract}", result=told, is_red=True)
     ends: Counter[str] = Counter()
     solved, is_red = 0, False

@@ -1,0 +1,69 @@
+"""What the chain's refusals mean, and the words for those that nobody should have to look up.
+
+A refusal comes in three forms, and means the same in each: raised by the SDK before anything is signed, as the error
+of a dispatched call, and, where the runtime's dispatch extensions refuse, as the transaction pool's `Custom error: N`:
+a number and no name. The SDK knows the numbers; the statuses of the port come from what they stand for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from arena.chain.port import ChainResult
+
+if TYPE_CHECKING:
+    import bittensor
+
+# Limits that the SDK files under other codes: bytes of commitments per tempo, and the endpoint's own pace.
+_LIMITS = frozenset({"SpaceLimitExceeded", "ServingRateLimitExceeded", "RateLimitExceeded"})
+_STRANGERS = frozenset({"HotKeyNotRegisteredInSubNet", "HotKeyNotRegisteredInNetwork", "HotKeyAccountNotExists"})
+_WORDS = {
+    "StakeAmountTooLow": "too little stake to set weights; the owner's StakeThreshold is not reached",
+    "NotEnoughStakeToSetWeights": "too little stake to set weights; the owner's StakeThreshold is not reached",
+    "NeuronNoValidatorPermit": "no validator permit; it follows the stake at the next epoch",
+    "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
+    "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
+    "SubnetNotExists": "the chain has no such subnet",
+    "BadRequest": "the runtime's checks refused the call and give no reason (custom error 255)",
+}
+
+
+def refused(error: bittensor.ChainError, block: int) -> ChainResult:
+    """The port's result for a refusal, whatever form it came in. Each says its own name after the words for it."""
+    from bittensor import ErrorCode
+
+    detail = str(error)
+    if words := _WORDS.get(error.name or ""):
+        detail = f"{words} ({error.name})"
+    elif error.name and error.name not in detail:
+        detail = f"{detail} ({error.name})"
+    if error.code is ErrorCode.RATE_LIMITED or error.name in _LIMITS:
+        return ChainResult(status="rate_limited", block=block, detail=detail)
+    if error.code is ErrorCode.NOT_REGISTERED or error.name in _STRANGERS:
+        return ChainResult(status="not_registered", block=block, detail=detail)
+    return ChainResult(status="failed", block=block, detail=detail)
+
+
+def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
+    """Why a subnet would refuse every vector of this release, or None: the chain takes keys not below its own."""
+    if wanted <= sent:
+        return None
+    return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
+
+
+async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int) -> str | None:
+    """Why a hotkey that has set no weights yet must still wait, or None: registering counts as an update, so the first
+    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait."""
+    pallet = "SubtensorModule"
+    head = int(await client.block())
+    registered = await client.query((pallet, "BlockAtRegistration"), [netuid, uid], block=head)
+    updates = await client.query((pallet, "LastUpdate"), [netuid], block=head)
+    limit = int(await client.query((pallet, "WeightsSetRateLimit"), [netuid], block=head) or 0)
+    last = int(updates[uid]) if updates and uid < len(updates) else 0
+    left = last + limit - head
+    if not last or last != int(registered or 0) or left <= 0:
+        return None
+    return (
+        f"first weights wait WeightsSetRateLimit ({limit} blocks) after the registration in block {last}: "
+        f"{left} blocks left"
+    )

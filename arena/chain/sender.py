@@ -1,0 +1,145 @@
+"""One sender per hotkey: extrinsics of one hotkey leave this machine one after the other, whoever sends them.
+
+A nonce may be used once. The SDK keeps the next one per client, so two processes of one hotkey (a validator and
+`arena submit`) spend the same one, and the chain refuses the second as stale. Promise: a file lock, keyed by the
+chain's genesis and the hotkey, is held from the reading of the nonce until the chain has answered; the nonce is read
+from the node each time. What another machine sends meanwhile can still make one stale: it is then looked for in the
+blocks since, by its signature, and only if it didn't land, sent once more with a new nonce. The lock is the operating
+system's and ends with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arena.chain.port import Signer
+
+if TYPE_CHECKING:
+    import bittensor
+
+_POLL_S = 0.05
+_BLOCKS_SEARCHED_MAX = 64  # an extrinsic's own lifetime: it can't land after so many blocks
+# "Invalid": the pool took it, and then another extrinsic of the same nonce went into the block
+_TAKEN_NONCE = frozenset({"Stale", "PriorityTooLow", "Usurped", "AlreadyImported", "Invalid"})
+
+
+class Prepared:
+    """A composed call, the account that signs it, and what the SDK has to say of it beside the chain's answer."""
+
+    def __init__(self, call: Any, extras: dict[str, Any] | None = None) -> None:
+        self.call = call
+        self.extras = extras or {}
+
+
+class TurnTakenError(Exception):
+    """Another sender of this hotkey did not finish in time, or no lock can be held here."""
+
+
+def default_lock_folder() -> Path:
+    """Where every process of this user keeps its senders' locks: beside the wallets."""
+    try:
+        return Path("~/.bittensor/senders").expanduser()
+    except RuntimeError:  # no home folder
+        return _spare_folder()
+
+
+def _spare_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"arena-senders-{os.getuid()}"
+
+
+@asynccontextmanager
+async def turn_of(genesis: str, hotkey: str, *, folder: Path, wait_s: float) -> AsyncIterator[None]:
+    """Hold the one place that a hotkey has as a sender on a chain, among all processes, threads and tasks of this user.
+
+    Raises TurnTakenError after `wait_s` seconds, and where no lock file can be made.
+    """
+    handle = _open_lock(folder, f"{genesis.removeprefix('0x')[:16]}-{hotkey}.lock")
+    try:
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while not _is_taken(handle):
+            if asyncio.get_running_loop().time() >= deadline:
+                raise TurnTakenError(f"another process has been sending for {hotkey} for {wait_s:.0f} s")
+            await asyncio.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_lock(folder: Path, name: str) -> int:
+    """A handle on the lock file, in the spare folder where this user may not write beside the wallets."""
+    refusals = []
+    for place in (folder, _spare_folder()):
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            refusals.append(str(error))
+    raise TurnTakenError(f"no lock file can be made: {'; '.join(refusals)}")
+
+
+def _is_taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def send_extrinsic(
+    client: bittensor.Client, signer: Signer, prepare: Callable[[], Awaitable[Prepared]]
+) -> bittensor.ExtrinsicResult:
+    """Sign what `prepare` makes and follow it until it is final; at most twice. Call it in the hotkey's turn.
+
+    Raises what `prepare` raises, and the SDK's errors while the chain is away.
+    """
+    first_block = int(await client.block())
+    result = None
+    for _ in range(2):
+        prepared = await prepare()
+        unsigned = await client.prepare_call(prepared.call, address=signer.hotkey)  # reads the nonce from the node
+        signature = signer.sign(unsigned.payload)
+        result = await client.submit_signature(unsigned, signature)
+        if not result.success and is_taken_nonce(result):
+            result = await _landed(client, signature, first_block) or result
+        if prepared.extras and result.success:
+            result = replace(result, data={**result.data, **prepared.extras})
+        if not is_taken_nonce(result):
+            break
+    assert result is not None
+    return result
+
+
+def is_taken_nonce(result: bittensor.ExtrinsicResult) -> bool:
+    """Whether an extrinsic was refused because its nonce is another's."""
+    if result.success or result.error is None or result.extrinsic_id:
+        return False
+    return result.error.name in _TAKEN_NONCE or "stale" in (result.message or "").lower()
+
+
+async def _landed(client: bittensor.Client, signature: bytes, first_block: int) -> bittensor.ExtrinsicResult | None:
+    """The outcome of the extrinsic that carries this signature, or None where no block since holds it.
+
+    A node that answers late, or a connection that came back, hands an extrinsic in twice: the second is stale because
+    the first landed.
+    """
+    # Of the SDK, only its substrate reads the raw extrinsics of a block.
+    substrate: Any = client._substrate
+    head = int(await client.block())
+    for number in range(max(first_block, head - _BLOCKS_SEARCHED_MAX), head + 1):
+        block_hash = await substrate.block_hash(number)
+        block = await substrate.raw.rpc_request("chain_getBlock", [block_hash])
+        for raw in block["block"]["extrinsics"]:
+            if signature.hex() in raw:
+                digest = blake2b(bytes.fromhex(raw.removeprefix("0x")), digest_size=32).hexdigest()
+                found: bittensor.ExtrinsicResult | None = await substrate.find_extrinsic("0x" + digest, block_hash)
+                return found
+    return None

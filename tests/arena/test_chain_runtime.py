@@ -1,0 +1,183 @@
+"""What this release asks of a runtime and a subnet, and the sentences for what it finds instead."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from arena.chain.keys import keypair_signer
+from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
+from foundation.errors import ArenaError
+from neurons.health.doctor import examine_network
+from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
+
+ALICE, EVE = keypair_signer("//Alice"), keypair_signer("//Eve")
+VECTOR = ((0,), (65_535,))
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node()) as made:
+        await made.enrol(ALICE)
+        await made.make_validator(ALICE, 10**12)
+        yield made
+
+
+def write(stand: NodeStand, item: str, value: object) -> None:
+    stand.node.write("SubtensorModule", item, [NETUID], value)
+    stand.node.advance()
+
+
+# -- the version key
+
+
+async def test_weights_carry_the_version_key_of_the_release(stand: NodeStand) -> None:
+    write(stand, "WeightsVersionKey", WEIGHTS_VERSION_KEY)
+    await stand.chain.check()
+    assert (await stand.chain.set_weights(ALICE, *VECTOR)).status == "ok"
+    sent = {argument["name"]: argument["value"] for argument in stand.node.extrinsics[-1]["call"]["call_args"]}
+    assert sent["version_key"] == WEIGHTS_VERSION_KEY
+
+
+async def test_a_subnet_that_asks_for_a_newer_release_is_told_before_anything_is_sent(stand: NodeStand) -> None:
+    write(stand, "WeightsVersionKey", WEIGHTS_VERSION_KEY + 1)
+    words = f"asks for weights version key {WEIGHTS_VERSION_KEY + 1}, this release sends {WEIGHTS_VERSION_KEY}"
+    for asked in (stand.chain.check(), examine_network(stand.chain, ALICE.hotkey, 0)):
+        with pytest.raises(ArenaError, match="U3038") as caught:
+            await asked
+        assert words in caught.value.failure.detail and caught.value.entry.is_retryable
+    result = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert result.status == "failed" and words in result.detail and stand.node.extrinsics == []
+    assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok"
+
+
+# -- a runtime that this release doesn't know
+
+
+async def test_a_whole_runtime_is_compared_once_and_sends_nothing(stand: NodeStand) -> None:
+    await stand.chain.check()
+    await stand.chain.check()
+    assert stand.node.extrinsics == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "spec"),
+    [("TotalHotkeyAlpha", "TotalHotkeyBetas", 901), ("serve_axon", "serve_node", 902)],
+)
+async def test_what_a_runtime_lacks_is_named_with_its_spec(old: str, new: str, spec: int) -> None:
+    node = make_node(spec_version=spec, renamed=((old, new),))
+    node.enrol(ALICE.hotkey)
+    async with node_stand(node) as stand:
+        for asked in (stand.chain.check(), examine_network(stand.chain, ALICE.hotkey, 0)):
+            with pytest.raises(ArenaError, match="U3037") as caught:
+                await asked
+            detail = caught.value.failure.detail
+            assert detail == f"this release does not know this runtime: spec {spec}, missing SubtensorModule.{old}"
+            assert caught.value.entry.is_retryable
+        used = stand.chain.metagraph() if spec == 901 else stand.chain.publish(ALICE, "http://203.0.113.7:8750")
+        with pytest.raises(ArenaError, match="U3037") as caught:
+            await used
+        assert old in caught.value.failure.detail and f"spec {spec}" in caught.value.failure.detail
+        assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok", "what is not missing goes on"
+
+
+async def test_an_answer_in_an_unknown_form_is_the_runtimes_too(stand: NodeStand) -> None:
+    answer = stand.node._handle
+    stand.node._handle = lambda method, p: "0x00" if method == "state_getStorageAt" else answer(method, p)
+    with pytest.raises(ArenaError, match="U3037"):
+        await stand.chain.commitment(ALICE.hotkey)
+
+
+# -- words
+
+
+async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:
+    chain = BittensorSubtensor(stand.url, netuid=99, make_client=make_client, lock_folder=stand.lock_folder)
+    asked = (chain.check(), chain.metagraph(), chain.commit(ALICE, "ab" * 32), chain.set_weights(ALICE, *VECTOR))
+    for one in asked:
+        with pytest.raises(ArenaError, match="U3039") as caught:
+            await one
+        assert "has no subnet 99" in caught.value.failure.detail
+    await chain.close()
+
+
+async def test_a_block_of_the_future_is_said_and_keeps_the_connection(stand: NodeStand) -> None:
+    ahead = stand.node.block + 5
+    asked = (
+        stand.chain.block_hash(ahead),
+        stand.chain.metagraph(ahead),
+        stand.chain.commitments([ALICE.hotkey], ahead),
+    )
+    for one in asked:
+        with pytest.raises(ArenaError, match="U3030") as caught:
+            await one
+        assert f"{ahead}: it is not sealed yet" in caught.value.failure.detail
+    assert await stand.chain.block() == stand.node.block
+
+
+async def test_first_weights_say_what_they_wait_for(stand: NodeStand) -> None:
+    at = stand.node.block
+    stand.node.write("SubtensorModule", "BlockAtRegistration", [NETUID, 0], at)
+    write(stand, "LastUpdate", [at])
+    stand.node.advance(29)
+    result = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert result.status == "rate_limited"
+    assert result.detail == (
+        f"first weights wait WeightsSetRateLimit (100 blocks) after the registration in block {at}: 70 blocks left"
+    )
+    stand.node.advance(70)
+    assert (await stand.chain.set_weights(ALICE, *VECTOR)).status == "ok"
+    again = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert again.status == "rate_limited" and "last set" in again.detail
+
+
+@pytest.mark.parametrize("key", ["", "nobody", "5Grwva"])
+async def test_what_is_no_hotkey_has_committed_nothing(stand: NodeStand, key: str) -> None:
+    assert await stand.chain.commitment(key) is None
+    assert await stand.chain.commitments([key], stand.node.block) == {}
+    assert await stand.chain.weights(key) == ()
+
+
+# -- refusals of dispatch extensions, as the pool words them
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "words"),
+    [
+        (1, "failed", "too little stake to set weights"),
+        (3, "failed", "no such subnet"),
+        (6, "rate_limited", "RateLimitExceeded"),
+        (10, "not_registered", "HotKeyNotRegisteredInNetwork"),
+        (12, "rate_limited", "ServingRateLimitExceeded"),
+        (15, "failed", "reveal round lies in the past"),
+        (19, "not_registered", "HotKeyNotRegisteredInSubNet"),
+        (255, "failed", "give no reason"),
+    ],
+)
+async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(
+    stand: NodeStand, number: int, status: str, words: str
+) -> None:
+    for data in (f"Custom error: {number}", {"Custom": number}):
+        stand.node.pool_refusal = {"code": 1010, "message": "Invalid Transaction", "data": data}
+        result = await stand.chain.set_weights(ALICE, *VECTOR)
+        assert (result.status, stand.node.extrinsics) == (status, [])
+        assert words in result.detail
+
+
+# -- mechanisms
+
+
+async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(stand: NodeStand) -> None:
+    chain = BittensorSubtensor(
+        stand.url, netuid=NETUID, mechanism=2, make_client=make_client, lock_folder=stand.lock_folder
+    )
+    for sealed in (False, True):
+        write(stand, "CommitRevealWeightsEnabled", sealed)
+        assert (await chain.set_weights(ALICE, *VECTOR)).status == "ok"
+        sent = {argument["name"]: argument["value"] for argument in stand.node.extrinsics[-1]["call"]["call_args"]}
+        assert (sent["netuid"], sent["mecid"]) == (NETUID, 2)
+    stand.node.write("SubtensorModule", "Weights", [2 * 4096 + NETUID, 0], [(0, 7)])
+    stand.node.advance()
+    assert await chain.weights(ALICE.hotkey) == ((0, 7),)
+    await chain.close()

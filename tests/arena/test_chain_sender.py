@@ -1,0 +1,118 @@
+"""One sender per hotkey: nothing is lost at a hand-over, and what became stale elsewhere is sent once more."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from arena.chain.keys import keypair_signer
+from arena.chain.sender import TurnTakenError, turn_of
+from tests.arena.chain_stands import NodeStand, make_node, node_stand
+from tests.arena.commit_from_elsewhere import COMMITS, commit_some
+
+ALICE = keypair_signer("//Alice")
+HASH = "ab" * 32
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node()) as made:
+        await made.enrol(ALICE)
+        yield made
+
+
+async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(stand: NodeStand) -> None:
+    async def elsewhere(first: int) -> list[str]:
+        command = (sys.executable, "-m", "tests.arena.commit_from_elsewhere", stand.url, str(stand.lock_folder))
+        process = await asyncio.create_subprocess_exec(*command, str(first), stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        return said.decode().splitlines()
+
+    async def here(first: int) -> list[str]:
+        results = [await stand.chain.commit(ALICE, f"{first + number:02x}" * 32) for number in range(COMMITS)]
+        return [result.status for result in results]
+
+    thread = asyncio.to_thread(lambda: asyncio.run(commit_some(stand.url, stand.lock_folder, 40)))
+    told = await asyncio.gather(elsewhere(0), elsewhere(20), thread, here(60), here(80))
+    assert told == [["ok"] * COMMITS] * 5
+    assert stand.node.nonce_refusals == 0 and len(stand.node.extrinsics) == 5 * COMMITS
+
+
+@pytest.mark.parametrize("kind", ["commit", "publish", "set_weights"])
+async def test_what_another_machine_made_stale_is_sent_once_more(stand: NodeStand, kind: str) -> None:
+    await stand.make_validator(ALICE, 10**12)
+    stand.node.is_overtaken = True
+    match kind:
+        case "commit":
+            result = await stand.chain.commit(ALICE, HASH)
+        case "publish":
+            result = await stand.chain.publish(ALICE, "http://203.0.113.7:8750")
+        case _:
+            result = await stand.chain.set_weights(ALICE, (0,), (65_535,))
+    assert (result.status, stand.node.nonce_refusals, len(stand.node.extrinsics)) == ("ok", 1, 1)
+
+
+async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(stand: NodeStand) -> None:
+    stand.node.is_handed_in_twice = True
+    result = await stand.chain.commit(ALICE, HASH)
+    assert (result.status, len(stand.node.extrinsics)) == ("ok", 1)
+    held = await stand.chain.commitment(ALICE.hotkey)
+    assert held is not None and held.block == result.block
+
+
+async def test_a_second_stale_answer_is_the_result(stand: NodeStand) -> None:
+    outdated = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
+    refusals = iter([outdated, outdated])
+    stand.node._pool_refusal = lambda decoded: next(refusals, None)
+    result = await stand.chain.commit(ALICE, HASH)
+    assert result.status == "failed" and "Stale" in result.detail
+    assert stand.node.extrinsics == [] and next(refusals, None) is None
+
+
+def _hold(folder: str, ready: object, leave: object) -> None:
+    async def hold() -> None:
+        async with turn_of("0x11", "someone", folder=Path(folder), wait_s=1):
+            ready.set()  # type: ignore[attr-defined]
+            await asyncio.to_thread(leave.wait, 30)  # type: ignore[attr-defined]
+
+    asyncio.run(hold())
+
+
+async def test_a_turn_ends_with_its_process_and_is_kept_by_hotkey_and_chain(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, leave = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(str(tmp_path), ready, leave))
+    other.start()
+    try:
+        assert await asyncio.to_thread(ready.wait, 30)
+        with pytest.raises(TurnTakenError, match="another process"):
+            async with turn_of("0x11", "someone", folder=tmp_path, wait_s=0.1):
+                pass
+        for genesis, hotkey in (("0x12", "someone"), ("0x11", "another")):
+            async with turn_of(genesis, hotkey, folder=tmp_path, wait_s=0.1):
+                pass
+        other.kill()
+        async with turn_of("0x11", "someone", folder=tmp_path, wait_s=10):
+            pass
+    finally:
+        other.kill()
+        other.join()
+
+
+async def test_without_a_folder_to_write_in_the_lock_is_held_in_the_spare_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    async with turn_of("0x11", "someone", folder=blocked / "locks", wait_s=1):
+        with pytest.raises(TurnTakenError):
+            async with turn_of("0x11", "someone", folder=blocked / "locks", wait_s=0.1):
+                pass
+    assert (tmp_path / f"arena-senders-{os.getuid()}").is_dir()

@@ -1,0 +1,139 @@
+"""One whole race by `arena validator`, with its real Postgres, on a real runtime: its weights are read back from there.
+
+The miners commit on the chain and their files wait in the inbox. Where the node makes blocks on demand, one is made for
+every second that its clock is behind this host's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bittensor
+import msgspec
+
+from arena.chain.keys import keypair_signer
+from arena.policy import Policy
+from arena.submissions.flow import commit
+from arena.submissions.inbox import Inbox
+from harness.catalogue.engines.native import open_catalogue
+from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
+from neurons.node.settings import Settings, resolve
+from tests.neurons.arena_stand import SMALL, build_small_catalogue, short_folder
+from tests.postgres_stand import lay_server
+from tests.prove.localnet import STAKE_RAO, TEMPO, Impossible, Localnet
+
+AGENTS = ("expert", "careful", "hasty")
+END_S = 400.0
+
+
+async def tick(net: Localnet) -> None:
+    """Keep the chain's clock with this host's, for ever; a node that makes blocks by itself needs none of it."""
+    with contextlib.suppress(Impossible):
+        await net.rpc("dev_timeTravel", [int(time.time() * 1_000)])
+        async with net.client() as client:
+            while True:
+                behind_ms = time.time() * 1_000 - int(await client.query(("Timestamp", "Now")))
+                if behind_ms > 1_000:
+                    await net.rpc("dev_newBlock", [{"count": 1}])
+                else:
+                    await asyncio.sleep(0.2)
+
+
+async def enrol(net: Localnet, settings: Settings, agents: tuple) -> None:  # type: ignore[type-arg]
+    """Validator with a permit, miners, and their commitments."""
+    module = bittensor.calls.SubtensorModule
+    validator = keypair_signer(VALIDATOR)
+    await net.admin("sudo_set_tempo", tempo=TEMPO)
+    await net.admin("sudo_set_weights_set_rate_limit", weights_set_rate_limit=0)
+    await net.admin("sudo_set_target_registrations_per_interval", target_registrations_per_interval=100)
+    known = {neuron.hotkey for neuron in (await net.chain.metagraph()).neurons}
+    for signer in (validator, *(keypair_signer(agent.uri) for agent in agents)):
+        if signer.hotkey not in known:
+            await net.call(module.burned_register(netuid=net.netuid, hotkey=signer.hotkey))
+    await net.call(module.add_stake(hotkey=validator.hotkey, netuid=net.netuid, amount_staked=10 * STAKE_RAO))
+    inbox = Inbox(settings.state_dir / "inbox")
+    for agent in agents:
+        now_ms = int(time.time() * 1_000)
+        submission, _ = await commit(
+            keypair_signer(agent.uri), agent.name, agent.source, subtensor=net.chain, now_ms=now_ms, is_anew=True
+        )
+        inbox.put(submission)
+    while True:
+        neurons = (await net.chain.metagraph()).neurons
+        if any(neuron.hotkey == validator.hotkey and neuron.has_validator_permit for neuron in neurons):
+            return
+        await asyncio.sleep(1)
+
+
+async def race(net: Localnet, base: Path, policy: Policy = SMALL) -> str:
+    """The race's end in words. Raises AssertionError where the chain doesn't hold the settlement's weights."""
+    folder = base / "run"
+    folder.mkdir()
+    await asyncio.to_thread(lay_server, folder)
+    catalogue = await asyncio.to_thread(build_small_catalogue, base)
+    (base / "policy.json").write_bytes(msgspec.json.encode(policy))
+    settings = resolve(
+        {
+            "state_dir": folder,
+            "catalogue_dir": catalogue,
+            "guest_dir": base,
+            "policy": str(base / "policy.json"),
+            "wallet_hotkey": VALIDATOR,
+            "netuid": net.netuid,
+        }
+    ).settings
+    ids = tuple(open_catalogue(catalogue).product_ids())[:12]
+    agents = tuple(agent for agent in demo_agents(ids) if agent.name in AGENTS)
+    ticking = asyncio.create_task(tick(net))
+    try:
+        await enrol(net, settings, agents)
+        view = await _run(net, DemoRun(folder=folder, settings=settings, agents=agents))
+        settlement = view.race.settlement
+        assert settlement is not None and settlement.state == "settled", settlement
+        held = await net.chain.weights(keypair_signer(VALIDATOR).hotkey)
+        assert held == tuple(sorted(zip(settlement.uids, settlement.weights_u16, strict=True))), held
+    finally:
+        ticking.cancel()
+    return f"{view.records} records, settled, weights on chain {held}"
+
+
+async def _run(net: Localnet, run: DemoRun) -> DemoView:
+    flags = {
+        "--wallet.hotkey": VALIDATOR,
+        "--subtensor.network": "local",
+        "--netuid": net.netuid,
+        "--policy": run.settings.policy,
+        "--state-dir": run.folder,
+        "--catalogue-dir": run.settings.catalogue_dir,
+        "--guest-dir": run.settings.guest_dir,
+        "--workers": 2,
+        "--log-format": "json",
+        "--parent-pid": os.getpid(),
+    }
+    arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
+    with (run.folder / "validator.log").open("wb") as log:
+        command = [sys.executable, "-m", "tests.prove.validator_on_chain", net.url, *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        async with asyncio.timeout(END_S):
+            views = [view async for view in watch(run, process, (SMALL.qualifying.problems, SMALL.race.problems))]
+        return views[-1]
+    finally:
+        await asyncio.to_thread(stop_process, process)
+
+
+async def race_step(net: Localnet) -> str:
+    """The last step of the proof."""
+    with short_folder() as base:
+        try:
+            return await race(net, base)
+        except BaseException:
+            log = base / "run" / "validator.log"
+            print(log.read_text()[-3_000:] if log.is_file() else "no validator log", file=sys.stderr)
+            raise
