@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.options import (
+    AnswerTimeoutOption,
     JsonOption,
     NetworkOption,
     WalletHotkeyOption,
@@ -35,6 +36,9 @@ CacheOption = Annotated[
     typer.Option("--cache", help="Folder of replies: a second run asks for nothing twice.", file_okay=False),
 ]
 AtOnceOption = Annotated[int, typer.Option("--at-once", min=1, max=64, help="Traces judged at the same time.")]
+AttemptsOption = Annotated[
+    int, typer.Option("--attempts", min=0, max=10, help="Replies to ask for, at most; 0: as the policy says.")
+]
 PriceOption = Annotated[
     tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
 ]
@@ -48,6 +52,8 @@ def calibrate(
     api_key: ApiKeyOption = "",
     cache: CacheOption = None,
     at_once: AtOnceOption = 1,
+    attempts: AttemptsOption = 0,
+    timeout: AnswerTimeoutOption = 90,
     price: PriceOption = (0, 0),
     traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the result with the wallet's hotkey.")] = False,
@@ -74,13 +80,14 @@ def calibrate(
     from judge.calibration.traces import make_trace, open_shop, recipes
     from neurons.cli.validator.calibration_page import calibration_page
 
-    rubric = rubric_of(policy, models)
+    rubric = rubric_of(policy, models, attempts)
     meter = judge_meter(price)
-    judges = panel_of(rubric, base_url, api_key, cache, meter)
+    judges = panel_of(rubric, base_url, api_key, cache, meter, timeout * 1_000)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
-            chosen = recipes(shop)
-            chosen = chosen[:: max(1, -(-len(chosen) // traces))]
+            every = recipes(shop)
+            asked = min(traces, len(every))
+            chosen = [every[place * len(every) // asked] for place in range(asked)]
             made = []
             for recipe in chosen:
                 made.append(make_trace(recipe, shop))
@@ -134,8 +141,9 @@ def check_calibration_file(
     typer.echo(f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces")
 
 
-def rubric_of(policy: str, models: str) -> Rubric:
-    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel.
+def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
+    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel, `attempts` its
+    number of replies.
 
     Raises ArenaError V2030.
     """
@@ -146,7 +154,7 @@ def rubric_of(policy: str, models: str) -> Rubric:
 
     rubric = policy_of(resolve({"policy": policy}).settings).rubric
     panel = tuple(name.strip() for name in models.split(",") if name.strip())
-    return replace(rubric, models=panel) if panel else rubric
+    return replace(rubric, models=panel or rubric.models, attempts_per_model=attempts or rubric.attempts_per_model)
 
 
 def judge_meter(price: tuple[int, int]) -> JudgeMeter:
@@ -157,14 +165,16 @@ def judge_meter(price: tuple[int, int]) -> JudgeMeter:
     return JudgeMeter(UpstreamPrice(prompt_micro_usd=price[0], completion_micro_usd=price[1]))
 
 
-def panel_of(rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter) -> tuple[Judge, ...]:
+def panel_of(
+    rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter, timeout_ms: int = 90_000
+) -> tuple[Judge, ...]:
     """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered.
 
     Raises ArenaError U3020 for a model that is not scripted and has no endpoint.
     """
     from judge.budget import MeteredJudge
     from judge.cache import CachedJudge
-    from judge.client import OpenAIJudge
+    from judge.client import OpenAIJudge, RetryPolicy
     from judge.scripted import ScriptedJudge
     from neurons.node.wiring import open_judges
 
@@ -174,7 +184,8 @@ def panel_of(rubric: Rubric, base_url: str, api_key: str, cache: Path | None, me
         )
     judges: list[Judge] = []
     for model in rubric.models:
-        asked = OpenAIJudge(model=model, base_url=base_url, api_key=api_key)
+        patience = RetryPolicy(timeout_ms=timeout_ms)
+        asked = OpenAIJudge(model=model, base_url=base_url, api_key=api_key, patience=patience)
         metered = MeteredJudge(asked, meter)
         judges.append(CachedJudge(metered, cache, asked.sampling) if cache else metered)
     return tuple(judges)
