@@ -25,6 +25,7 @@ from judge.render import RenderedTrace, Span
 _SAY_NOTHING = ("recommend_product", "terminate")
 _HOLDERS_MAX = 12  # products that share a mark: more, and it names none of them
 _FEW = 20  # returned products: among more, some word of theirs stands in anything that is said (judge/README.md)
+_ID_DIGITS_MIN = 7  # of an id that says by itself which product is meant, among however many
 _OWN_PAIRS_MIN = 3  # of words that no result holds: below, a passage is a copy and compares nothing
 
 Passage = tuple[str, int]  # words of the model, and the number of the span they were said in
@@ -71,15 +72,18 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def grounded_words(self, quote: str, before: int) -> frozenset[str]:
         """Telling words and exact numbers of `quote` that spans before `before` returned; the query's own words count
-        too. Two are needed where only the program's calls returned them, or a great many products came back."""
+        too. Two are needed where only the program's calls returned them, or a great many products came back; or a
+        product's whole id, which nobody says by the way."""
         said = {
             mark for sentence in sentences(quote) for mark in sentence.marks if self.tokens.get(mark, before) < before
         }
-        if (self.are_many or said <= self.of_program) and sum(
-            GRAM if is_gram(token) else WORD for token in said
-        ) < FIRM:
+        if (self.are_many or said <= self.of_program) and sum(map(self._heft, said)) < FIRM:
             return frozenset()
         return frozenset(said)
+
+    def _heft(self, token: str) -> int:
+        is_id = any(self.products[place].product_id == token for place in self.holders.get(token, ()))
+        return FIRM if is_id and len(token) >= _ID_DIGITS_MIN else GRAM if is_gram(token) else WORD
 
     def weighs_two(self, passages: Iterable[Passage]) -> bool:
         """True when the passages, in words of their own, mean two returned products: whichever product one takes, they
