@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -56,6 +56,12 @@ def calibrate(
     timeout: AnswerTimeoutOption = 90,
     price: PriceOption = (0, 0),
     traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
+    split: Annotated[
+        Literal["all", "tune", "held"],
+        typer.Option(
+            "--split", help="tune: leave out the families that nobody is to look at while a judge is improved."
+        ),
+    ] = "all",
     sign: Annotated[bool, typer.Option("--sign", help="Sign the result with the wallet's hotkey.")] = False,
     wallet_name: WalletNameOption = "",
     wallet_hotkey: WalletHotkeyOption = "",
@@ -85,7 +91,7 @@ def calibrate(
     judges = panel_of(rubric, base_url, api_key, cache, meter, timeout * 1_000)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
-            every = recipes(shop)
+            every = recipes(None if split == "all" else split)
             asked = min(traces, len(every))
             chosen = [every[place * len(every) // asked] for place in range(asked)]
             made = []
