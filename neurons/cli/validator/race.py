@@ -43,7 +43,7 @@ def list_races(
     """
     import msgspec
 
-    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    settled = run_on_store(dsn, state_dir, lambda store: settled_races(store, validator))
     if as_json:
         echo_json([msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled])
         return
@@ -70,7 +70,7 @@ def show_race(
     as_json: JsonOutOption = False,
 ) -> None:
     """Show one settled race: standings with their intervals, what counted, and its weights."""
-    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    settled = run_on_store(dsn, state_dir, lambda store: settled_races(store, validator))
     found = _of_race([each.settlement for each in settled], race)
     lines = [
         f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
@@ -109,7 +109,9 @@ def replay(
         grid = [int(part) for part in lambdas.split(",") if part]
     except ValueError as error:
         raise typer.BadParameter(f"{lambdas!r}: ten-thousandths, joined by commas") from error
-    settlements, records = run_on_store(dsn, state_dir, lambda store: _read(store, state_dir, validator, race))
+    settlements, records = run_on_store(
+        dsn, state_dir, lambda store: read_with_history(store, state_dir, validator, race)
+    )
     found = _of_race(settlements, race)
     again = replay_race(found, records, settlements)
     policies = [policy_of(resolve({"policy": name}).settings) for name in policy or ()]
@@ -200,13 +202,14 @@ def _leaves(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-async def _settled(store: PostgresStore, validator: str) -> list[Settled]:
+async def settled_races(store: PostgresStore, validator: str) -> list[Settled]:
+    """The settled races of a log, or of all, oldest first."""
     from neurons.race.reading import read_settled
 
     return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
 
 
-async def _read(
+async def read_with_history(
     store: PostgresStore, state_dir: Path | None, validator: str, race: str
 ) -> tuple[list[SettlementRecord], RaceRecords]:
     """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
@@ -214,7 +217,7 @@ async def _read(
     from neurons.node.wiring import held_path
     from neurons.race.reading import read_race
 
-    settled = await _settled(store, validator)
+    settled = await settled_races(store, validator)
     given = _of_race([each.settlement for each in settled], race)
     history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
     folder = held_path(state_folder(state_dir))
