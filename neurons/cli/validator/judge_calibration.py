@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 
 RubricPolicyOption = Annotated[str, typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.")]
 BaseUrlOption = Annotated[
-    str, typer.Option("--base-url", help="OpenAI-compatible endpoint of the panel; empty: the scripted judge.")
+    str,
+    typer.Option(
+        "--base-url",
+        help="OpenAI-compatible endpoint of the panel, or one for each model, comma-separated in their order; "
+        "empty: the scripted judge.",
+    ),
 ]
 ApiKeyOption = Annotated[str, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Its key.")]
 ModelsOption = Annotated[str, typer.Option("--models", help="Comma-separated models instead of the policy's panel.")]
@@ -174,10 +180,12 @@ def judge_meter(price: tuple[int, int]) -> JudgeMeter:
 def panel_of(
     rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter, timeout_ms: int = 90_000
 ) -> tuple[Judge, ...]:
-    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered.
+    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered. In `base_url`
+    stands one endpoint for all models or, separated by commas, one for each.
 
-    Raises ArenaError U3020 for a model that is not scripted and has no endpoint.
+    Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for another number of endpoints.
     """
+    from foundation.errors import ArenaError
     from judge.budget import MeteredJudge
     from judge.cache import CachedJudge
     from judge.client import OpenAIJudge, RetryPolicy
@@ -188,10 +196,16 @@ def panel_of(
         return tuple(
             MeteredJudge(judge, meter) for judge in open_judges(rubric, None) if isinstance(judge, ScriptedJudge)
         )
+    places = [place.strip() for place in base_url.split(",")]
+    if len(places) not in (1, len(rubric.models)):
+        raise ArenaError(
+            "V2030",
+            f"--base-url names {len(places)} endpoints for {len(rubric.models)} models: give one, or one for each",
+        )
     judges: list[Judge] = []
-    for model in rubric.models:
+    for model, place in zip(rubric.models, itertools.cycle(places), strict=False):
         patience = RetryPolicy(timeout_ms=timeout_ms)
-        asked = OpenAIJudge(model=model, base_url=base_url, api_key=api_key, patience=patience)
+        asked = OpenAIJudge(model=model, base_url=place, api_key=api_key, patience=patience)
         metered = MeteredJudge(asked, meter)
         judges.append(CachedJudge(metered, cache, asked.sampling) if cache else metered)
     return tuple(judges)
