@@ -138,13 +138,12 @@ def check_calibration_file(
     import msgspec
 
     from arena.chain.keys import verify
-    from foundation.errors import ArenaError
     from judge.calibration.signed import SignedCalibration, check_calibration
 
     try:
         signed = msgspec.json.decode(file.read_bytes(), type=SignedCalibration)
     except msgspec.DecodeError as error:
-        raise ArenaError("V2050", f"{file} is no signed calibration: {error}") from error
+        raise typer.BadParameter(f"{file} is no signed calibration; `calibrate --sign` writes one: {error}") from error
     found = check_calibration(signed, rubric_of(policy, ""), verify)
     if as_json:
         echo_json(found)
@@ -180,8 +179,8 @@ def judge_meter(price: tuple[int, int]) -> JudgeMeter:
 def panel_of(
     rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter, timeout_ms: int = 90_000
 ) -> tuple[Judge, ...]:
-    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered. In `base_url`
-    stands one endpoint for all models or, separated by commas, one for each.
+    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered. `base_url`:
+    one endpoint for all models or, separated by commas, one for each.
 
     Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for another number of endpoints.
     """
@@ -202,6 +201,8 @@ def panel_of(
             "V2030",
             f"--base-url names {len(places)} endpoints for {len(rubric.models)} models: give one, or one for each",
         )
+    if wrong := [place for place in places if not place.startswith(("http://", "https://"))]:
+        raise ArenaError("V2030", f"--base-url {wrong[0]!r} is no http or https address: give it whole, with its /v1")
     judges: list[Judge] = []
     for model, place in zip(rubric.models, itertools.cycle(places), strict=False):
         patience = RetryPolicy(timeout_ms=timeout_ms)

@@ -82,6 +82,8 @@ def replay_records(
     async def work(store: PostgresStore) -> None:
         nonlocal tokens, micro_usd, is_stopped
         found = await evaluations_of(store, validator, race)
+        if not found:
+            raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
         with show_progress(is_quiet=as_json) as progress, path.open("ab") as stream:
             for number, (name, seq, record) in enumerate(found, 1):
                 if (record.body_sha256, rubric_sha256(rubric)) in done:
