@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import orjson
 
 from foundation.backoff import Backoff
 from foundation.canonical import foreign_text
@@ -136,7 +137,8 @@ class OpenAIJudge:
             if self._patience.reasoning_effort:
                 asked["reasoning_effort"] = self._patience.reasoning_effort
             try:
-                reply = self._upstream.complete(foreign_text(asked))
+                # unsorted: who writes by a schema writes its fields in their order, the gates first as in the prompt
+                reply = self._upstream.complete(orjson.dumps(asked).decode())
             except ArenaError as error:
                 if error.failure.code != BAD_REQUEST or place == len(_WAYS) - 1:
                     raise

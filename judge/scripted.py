@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
+from judge.evidence.mentions import sentences
 from judge.evidence.results import Evidence, evidence_of
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
@@ -19,24 +20,32 @@ from judge.render import RenderedTrace, Span
 from judge.rubric import Gate, Rubric, quality_of
 from judge.verdict import Citation
 
-_REASON = re.compile(
-    # weighs
-    r"\b(because|since|whereas|while|unlike|than|instead|rather|but|however|therefore|hence|only|over|against|versus|vs|"
-    r"compared|cheaper|cheapest|lower|lowest|less|more|dearer|better|best|closest|worth|advantage|"
-    # decides
-    r"prefer\w*|beats?|wins?|deserves|cho(?:ose|ice|sen?)|pick|select|recommend\w*|settle|drop|reject|skip|verdict|"
-    r"in favou?r|decides?|going with|sav(?:es?|ed|ing)|economical|"
-    r"porque|más|mejor|mientras|prefiero|ya que|elijo|rẻ hơn|tốt hơn|nên|vì|chọn|mas|kaya|dahil|samantalang|pipiliin|"
-    r"murah|lebih|karena|kerana|pilih|manakala|parce que|moins|plus|mieux|meilleure?|alors que|donc|préfère|choix)\b"
-    r"|因为|所以|更|比|而且|因此|推荐|选|เพราะ|กว่า|จึง|ดังนั้น|เลือก",
-    re.IGNORECASE,
+# Words that weigh or decide, by language. Every such list has an end: `_settles` needs none of them.
+_WEIGHING_WORDS = (
+    "because|since|whereas|while|unlike|than|instead|rather|but|however|therefore|hence|only|over|against|versus|vs|"
+    "compared|cheaper|cheapest|lower|lowest|less|no more|more (?:for|expensive|affordable)|dearer|better|best|worse|"
+    "worst|closest|worth|advantage|superior|inferior|preferable",
+    r"prefer\w*|beats?|wins?|deserves|cho(?:ose|ice|sen?)|pick|select|recommend\w*|settle|opt|drop|reject|skip|verdict|"
+    r"in favou?r|decides?|going with|sav(?:es?|ed|ing)|economical",
+    "porque|más|mejor|mientras|prefiero|ya que|elijo",
+    "rẻ hơn|tốt hơn|nên|vì|chọn|mas|kaya|dahil|samantalang|pipiliin|murah|lebih|karena|kerana|pilih|manakala|daripada",
+    "parce que|moins|plus|mieux|meilleure?|alors que|donc|préfère|choix",
+    "weil|denn|dagegen|während|günstiger|billiger|teurer|besser|bessere|beste|als|deshalb|daher|lieber|wähle",
+    "mais|menos|melhor|enquanto|prefiro|escolho|portanto|più|meno|meglio|migliore|perché|mentre|preferisco|scelgo",
+    "omdat|terwijl|goedkoper|duurder|beter|liever|dus|ponieważ|tańszy|droższy|lepszy|wybieram|wolę|niż",
+    "потому|поэтому|дешевле|дороже|лучше|чем|выбираю|предпочитаю|çünkü|daha|ucuz|pahalı|tercih|seçiyorum|göre",
 )
+_UNSPACED_WORDS = (
+    "因为|所以|更|比|而且|因此|推荐|选|เพราะ|กว่า|จึง|ดังนั้น|เลือก|より|ので|だから|安い|高い|選び|おすすめ|"
+    "보다|때문|저렴|비싸|더 |선택|추천"
+)
+_REASON = re.compile(rf"\b(?:{'|'.join(_WEIGHING_WORDS)})\b|{_UNSPACED_WORDS}", re.IGNORECASE)
 _REPORT = re.compile(
     r"\b(returned|found|came back|comes? up|shows|shown|lists?|listed|results?|offers?|offered|none|nothing|empty)\b",
     re.IGNORECASE,
 )
 _GROUNDED_WORDS_MIN = 2
-_SENTENCES_MAX = 4  # of one passage
+_SENTENCES_MAX = 8  # of one passage
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _CALL = re.compile(r"<tool_call>[\s\S]*?(?:</tool_call>|\Z)|^\s*Action(?: Input)?:.*$", re.MULTILINE)
 _EXPLANATIONS = (  # by how many gates have a citation
@@ -92,7 +101,7 @@ def _supports(gate: Gate, trace: RenderedTrace, evidence: Evidence) -> Iterator[
                 for first in range(len(sentences) - size + 1):
                     passage = _stretch(span.content, sentences[first : first + size])
                     is_quote = QUOTE_LENGTH_MIN <= len(" ".join(passage.split())) <= QUOTE_LENGTH_MAX
-                    if is_quote and _carries(gate, passage, span, evidence):
+                    if is_quote and _carries(gate, passage, span, evidence, _recommended(trace, span)):
                         yield Citation(span=span.number, quote=passage, gate=gate)
 
 
@@ -102,7 +111,13 @@ def _stretch(content: str, sentences: Sequence[str]) -> str:
     return found.group() if found else ""
 
 
-def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence) -> bool:
+def _recommended(trace: RenderedTrace, span: Span) -> str:
+    """The arguments of the recommendation that a completion's step makes; "" where it makes none."""
+    calls = (one for one in trace.spans if one.kind == "call" and one.step == span.step)
+    return " ".join(call.content for call in calls if call.tool == "recommend_product")
+
+
+def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence, recommended: str) -> bool:
     if not supports(gate, [(passage, span.number)], evidence):
         return False
     grounded = evidence.grounded_words(passage, span.number)
@@ -111,4 +126,22 @@ def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence) -> bool:
         return is_new or (len(grounded) >= _GROUNDED_WORDS_MIN and _REPORT.search(passage) is not None)
     if gate == "data_cited":
         return True
-    return len(grounded) >= _GROUNDED_WORDS_MIN and _REASON.search(passage) is not None
+    is_weighed = _REASON.search(passage) is not None or _settles(passage, span, evidence, recommended)
+    return len(grounded) >= _GROUNDED_WORDS_MIN and is_weighed
+
+
+def _settles(passage: str, span: Span, evidence: Evidence, recommended: str) -> bool:
+    """Whether a passage decides between products without any word for it: where the model recommends, it has named two
+    with a fact that tells them apart, and returns to one of them alone, by its name or as "the latter".
+
+    Whoever lists names each product once. To come back to one while recommending says which it is to be.
+    """
+    if not recommended or not evidence.facts_in(passage, span.number):
+        return False
+    seen: frozenset[str] = frozenset()
+    for sentence, named in zip(sentences(passage), evidence.named_in(passage, span.number), strict=True):
+        is_placed = not named and (sentence.is_first or sentence.is_other)
+        if len(seen) > 1 and (is_placed or (len(named) == 1 and named <= seen)):
+            return True
+        seen |= named
+    return False

@@ -8,9 +8,10 @@ import msgspec
 
 from harness.trace import EvaluationBody
 
-SET_VERSION = 1
+SET_VERSION = 2
 Split = Literal["tune", "held"]
 Answer = Literal["picked", "other", "reward"]
+Style = Literal["plain", "upper", "think", "json"]  # capitals; inside a think block; the value of a JSON object
 Trait = Literal["outcome", "length", "position", "form"]  # what a quality must not depend on
 
 
@@ -24,6 +25,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     quality_e4: int
     is_held: bool = False  # was not looked at while a judge was improved
+    is_opened: bool = False  # was held out once, on runs of its own
     plan: str = "plan"
     then: str
     last: str
@@ -32,6 +34,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     is_by_code: bool = False  # the program calls; the model says a word
     is_react: bool = False  # calls are written as text, and the program reads them
     is_reasoning: bool = False  # the words stand in the reasoning field
+    style: Style = "plain"
     pages: int = 1  # of results, each in a step
     fillers: int = 0  # sentences that say nothing, in each step
     copies_from: int = 0

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
@@ -26,7 +27,7 @@ from harness.catalogue.index.documents import write_documents
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic.generator import generate
 from harness.trace import EvaluationBody
-from judge.calibration.model import Family, LabelledTrace, Split, TraceRecipe
+from judge.calibration.model import Family, LabelledTrace, Split, Style, TraceRecipe
 from judge.calibration.played import PlayedCall, PlayedTurn, Script, play
 from judge.evidence.tokens import is_telling, tokenise
 from problems.model import Problem
@@ -36,8 +37,14 @@ from problems.synthesis.generator import synthesize
 DOCUMENTS = 3_000
 CATALOGUE_SEED, PROBLEM_SEED = 1906, 77
 PROBLEMS = 80  # asked of the catalogue; those whose search brings two fit products are used
-RUNS, HELD_RUNS = 32, 8  # problems used, and how many of them are held out
-OPEN_LANGUAGES, HELD_LANGUAGES = ("zh", "es", "vi", "th", "tl", "ms", "fr"), ("de",)
+# Problems used: of families that were open from the first, that were held out until they were looked at, and held out.
+OPEN_RUNS, OPENED_RUNS, HELD_RUNS = range(24), range(24, 32), range(32, 48)
+_RUNS_OF_FAMILY = 8
+_OPEN_LANGUAGES, _OPENED_LANGUAGES, _HELD_LANGUAGES = (
+    ("zh", "es", "vi", "th", "tl", "ms", "fr"),
+    ("de",),
+    ("pt", "fi", "ko"),
+)
 _SPOKEN: Mapping[str, int] = {"templated": 3_000, "single": 7_000, "compared": 9_000}
 _TITLE_WORDS = 4
 _WORD_LENGTH_MIN = 5
@@ -51,16 +58,20 @@ def families() -> tuple[Family, ...]:
         Family(
             name=f"{language}_{kind}",
             quality_e4=quality_e4,
-            is_held=language in HELD_LANGUAGES,
+            is_held=language in _HELD_LANGUAGES,
+            is_opened=language in _OPENED_LANGUAGES,
             plan="templated",
             then="templated",
             last=kind,
             language=language,
         )
-        for language in (*OPEN_LANGUAGES, *HELD_LANGUAGES)
+        for language in (*_OPEN_LANGUAGES, *_OPENED_LANGUAGES, *_HELD_LANGUAGES)
         for kind, quality_e4 in _SPOKEN.items()
     )
-    return (*msgspec.json.decode(raw, type=tuple[Family, ...]), *spoken)
+    made = (*msgspec.json.decode(raw, type=tuple[Family, ...]), *spoken)
+    return tuple(
+        sorted(made, key=lambda family: family.is_held)
+    )  # a place seeds the wording: who joins, joins at the end
 
 
 class CalibrationShop(msgspec.Struct, frozen=True):
@@ -89,24 +100,26 @@ def open_shop() -> Iterator[CalibrationShop]:
             if cluster not in seen and _pair(problem, _search(catalogue, problem)) is not None:
                 fit.append(problem)
                 seen.add(cluster)
-        if len(fit) < RUNS:
-            raise ArenaError("P4011", f"{len(fit)} of {RUNS} runs to mutate")
-        used = tuple(fit[:RUNS])
+        if len(fit) < HELD_RUNS.stop:
+            raise ArenaError("P4011", f"{len(fit)} of {HELD_RUNS.stop} runs to mutate")
+        used = tuple(fit[: HELD_RUNS.stop])
         clusters = tuple(names[problem.problem_id] for problem in used)
-        splits: tuple[Split, ...] = tuple("held" if n >= RUNS - HELD_RUNS else "tune" for n in range(RUNS))
+        splits: tuple[Split, ...] = tuple("held" if n in HELD_RUNS else "tune" for n in range(len(used)))
         yield CalibrationShop(catalogue, used, clusters, splits)
 
 
-def recipes(shop: CalibrationShop) -> tuple[TraceRecipe, ...]:
-    """Every recipe: held-out families over the held-out runs, the others over runs that are open to be looked at."""
+def recipes(split: Split | None = None) -> tuple[TraceRecipe, ...]:
+    """Every recipe, or those of a split: held-out families over the held-out runs, the others over runs that are open
+    to be looked at."""
     made = []
     numbers = {family.name: number for number, family in enumerate(families())}
     for number, family in enumerate(families()):
-        split = "held" if family.is_held else "tune"
-        places = [place for place, one in enumerate(shop.splits) if one == split]
+        if split is not None and family.is_held != (split == "held"):
+            continue
+        places = HELD_RUNS if family.is_held else OPENED_RUNS if family.is_opened else OPEN_RUNS
         seed = numbers[family.pair or family.name]
         # every second run where there are many; a family and the one it is paired with get the same
-        used = places[seed % (len(places) // HELD_RUNS) :: len(places) // HELD_RUNS]
+        used = places[seed % (len(places) // _RUNS_OF_FAMILY) :: len(places) // _RUNS_OF_FAMILY]
         used = used[number % 2 :: 2] if family.language else used
         made += [TraceRecipe(family=family.name, problem=place, seed=seed) for place in used]
     return tuple(made)
@@ -152,6 +165,7 @@ def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Trac
         dice = random.Random(f"{recipe.problem}:{recipe.seed}:{number - len(steps)}")
         words = _say(kind, family.language, slots, dice) if kind else "ok"
         words = " ".join((*(_say("filler", "", slots, dice) for _ in range(family.fillers)), words))
+        words = _styled(words, family.style)
         if family.is_react:
             told = "; ".join(f"{call.name} {dict(call.arguments)}" for call in calls)
             words = f"Thought: {words}\nAction: {told}"
@@ -163,6 +177,12 @@ def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Trac
             is_native=not (family.is_by_code or family.is_react),
             program=copied if 0 < family.copies_from <= number else "",
         )
+
+
+def _styled(words: str, style: Style) -> str:
+    if style == "json":
+        return foreign_text({"thought": words})
+    return {"plain": words, "upper": words.upper(), "think": f"<think>\n{words}\n</think>\nok"}[style]
 
 
 def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:

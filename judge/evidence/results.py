@@ -25,6 +25,7 @@ from judge.render import RenderedTrace, Span
 _SAY_NOTHING = ("recommend_product", "terminate")
 _HOLDERS_MAX = 12  # products that share a mark: more, and it names none of them
 _FEW = 20  # returned products: among more, some word of theirs stands in anything that is said (judge/README.md)
+_ID_DIGITS_MIN = 7  # of an id that says by itself which product is meant, among however many
 _OWN_PAIRS_MIN = 3  # of words that no result holds: below, a passage is a copy and compares nothing
 
 Passage = tuple[str, int]  # words of the model, and the number of the span they were said in
@@ -71,15 +72,18 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def grounded_words(self, quote: str, before: int) -> frozenset[str]:
         """Telling words and exact numbers of `quote` that spans before `before` returned; the query's own words count
-        too. Two are needed where only the program's calls returned them, or a great many products came back."""
+        too. Two are needed where only the program's calls returned them, or a great many products came back; or a
+        product's whole id, which nobody says by the way."""
         said = {
             mark for sentence in sentences(quote) for mark in sentence.marks if self.tokens.get(mark, before) < before
         }
-        if (self.are_many or said <= self.of_program) and sum(
-            GRAM if is_gram(token) else WORD for token in said
-        ) < FIRM:
+        if (self.are_many or said <= self.of_program) and sum(map(self._heft, said)) < FIRM:
             return frozenset()
         return frozenset(said)
+
+    def _heft(self, token: str) -> int:
+        is_id = any(self.products[place].product_id == token for place in self.holders.get(token, ()))
+        return FIRM if is_id and len(token) >= _ID_DIGITS_MIN else GRAM if is_gram(token) else WORD
 
     def weighs_two(self, passages: Iterable[Passage]) -> bool:
         """True when the passages, in words of their own, mean two returned products: whichever product one takes, they
@@ -101,6 +105,30 @@ class Evidence(msgspec.Struct, frozen=True):
             )
             is_contrast = is_contrast or self._contrasts(said, before)
         return own >= _OWN_PAIRS_MIN and (is_contrast or self._names_two(told))
+
+    def named_in(self, text: str, before: int) -> tuple[frozenset[str], ...]:
+        """For each sentence of `text` the ids of the products it names by a mark that no other returned product has."""
+        found = []
+        for sentence in sentences(text):
+            marks = dict.fromkeys(sentence.marks, before)
+            named = {
+                one.product_id
+                for one in self._told(marks)
+                if _weight((m for m in self._said(one.names, marks) if self.spread[m] == 1), one.names)
+                >= self._least(one)
+            }
+            found.append(frozenset(named))
+        return tuple(found)
+
+    def facts_in(self, text: str, before: int) -> frozenset[str]:
+        """The prices, attributes and services in `text` that tell one returned product from another."""
+        marks = dict.fromkeys((mark for sentence in sentences(text) for mark in sentence.marks), before)
+        found: set[str] = set()
+        for product in self._told(marks):
+            firm = (mark for mark in self._said(product.names, marks) if product.names[mark][0] >= FIRM)
+            found.update(mark for mark in firm if mark not in tokenise(product.product_id))
+            found.update(mark for mark in self._said(product.traits, marks) if self._splits(mark, before))
+        return frozenset(found)
 
     def _names_two(self, marks: Marks) -> bool:
         named = [(frozenset(self._said(product.names, marks)), product) for product in self._told(marks)]

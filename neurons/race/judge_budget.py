@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from arena.store.port import WorkItem
+from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from judge.budget import JudgeBudget, RaceSpending, Spending
@@ -45,7 +46,7 @@ class JudgeBudgets:
         if after is None:
             spent = before.spent
             detail = f"{race_id}: {spent.tokens} tokens, {spent.micro_usd} micro-USD, {spent.ms // 1000} s spent"
-            return Failure(code="U3022", detail=detail)
+            return Failure(code=JUDGE_BUDGET_SPENT, detail=detail)
         if after is not before:
             self._keep(race_id, after)
         return None

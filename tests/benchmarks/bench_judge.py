@@ -37,7 +37,7 @@ class RecitingJudge:
 def measure() -> Sequence[Row]:
     """Verdicts a second with a model that answers at once, by processor time, and the prompt beside a plain dump."""
     with open_shop() as shop:
-        bodies = [make_trace(recipe, shop).body for recipe in recipes(shop)[::4][:TRACES]]
+        bodies = [make_trace(recipe, shop).body for recipe in recipes()[::4][:TRACES]]
     traces = [render(body) for body in bodies]
     judge = RecitingJudge({trace.body_sha256: ScriptedJudge("m").opine(trace, _RUBRIC) for trace in traces})
     begun = time.process_time()

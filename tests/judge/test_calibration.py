@@ -44,7 +44,7 @@ def shop() -> Iterator[CalibrationShop]:
 @pytest.fixture(scope="module")
 def traces(shop: CalibrationShop) -> list[LabelledTrace]:
     """One of each family."""
-    first = {recipe.family: recipe for recipe in reversed(recipes(shop))}
+    first = {recipe.family: recipe for recipe in reversed(recipes())}
     return [make_trace(recipe, shop) for recipe in first.values()]
 
 
@@ -54,7 +54,7 @@ def judged(traces: list[LabelledTrace]) -> tuple[JudgedTrace, ...]:
 
 
 def test_there_are_enough_recipes_and_no_cluster_lies_in_both_splits(shop):
-    made = recipes(shop)
+    made = recipes()
     held = {family.name for family in families() if family.is_held}
     assert len(made) >= 240 and len(set(made)) == len(made)
     clusters = {

@@ -10,6 +10,8 @@ from arena.records.model import Context, Subject
 from arena.store.port import WorkItem
 from foundation.errors import ArenaError
 from judge.budget import JudgeBudget, Spending
+from neurons.node.model_endpoints import judge_budget
+from neurons.node.settings import Settings
 from neurons.race.judge_budget import JudgeBudgets
 
 ITEMS = [
@@ -50,3 +52,10 @@ def test_a_file_that_cannot_be_read_stops_the_node_and_is_no_fresh_budget(tmp_pa
     with pytest.raises(ArenaError) as caught:
         JudgeBudgets(tmp_path, BUDGET).refusal("r", "p")
     assert caught.value.failure.code == "V2064"
+
+
+def test_the_settings_bound_a_race_in_tokens_money_and_minutes(tmp_path: Path):
+    bounds = {"judge_race_tokens": 7, "judge_race_micro_usd": 8, "judge_race_minutes": 9}
+    found = judge_budget(Settings(state_dir=tmp_path, **bounds), None)
+    assert found == JudgeBudget(tokens=7, micro_usd=8, ms=9 * 60_000)
+    assert judge_budget(Settings(state_dir=tmp_path), None) == JudgeBudget()

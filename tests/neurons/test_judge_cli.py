@@ -21,10 +21,13 @@ from arena.records.model import EvaluationRecord, Payload, VerdictRecord
 from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredBody
 from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
+from judge.render import render
 from judge.verdict import UnscoredVerdict
 from neurons.cli.validator.judge import app
 from tests.arena import log_stand
 from tests.judge import bodies
+from tests.judge.stumbling import StumblingEndpoint
 from tests.postgres_stand import start_new
 
 ALICE = keypair_signer("//Alice")
@@ -94,6 +97,7 @@ def test_replay_goes_on_where_it_stopped_and_leaves_the_log_alone(node: Path, tm
         "a1": (9_125, 9_125),
     }
     assert [agent[:2] for agent in found["tops"]["r1"]] == ["a0", "a1"]
+    assert (found["paid"], found["unpaid"]) == ([], {"r1": "the race is not settled"})
     lines = (tmp_path / "replay.jsonl").read_bytes().splitlines()
     assert {json.loads(line)["kind"] for line in lines} == {"replay"}
     (tmp_path / "replay.jsonl").write_bytes(lines[0] + b"\n" + lines[1][:50])  # a kill in the middle of a line
@@ -117,6 +121,25 @@ def test_a_replay_whose_endpoint_is_away_owes_and_is_asked_again(node: Path, tmp
     (tmp_path / "replay.jsonl").write_bytes(msgspec.json.encode(first) + b"\n")
     assert compare_replay([first]).owed == 1 and compare_replay([first]).agents == ()
     assert "3 traces replayed, 0 owed" in run(node, "replay", "--out", str(tmp_path)).output
+
+
+def test_a_replay_stops_at_its_budget_and_goes_on_in_the_next_run(node: Path, tmp_path: Path) -> None:
+    traces = [render(bodies.episode(words)) for words in WORDS]
+    endpoint = StumblingEndpoint({trace.text: trace for trace in traces}, ())  # ten tokens a reply
+    with endpoint.serving() as base_url:
+        command = ("replay", "--base-url", base_url, "--models", "scripted-judge", "--json", "--out")
+        by_tokens = (*command, str(tmp_path / "tokens"), "--budget-tokens", "15")
+        first, second = (json.loads(run(node, *by_tokens).output) for _ in range(2))
+        assert [(one["rows"], one["is_stopped"]) for one in (first, second)] == [(2, True), (3, False)]
+        price = ("--price", "1000000", "1000000")  # ten micro-USD a reply
+        by_money = (*command, str(tmp_path / "money"), "--budget-usd", "0.00001", *price)
+        assert [json.loads(run(node, *by_money).output)["rows"] for _ in range(3)] == [1, 2, 3]
+        assert len(endpoint.requests) == 6
+        with pytest.raises(ArenaError, match="--budget-usd needs --price"):
+            run(node, *command, str(tmp_path / "none"), "--budget-usd", "1")
+    assert not (tmp_path / "none").exists()
+    told = CliRunner().invoke(app, ["replay", "--out", str(tmp_path), "--budget-tokens", "-1"])
+    assert told.exit_code == 2 and "--budget-tokens" in told.output
 
 
 def test_a_sheet_is_not_written_over_and_its_forms_come_back(node: Path, tmp_path: Path) -> None:

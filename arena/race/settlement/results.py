@@ -2,7 +2,9 @@
 
 A record counts when it was written under the race's policy, for its batch, an agent of its field and a drawn problem,
 by a holder of a permit, in a jail that may race. The first evaluation of a validator for an (agent, problem) counts,
-with the first verdict it gave on that body; whatever comes later in its log changes nothing.
+with the first verdict it gave on that body; whatever comes later in its log changes nothing. What a validator has on a
+problem that its judging budget had no room for counts for no agent, a failure, which needs no verdict, as little as a
+success.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from arena.race.model import (
 from arena.race.settlement.control import control_subject
 from arena.race.settlement.faults import Pair, charged_to, counted_attempts, how_they_ended
 from foundation.canonical import content_hash
-from judge.verdict import Verdict
+from foundation.codes.names import JUDGE_BUDGET_SPENT
+from judge.verdict import UnscoredVerdict, Verdict
 from problems.scoring.outcome import OutcomeScore
 
 
@@ -156,12 +159,22 @@ def _results_by_validator(
             and given.prompt_sha256 == rubric.prompt_sha256
         ):
             verdicts.setdefault((said.validator, given.body_sha256), given)
+    stopped = {  # problems whose judging a validator has not begun, or not ended
+        (said.validator, said.record.context.problem_id)
+        for said in inputs.verdicts
+        if isinstance(said.record.verdict, UnscoredVerdict)
+        and said.record.verdict.failure.code == JUDGE_BUDGET_SPENT
+        and said.record.context.race_id == inputs.race_id
+        and (said.validator, said.record.verdict.body_sha256) not in verdicts
+    }
     permitted = frozenset(inputs.validators)
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     found: dict[Pair, dict[str, TrajectoryResult]] = {}
     for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
         key = (row.record.subject.agent_version_id, row.record.context.problem_id)
         if row.validator not in permitted or key[0] not in agents or key[1] not in drawn:
+            continue
+        if (row.validator, key[1]) in stopped:
             continue
         if not _is_of_race(row, inputs, policy_sha256) or row.validator in found.get(key, {}):
             continue

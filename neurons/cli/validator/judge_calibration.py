@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from neurons.cli.options import (
+    AnswerTimeoutOption,
     JsonOption,
     NetworkOption,
     WalletHotkeyOption,
@@ -30,7 +32,12 @@ RubricPolicyOption = Annotated[
     typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.", autocompletion=complete_policy),
 ]
 BaseUrlOption = Annotated[
-    str, typer.Option("--base-url", help="OpenAI-compatible endpoint of the panel; empty: the scripted judge.")
+    str,
+    typer.Option(
+        "--base-url",
+        help="OpenAI-compatible endpoint of the panel, or one for each model, comma-separated in their order; "
+        "empty: the scripted judge.",
+    ),
 ]
 ApiKeyOption = Annotated[str, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Its key.")]
 ModelsOption = Annotated[str, typer.Option("--models", help="Comma-separated models instead of the policy's panel.")]
@@ -39,6 +46,9 @@ CacheOption = Annotated[
     typer.Option("--cache", help="Folder of replies: a second run asks for nothing twice.", file_okay=False),
 ]
 AtOnceOption = Annotated[int, typer.Option("--at-once", min=1, max=64, help="Traces judged at the same time.")]
+AttemptsOption = Annotated[
+    int, typer.Option("--attempts", min=0, max=10, help="Replies to ask for, at most; 0: as the policy says.")
+]
 PriceOption = Annotated[
     tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
 ]
@@ -52,8 +62,16 @@ def calibrate(
     api_key: ApiKeyOption = "",
     cache: CacheOption = None,
     at_once: AtOnceOption = 1,
+    attempts: AttemptsOption = 0,
+    timeout: AnswerTimeoutOption = 90,
     price: PriceOption = (0, 0),
     traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
+    split: Annotated[
+        Literal["all", "tune", "held"],
+        typer.Option(
+            "--split", help="tune: leave out the families that nobody is to look at while a judge is improved."
+        ),
+    ] = "all",
     sign: Annotated[bool, typer.Option("--sign", help="Sign the result with the wallet's hotkey.")] = False,
     wallet_name: WalletNameOption = "",
     wallet_hotkey: WalletHotkeyOption = "",
@@ -78,13 +96,14 @@ def calibrate(
     from judge.calibration.traces import make_trace, open_shop, recipes
     from neurons.cli.validator.calibration_page import calibration_page
 
-    rubric = rubric_of(policy, models)
+    rubric = rubric_of(policy, models, attempts)
     meter = judge_meter(price)
-    judges = panel_of(rubric, base_url, api_key, cache, meter)
+    judges = panel_of(rubric, base_url, api_key, cache, meter, timeout * 1_000)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
-            chosen = recipes(shop)
-            chosen = chosen[:: max(1, -(-len(chosen) // traces))]
+            every = recipes(None if split == "all" else split)
+            asked = min(traces, len(every))
+            chosen = [every[place * len(every) // asked] for place in range(asked)]
             made = []
             for recipe in chosen:
                 made.append(make_trace(recipe, shop))
@@ -123,13 +142,12 @@ def check_calibration_file(
     import msgspec
 
     from arena.chain.keys import verify
-    from foundation.errors import ArenaError
     from judge.calibration.signed import SignedCalibration, check_calibration
 
     try:
         signed = msgspec.json.decode(file.read_bytes(), type=SignedCalibration)
     except msgspec.DecodeError as error:
-        raise ArenaError("V2050", f"{file} is no signed calibration: {error}") from error
+        raise typer.BadParameter(f"{file} is no signed calibration; `calibrate --sign` writes one: {error}") from error
     found = check_calibration(signed, rubric_of(policy, ""), verify)
     if as_json:
         echo_json(found)
@@ -138,8 +156,9 @@ def check_calibration_file(
     typer.echo(f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces")
 
 
-def rubric_of(policy: str, models: str) -> Rubric:
-    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel.
+def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
+    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel, `attempts` its
+    number of replies.
 
     Raises ArenaError V2030.
     """
@@ -150,7 +169,7 @@ def rubric_of(policy: str, models: str) -> Rubric:
 
     rubric = policy_of(resolve({"policy": policy}).settings).rubric
     panel = tuple(name.strip() for name in models.split(",") if name.strip())
-    return replace(rubric, models=panel) if panel else rubric
+    return replace(rubric, models=panel or rubric.models, attempts_per_model=attempts or rubric.attempts_per_model)
 
 
 def judge_meter(price: tuple[int, int]) -> JudgeMeter:
@@ -161,14 +180,18 @@ def judge_meter(price: tuple[int, int]) -> JudgeMeter:
     return JudgeMeter(UpstreamPrice(prompt_micro_usd=price[0], completion_micro_usd=price[1]))
 
 
-def panel_of(rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter) -> tuple[Judge, ...]:
-    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered.
+def panel_of(
+    rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter, timeout_ms: int = 90_000
+) -> tuple[Judge, ...]:
+    """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered. `base_url`:
+    one endpoint for all models or, separated by commas, one for each.
 
-    Raises ArenaError U3020 for a model that is not scripted and has no endpoint.
+    Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for another number of endpoints.
     """
+    from foundation.errors import ArenaError
     from judge.budget import MeteredJudge
     from judge.cache import CachedJudge
-    from judge.client import OpenAIJudge
+    from judge.client import OpenAIJudge, RetryPolicy
     from judge.scripted import ScriptedJudge
     from neurons.node.wiring import open_judges
 
@@ -176,9 +199,18 @@ def panel_of(rubric: Rubric, base_url: str, api_key: str, cache: Path | None, me
         return tuple(
             MeteredJudge(judge, meter) for judge in open_judges(rubric, None) if isinstance(judge, ScriptedJudge)
         )
+    places = [place.strip() for place in base_url.split(",")]
+    if len(places) not in (1, len(rubric.models)):
+        raise ArenaError(
+            "V2030",
+            f"--base-url names {len(places)} endpoints for {len(rubric.models)} models: give one, or one for each",
+        )
+    if wrong := [place for place in places if not place.startswith(("http://", "https://"))]:
+        raise ArenaError("V2030", f"--base-url {wrong[0]!r} is no http or https address: give it whole, with its /v1")
     judges: list[Judge] = []
-    for model in rubric.models:
-        asked = OpenAIJudge(model=model, base_url=base_url, api_key=api_key)
+    for model, place in zip(rubric.models, itertools.cycle(places), strict=False):
+        patience = RetryPolicy(timeout_ms=timeout_ms)
+        asked = OpenAIJudge(model=model, base_url=place, api_key=api_key, patience=patience)
         metered = MeteredJudge(asked, meter)
         judges.append(CachedJudge(metered, cache, asked.sampling) if cache else metered)
     return tuple(judges)

@@ -48,11 +48,13 @@ def sheet(
             record.body_sha256: await body_and_verdicts(store, name, record.body_sha256) for name, _, record in found
         }
 
+    names = [name.strip() for name in raters.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter("--raters names nobody: give names, separated by commas")
     if out.exists() and any(out.iterdir()):
         raise ArenaError("V2027", f"{out} is not empty: a sheet that raters may have filled in is not replaced")
     found = run_on_store(dsn, state_dir, read)
     chosen = shuffled({name: body for name, (body, _) in found.items()}, seed)[:traces]
-    names = [name.strip() for name in raters.split(",") if name.strip()]
     verdicts = [found[name][1][-1] if found[name][1] else None for name in chosen]
     key = SheetKey(
         body_sha256s=tuple(chosen),

@@ -122,7 +122,9 @@ def replay(
         grid = [int(part) for part in lambdas.split(",") if part]
     except ValueError as error:
         raise typer.BadParameter(f"{lambdas!r}: ten-thousandths, joined by commas") from error
-    settlements, records = run_on_store(dsn, state_dir, lambda store: _read(store, state_dir, validator, race))
+    settlements, records = run_on_store(
+        dsn, state_dir, lambda store: read_with_history(store, state_dir, validator, race)
+    )
     found = _of_race(settlements, race)
     again = replay_race(found, records, settlements)
     policies = [policy_of(resolve({"policy": name}).settings) for name in policy or ()]
@@ -213,7 +215,8 @@ def _leaves(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-async def _settled(store: PostgresStore, validator: str) -> list[Settled]:
+async def settled_races(store: PostgresStore, validator: str) -> list[Settled]:
+    """The settled races of a log, or of all, oldest first."""
     from neurons.race.reading import read_settled
 
     return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
@@ -223,7 +226,7 @@ async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list
     """The settled races, and the names of agents by version."""
     from neurons.race.sentences import names_of
 
-    return await _settled(store, validator), names_of(await store.submissions())
+    return await settled_races(store, validator), names_of(await store.submissions())
 
 
 def _agent(agent_version_id: str, names: Mapping[str, str]) -> str:
@@ -232,7 +235,7 @@ def _agent(agent_version_id: str, names: Mapping[str, str]) -> str:
     return f"{name[:13]} {agent_version_id[:8]}".strip()
 
 
-async def _read(
+async def read_with_history(
     store: PostgresStore, state_dir: Path | None, validator: str, race: str
 ) -> tuple[list[SettlementRecord], RaceRecords]:
     """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
@@ -240,7 +243,7 @@ async def _read(
     from neurons.node.wiring import held_path
     from neurons.race.reading import read_race
 
-    settled = await _settled(store, validator)
+    settled = await settled_races(store, validator)
     given = _of_race([each.settlement for each in settled], race)
     history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
     folder = held_path(state_folder(state_dir))

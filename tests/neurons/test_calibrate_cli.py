@@ -1,0 +1,51 @@
+"""`arena judge calibrate` with a panel of two models, each at an endpoint of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from foundation.errors import ArenaError
+from judge.calibration.traces import make_trace, open_shop, recipes
+from judge.render import render
+from judge.rubric import GATES
+from neurons.cli.validator.judge import app
+from tests.judge.endpoint import chat, serving
+from tests.judge.stumbling import StumblingEndpoint
+
+NOTHING_READ = {
+    "gates": {gate: gate == "inference_present" for gate in GATES},
+    "quality": 0.3,
+    "citations": [],
+    "explanation": "",
+}
+
+
+def test_two_models_at_two_endpoints_are_measured_each_and_against_each_other(tmp_path: Path) -> None:
+    every = recipes("held")
+    with open_shop() as shop:
+        made = [make_trace(every[place * len(every) // 6], shop) for place in range(6)]
+    reads = StumblingEndpoint({render(one.body).text: render(one.body) for one in made}, ())
+    command = ["calibrate", "--split", "held", "--traces", "6", "--attempts", "1", "--json"]
+    with reads.serving() as one, serving(lambda _: (200, chat(json.dumps(NOTHING_READ)))) as other:
+        command += ["--models", "reads,skims", "--base-url", f"{one},{other}", "--cache", str(tmp_path / "cache")]
+        found, again = (
+            json.loads(CliRunner().invoke(app, [*command, "--out", str(tmp_path / name)]).stdout)
+            for name in ("first", "second")
+        )
+    reader, skimmer = found["models"]
+    assert (reader["name"], skimmer["name"]) == ("reads", "skims")
+    assert found["populations"][0]["traces"] == 6 and found["populations"][0]["owed"] == 0
+    assert reader["kappa_e4"] > 8_000 > skimmer["kappa_e4"]
+    assert -10_000 <= found["model_alpha_e4"] < 8_000
+    assert (again["models"], again["spent"]["requests"]) == (found["models"], 0)
+
+
+def test_endpoints_of_another_number_than_models_are_refused(tmp_path: Path) -> None:
+    command = ["calibrate", "--models", "a,b", "--base-url", "http://x/v1,http://y/v1,http://z/v1"]
+    with pytest.raises(ArenaError, match="3 endpoints for 2 models") as caught:
+        CliRunner().invoke(app, [*command, "--out", str(tmp_path)], catch_exceptions=False)
+    assert caught.value.failure.code == "V2030"
