@@ -7,6 +7,7 @@ real network both come from the operator and nothing is made here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +31,7 @@ from foundation.canonical import text_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.engines.native import Engine, open_catalogue
 from neurons.node.settings import Settings
 from neurons.node.wiring import catalogue_path, policy_of, prepare_catalogue, suite_folder
 from problems.model import BUCKETS, Bucket, Problem
@@ -71,7 +72,7 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
     if name in SUITES:
         shipped, catalogue = open_shipped(name, verify), open_catalogue(catalogue_path(settings))
         recipe = shipped.manifest.catalogue
-        if len(catalogue) == recipe.documents and products_sha256(catalogue.products()) == recipe.products_sha256:
+        if len(catalogue) == recipe.documents and _products_sha256(settings, catalogue) == recipe.products_sha256:
             return _first_of_each(shipped.problems, count)
     problems = practice_problems(settings, name, count)
     try:
@@ -80,6 +81,20 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
+
+
+def _products_sha256(settings: Settings, catalogue: Engine) -> str:
+    """`products_sha256` of the catalogue's products, kept by the hash of its index: reading every product took a
+    quarter of `arena check`. Where the folder cannot be written it is computed each time."""
+    kept = suite_folder(settings) / f"{catalogue.content_sha256}.products_sha256"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if len(found := kept.read_text("ascii")) == 64:
+            return found
+    computed = products_sha256(catalogue.products())
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, computed.encode())
+    return computed
 
 
 async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
