@@ -86,7 +86,7 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
 def _products_sha256(settings: Settings, catalogue: Engine) -> str:
     """`products_sha256` of the catalogue's products, kept by the hash of its index: reading every product took a
     quarter of `arena check`. Where the folder cannot be written it is computed each time."""
-    kept = suite_folder(settings) / f"{catalogue.content_sha256}.products_sha256"
+    kept = settings.state_dir / "products_sha256" / catalogue.content_sha256
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if len(found := kept.read_text("ascii")) == 64:
             return found

@@ -25,12 +25,12 @@ SCRIPTED_PREFIX = "scripted-"
 _LISTING_TIMEOUT_S, _LISTING_PAUSE_S = 20, 0.5
 
 
-class _Model(msgspec.Struct, frozen=True):
+class _ListedModel(msgspec.Struct, frozen=True):
     id: str
 
 
-class _Listing(msgspec.Struct, frozen=True):
-    data: tuple[_Model, ...]
+class _ModelList(msgspec.Struct, frozen=True):
+    data: tuple[_ListedModel, ...]
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
 def _ids_of(listing: bytes) -> frozenset[str] | None:
     """The models of a list as the protocol writes it; None for anything else."""
     try:
-        rows = msgspec.json.decode(listing, type=_Listing).data
+        rows = msgspec.json.decode(listing, type=_ModelList).data
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return frozenset(row.id for row in rows)
