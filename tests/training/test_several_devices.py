@@ -28,8 +28,7 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from tests.training.short_rows import engine_processes
-from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock
-from training.corpus.model import Trace
+from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.model import RunLineage
 from training.models.opening import open_run
 from training.recipe import parse_recipe
@@ -74,10 +73,6 @@ def corpora(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "policy.json").write_bytes(msgspec.json.encode(POLICY))
     torch.set_num_threads(1)
     return folder
-
-
-def shortest(traces: list[Trace], count: int) -> list[Trace]:
-    return sorted(traces, key=lambda trace: len(msgspec.json.encode(trace.messages)))[:count]
 
 
 def text_of(stock: Stock, corpora: Path, r: int) -> str:
