@@ -2,14 +2,20 @@
 
 Promise: a request that passes was signed by the hotkey it names, for this receiver, with this method, target and body,
 within the last seconds, and is let through once: what was signed before this object was made is refused, so that a
-restart forgets no repeated request. It does not ask for registration or permits. The SDK is imported with the first
-request.
+restart forgets no repeated request. It does not ask for registration or permits. This module of the SDK is imported
+with the first request, without the rest of the SDK.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
 
 from arena.chain.keys import SR25519, SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import Signer
@@ -18,6 +24,32 @@ from foundation.errors import ArenaError
 MAX_AGE_S, SKEW_S = 10.0, 2.0  # a request's age, and how far ahead its sender's clock may be
 NONCES_MAX = 4_096  # remembered of one hotkey; one that sends more within the window is refused
 _SECOND_NS = 1_000_000_000
+
+
+@functools.cache
+def _http_auth() -> Any:
+    """The SDK's module of signed requests.
+
+    The package's own `__init__` imports a chain client, Ethereum's libraries and QR codes, which takes 0.6 s of a
+    processor where this module takes 0.1 s: it runs when somebody asks the package itself for something.
+    """
+    spec = importlib.util.find_spec("bittensor") if "bittensor" not in sys.modules else None
+    if spec is not None:
+        package = importlib.util.module_from_spec(spec)
+        package.__class__ = _UnopenedPackage
+        sys.modules["bittensor"] = package
+    return importlib.import_module("bittensor.http_auth")
+
+
+class _UnopenedPackage(ModuleType):
+    """A package whose submodules can be imported and whose own code has not run. One thread opens it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
+            raise AttributeError(name)
+        self.__class__ = ModuleType  # type: ignore[assignment]  # a module may be given another class
+        self.__spec__.loader.exec_module(self)
+        return getattr(self, name)
 
 
 class HttpAuth:
@@ -33,8 +65,7 @@ class HttpAuth:
 
     def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
         """The headers of a request. `target` is path and query as they are sent. Each call is a new request."""
-        from bittensor import http_auth
-
+        http_auth = _http_auth()
         self._last_ns = max(self._now_ns(), self._last_ns + 1)
         signed = http_auth.sign(
             self._sdk_signer, method=method, path=target, body=body, receiver_ss58=receiver, nonce_ns=self._last_ns
@@ -43,8 +74,7 @@ class HttpAuth:
 
     def claimed(self, headers: Mapping[str, str]) -> str | None:
         """Who a request says it is from, unchecked; None when it names no hotkey."""
-        from bittensor import http_auth
-
+        http_auth = _http_auth()
         return canonical_hotkey(headers.get(http_auth.HEADER_HOTKEY.lower(), ""))
 
     def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
@@ -59,8 +89,7 @@ class HttpAuth:
     def _checked(
         self, headers: Mapping[str, str], method: str, target: str, body: bytes, nonces: _Seen | _KeptElsewhere
     ) -> tuple[str, int]:
-        from bittensor import http_auth
-
+        http_auth = _http_auth()
         try:
             found = http_auth.verify(
                 headers,

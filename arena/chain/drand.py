@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import bittensor_core as core
-import httpx
 import msgspec
 
 from arena.chain.beacon import RoundClock
 from arena.chain.port import BeaconRound
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
+
+if TYPE_CHECKING:
+    import httpx
 
 QUICKNET = "drand-quicknet"
 QUICKNET_CHAIN = "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971"
@@ -67,6 +70,8 @@ class DrandBeacon:
             raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
         if self._now_ms() < QUICKNET_CLOCK.published_ms(round_number):
             return None
+        import httpx  # here: it brings rich and pygments along, and most commands ask no relay
+
         complaints: list[str] = []
         async with httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, transport=self._transport) as client:
             for endpoint in self._endpoints:

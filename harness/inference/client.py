@@ -1,9 +1,10 @@
-"""An OpenAI-compatible endpoint through the real `openai` client.
+"""An OpenAI-compatible endpoint.
 
 Promise: one attempt per `complete`, with the error mapped to what the endpoint said; whose fault it is, retries and
 failover are the gateway's. The reply is read from the raw JSON, so endpoints that add or leave out fields work.
 Reading is total: a reply with an error in it, without a message, with one that says nothing, too deep, too long or
-with numbers that no count has is U3003, never a crash. The `openai` package takes about a second to import and is
+with numbers that no count has is U3003, never a crash. One path of the protocol is asked and its reply is read here, so
+an HTTP client does: the `openai` package would take half a second of a processor in every worker to import. `httpx` is
 imported on first use.
 """
 
@@ -14,7 +15,7 @@ import functools
 import threading
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -26,7 +27,7 @@ from harness.inference.slots import RequestSlots
 from harness.trace import EmittedCall
 
 if TYPE_CHECKING:
-    from openai import OpenAI
+    import httpx
 
 _DETAIL_CHARS = 300
 _ANSWER_LEVELS = 8  # of an answer to the agent, around the message
@@ -48,7 +49,7 @@ class OpenAIUpstream:
         self._base_url = base_url
         self._api_key = api_key
         self._timeout_ms = timeout_ms
-        self._client: OpenAI | None = None
+        self._client: httpx.Client | None = None
         self._lock = threading.Lock()
 
     @property
@@ -64,30 +65,22 @@ class OpenAIUpstream:
         no slot came free).
         """
         import httpx
-        import openai
 
         with self._lock:
             if self._client is None:
-                # An empty key would make the client look for one in the environment of this process.
-                self._client = openai.OpenAI(base_url=self._base_url, api_key=self._api_key or "none", max_retries=0)
+                self._client = open_client(self._base_url, self._api_key, self._timeout_ms / 1000)
+        headers = {"content-type": "application/json"}
         try:
             with self._slots.held() if self._slots else contextlib.nullcontext():
-                response = self._client.post(
-                    "/chat/completions",
-                    cast_to=httpx.Response,
-                    body=orjson.loads(request),
-                    options={"timeout": self._timeout_ms / 1000},
-                )
-        except openai.APIStatusError as error:
-            status = error.status_code
-            detail = f"HTTP {status}: {error.message}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
-            code = code_of_status(status)
-            pause_ms = read_retry_after(error.response.headers)
+                response = self._client.post("chat/completions", content=request.encode(), headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # timeouts, connection errors, what is no HTTP
+            raise ArenaError("U3002", explain_silence(error)) from error
+        if not response.is_success:
+            detail, status = explain_refusal(response), response.status_code
+            code, pause_ms = code_of_status(status), read_retry_after(response.headers)
             if pause_ms is None or code not in (MODEL_BUSY, MODEL_FAILED):
-                raise ArenaError(code, detail) from error
-            raise RetryLaterError(code, detail, retry_after_ms=pause_ms) from error
-        except (openai.OpenAIError, httpx.HTTPError) as error:  # timeouts, connection errors, what is no HTTP
-            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
+                raise ArenaError(code, detail)
+            raise RetryLaterError(code, detail, retry_after_ms=pause_ms)
         return read_reply(response.content)
 
     def probe(self, request: str) -> Failure | None:
@@ -106,6 +99,41 @@ def code_of_status(status: int) -> str:
     if status in _ENDPOINT_MISSING:
         return NO_ENDPOINT
     return MODEL_BUSY if status == 429 else MODEL_FAILED
+
+
+def open_client(base_url: str, api_key: str, timeout_s: float) -> httpx.Client:
+    """An HTTP client of an OpenAI-compatible endpoint: paths are relative to `base_url`. `timeout_s` bounds connecting
+    and each wait for bytes. Raises httpx.InvalidURL."""
+    import httpx
+
+    return httpx.Client(
+        base_url=base_url,
+        headers={b"authorization": f"Bearer {api_key or 'none'}".encode(), b"accept": b"application/json"},
+        timeout=timeout_s,
+        follow_redirects=True,
+        limits=httpx.Limits(max_connections=None),  # how many requests run at once is bounded elsewhere
+    )
+
+
+def explain_refusal(response: httpx.Response) -> str:
+    """The status of a reply that is no success, and the message of an error in the protocol's form; of other bodies
+    nothing is repeated."""
+    try:
+        body: Any = orjson.loads(response.content)
+        error = body.get("error", body)
+        said = error["message"] if isinstance(error["message"], str) else ""
+    except (ValueError, TypeError, LookupError, AttributeError):
+        said = ""
+    told = f"HTTP {response.status_code}: {said or response.reason_phrase}"[:_DETAIL_CHARS]
+    return told.encode("utf-8", "replace").decode()
+
+
+def explain_silence(error: Exception) -> str:
+    """Why a request had no reply. A request that could not be written may show its key in its error's text."""
+    import httpx
+
+    said = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
+    return f"{type(error).__name__}: {said}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
 
 
 def read_retry_after(headers: Mapping[str, str]) -> int | None:

@@ -7,6 +7,7 @@ real network both come from the operator and nothing is made here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import secrets
 from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +31,7 @@ from foundation.canonical import text_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.port import Catalogue
+from harness.catalogue.engines.native import Engine, open_catalogue
 from neurons.node.settings import Settings
 from neurons.node.wiring import catalogue_path, policy_of, prepare_catalogue, suite_folder
 from problems.model import BUCKETS, Bucket, Problem
@@ -46,22 +46,17 @@ from problems.synthesis.generator import ProblemMaker, synthesize
 BANK_TITLES = "titles.json"  # accepted titles of the node's own problems, in the folder of its bank
 
 
-def _measured_sha256(catalogue: Catalogue) -> str:
-    return products_sha256(catalogue.products())
-
-
 def prepare_suite(
     settings: Settings,
     policy: Policy,
     own_hotkey: str = "",
-    products_hash: Callable[[Catalogue], str] = _measured_sha256,
 ) -> tuple[Problem, ...]:
     """The active public suite of `policy`: on a real network the one that the operator signed.
 
     The operator is the key that the setting `bank_hotkey` names; where it names none, the node itself (`own_hotkey`,
     ss58). On the local network a suite that `bank_hotkey` signed serves where one stands; else the shipped suite serves
     where the catalogue is the one it is asked of, and its signature is checked each time; over any other catalogue a
-    suite of that name is made, and kept as a file. `products_hash`: how the catalogue is told; a miner's is remembered.
+    suite of that name is made, and kept as a file.
 
     Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
     when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no
@@ -81,7 +76,7 @@ def prepare_suite(
     if name in SUITES:
         shipped, catalogue = open_shipped(name, verify), open_catalogue(catalogue_path(settings))
         recipe = shipped.manifest.catalogue
-        if len(catalogue) == recipe.documents and products_hash(catalogue) == recipe.products_sha256:
+        if len(catalogue) == recipe.documents and _products_sha256(settings, catalogue) == recipe.products_sha256:
             return _first_of_each(shipped.problems, count)
     problems = practice_problems(settings, name, count)
     try:
@@ -90,6 +85,20 @@ def prepare_suite(
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
+
+
+def _products_sha256(settings: Settings, catalogue: Engine) -> str:
+    """`products_sha256` of the catalogue's products, kept by the hash of its index: reading every product took a
+    quarter of `arena check`. Where the folder cannot be written it is computed each time."""
+    kept = settings.state_dir / "products_sha256" / catalogue.content_sha256
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if len(found := kept.read_text("ascii")) == 64:
+            return found
+    computed = products_sha256(catalogue.products())
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, computed.encode())
+    return computed
 
 
 async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
@@ -250,13 +259,11 @@ def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...
     )
 
 
-def gate_report(
-    source: bytes, settings: Settings, products_hash: Callable[[Catalogue], str] = _measured_sha256
-) -> GateReport:
+def gate_report(source: bytes, settings: Settings) -> GateReport:
     """The gate's report on a file, from the validator's own rules and knowledge (without other miners' agents)."""
     policy = policy_of(settings)
     prepare_catalogue(settings)
-    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy, products_hash=products_hash))
+    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
     return inspect_isolated(source, policy.gate, knowledge)
 
 

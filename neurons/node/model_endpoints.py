@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from arena.policy import Policy
 from foundation.errors import ArenaError
+from harness.inference.client import explain_refusal, explain_silence, open_client
 from harness.inference.ledger import UpstreamPrice
 from judge.budget import JudgeBudget
 from neurons.node.settings import Settings
 from neurons.worker.protocol import Endpoint
 
 SCRIPTED_PREFIX = "scripted-"
-_LISTING_TIMEOUT_S = 20
 _SHOWN = 12  # models named in one line
+_LISTING_TIMEOUT_S, _LISTING_PAUSE_S = 20, 0.5
+
+
+class _ListedModel(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _ModelList(msgspec.Struct, frozen=True):
+    data: tuple[_ListedModel, ...]
 
 
 @contextlib.contextmanager
@@ -128,19 +140,37 @@ def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
 
 def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     """What the endpoint lists, a line about why it did not answer, or None where it has no such list."""
-    import openai
+    import httpx
 
-    client = openai.OpenAI(
-        base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=1, timeout=_LISTING_TIMEOUT_S
-    )
+    place = f"{endpoint.name} at {endpoint.base_url}"
+    for is_last in (False, True):  # what may pass is asked twice
+        try:
+            with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
+                response = client.get("models")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            line = f"{place}: {explain_silence(error)}"
+        else:
+            if response.is_success:
+                return _ids_of(response.content)
+            line, status = f"{place}: {explain_refusal(response)}", response.status_code
+            if status in (401, 403):
+                raise ArenaError("U3001", line)
+            if status == 404:
+                return None
+            if status not in (408, 409, 429) and status < 500:
+                break
+        if not is_last:
+            time.sleep(_LISTING_PAUSE_S)
+    return line
+
+
+def _ids_of(listing: bytes) -> frozenset[str] | None:
+    """The models of a list as the protocol writes it; None for anything else."""
     try:
-        return frozenset(model.id for model in client.models.list())
-    except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-        raise ArenaError("U3001", f"{endpoint.name} at {endpoint.base_url}: {error}") from error
-    except openai.NotFoundError:
+        rows = msgspec.json.decode(listing, type=_ModelList).data
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    except openai.OpenAIError as error:
-        return f"{endpoint.name} at {endpoint.base_url} does not answer: {error.__cause__ or error}"
+    return frozenset(row.id for row in rows)
 
 
 def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:

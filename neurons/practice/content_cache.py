@@ -20,7 +20,6 @@ from foundation.durable_files import write_whole
 from harness.catalogue.port import Catalogue
 from problems.model import BUCKETS, Bucket, Problem
 from problems.suites.formats import read_problems, write_problems
-from problems.suites.shipped import products_sha256
 from problems.synthesis.generator import synthesize
 
 _ROOT = Path(__file__).parents[2]
@@ -74,11 +73,6 @@ def cached_practice(cache: ContentCache, catalogue: Catalogue, seed: int, per_bu
     recipe = (catalogue.content_sha256, seed, per_bucket)
     known = read_problems(cache.text("practice", recipe, make).encode().splitlines())
     return tuple(one for offset in range(per_bucket) for one in known[offset::per_bucket])
-
-
-def cached_products_sha256(cache: ContentCache, catalogue: Catalogue) -> str:
-    """`products_sha256` of an open catalogue, whose own hash covers its products."""
-    return cache.text("products", (catalogue.content_sha256,), lambda: products_sha256(catalogue.products()))
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,7 +17,7 @@ from neurons.node.bank_preparation import prepare_suite
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, check_endpoints, named_endpoints
 from neurons.node.settings import Settings
 from neurons.node.wiring import open_local_ports, policy_of
-from neurons.practice.content_cache import ContentCache, cached_practice, cached_products_sha256
+from neurons.practice.content_cache import ContentCache, cached_practice
 from neurons.practice.problem_file import read_problem_file, refuse_missing
 from problems.model import Problem
 from problems.suites.shipped import SUITES
@@ -123,9 +122,7 @@ def _asked(ports: EvaluatePorts, settings: Settings, choice: RunChoice, cache: C
     elif choice.problems is not None:
         known = read_problem_file(choice.problems, is_web_skipped=choice.is_web_skipped)
     elif choice.variant is not None:
-        known = prepare_suite(
-            settings, policy_of(settings), products_hash=functools.partial(cached_products_sha256, cache)
-        )
+        known = prepare_suite(settings, policy_of(settings))
     else:
         known = cached_practice(cache, ports.catalogue, PRACTICE_SEED, PRACTICE_PER_BUCKET)
     by_id = {problem.problem_id: problem for problem in known}

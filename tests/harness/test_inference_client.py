@@ -97,8 +97,8 @@ def test_the_probe_asks_something_else_and_reports_health() -> None:
         assert refused is not None and refused.code == "U3003"
 
 
-def test_importing_the_client_does_not_import_openai() -> None:
+def test_importing_the_client_imports_no_client_and_no_server() -> None:
     imports = "import sys, harness.inference.client, harness.inference.scripted"
-    code = imports + "\nprint({'openai', 'uvicorn'} & {*sys.modules})"
+    code = imports + "\nprint({'httpx', 'uvicorn'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "set()"

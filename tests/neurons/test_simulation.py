@@ -15,7 +15,7 @@ from tests.simulation.run import show, simulate
 from tests.simulation.world import Size
 
 SEED = 20_261_121
-SMALL = Size(stakes=(40, 30, 29), miners=6, races=3, problems=4)
+SMALL = Size(stakes=(40, 30, 29), miners=6, races=3, problems=4, step_ms=HOUR_MS)
 PLANS = (
     FaultPlan(
         liars=(2,),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -201,6 +201,7 @@ def test_holm_is_the_textbooks() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
+@settings(max_examples=20)  # each draws two charts
 @given(st.text(min_size=1, max_size=30), st.lists(st.tuples(SHARE, st.one_of(st.none(), SHARE)), max_size=8))
 @example(' id="', [(0.0, 1.0)])
 @example("</text> <!-- #000001 $x_1$", [(0.0, 1.0)])

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from tests.training.short_rows import engine_processes
-from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock
+from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.model import RunLineage
 from training.models.opening import open_run
 from training.recipe import parse_recipe
@@ -68,8 +68,8 @@ save_every_steps = 2
 def corpora(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two small corpora; the steps of an epoch don't come out even."""
     folder = tmp_path_factory.mktemp("corpora")
-    corpus_of(stock.traces(), folder / "corpus")
-    corpus_of(stock.traces("dev"), folder / "dev-corpus", "dev")
+    corpus_of(shortest(stock.traces(), 5), folder / "corpus")
+    corpus_of(shortest(stock.traces("dev"), 3), folder / "dev-corpus", "dev")
     (folder / "policy.json").write_bytes(msgspec.json.encode(POLICY))
     torch.set_num_threads(1)
     return folder

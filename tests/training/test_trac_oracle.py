@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -186,13 +187,20 @@ def test_the_estimate_bounds_what_is_then_paid(traces: list[Trace], catalogue: C
     assert [one.is_priced for one in expected.stages] == [True, True, False, False]
 
 
-@pytest.fixture
-def corpus(market: Path, tmp_path: Path) -> Path:
-    words = ["corpus", "build", market / "export", "--out", tmp_path / "corpus", "--coefficient", "0.1"]
+@pytest.fixture(scope="module")
+def built(market: Path) -> Path:
+    """A corpus of the export."""
+    words = ["corpus", "build", market / "export", "--out", market / "corpus", "--coefficient", "0.1"]
     with pytest.raises(SystemExit) as ended:
-        main([*map(str, words), "--state-dir", str(tmp_path / "state"), "--json"])
+        main([*map(str, words), "--state-dir", str(market / "state"), "--json"])
     assert not ended.value.code
-    return tmp_path / "corpus"
+    return market / "corpus"
+
+
+@pytest.fixture
+def corpus(built: Path, tmp_path: Path) -> Path:
+    """The corpus, in a folder of the test's own."""
+    return Path(shutil.copytree(built, tmp_path / "corpus"))
 
 
 def command(corpus: Path, market: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

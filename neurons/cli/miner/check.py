@@ -53,7 +53,7 @@ def check(
 
     from arena.gate.remedies import what_to_change
 
-    report = report_of(source, miner_settings(policy, catalogue, state_dir).settings, open_cache())
+    report = report_of(source, miner_settings(policy, catalogue, state_dir).settings)
     if as_json:
         rows = [
             {
@@ -111,14 +111,12 @@ def open_cache() -> ContentCache:
     return ContentCache(default_cache_dir(), lambda line: typer.echo(line, err=True))
 
 
-def report_of(source: bytes, settings: Settings, cache: ContentCache) -> GateReport:
+def report_of(source: bytes, settings: Settings) -> GateReport:
     """The gate's report on a source."""
-    import functools
 
     from neurons.node.bank_preparation import gate_report
-    from neurons.practice.content_cache import cached_products_sha256
 
-    return gate_report(source, settings, functools.partial(cached_products_sha256, cache))
+    return gate_report(source, settings)
 
 
 def show_report(agent: Path, source: bytes, report: GateReport) -> None:

@@ -189,7 +189,7 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
 
     cache = open_cache()
     if plan.is_gated:
-        report = report_of(raw, settings, cache)
+        report = report_of(raw, settings)
         if report.outcome == "reject":
             show_report(agent, raw, report)
             return EXIT_FAILED
