@@ -10,7 +10,7 @@ release that changes one raises `version`.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal
 
 import msgspec
@@ -129,7 +129,7 @@ class GuestRules(msgspec.Struct, frozen=True, kw_only=True):
     is_racing_level_required: bool = True  # records of a jail that may not race are left out of settlements
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class Policy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One complete rule set."""
 
     name: str
@@ -150,7 +150,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     embargo: EmbargoRules = EmbargoRules()
     guest: GuestRules = GuestRules()
 
-    @property
+    @cached_property
     def policy_sha256(self) -> str:
         """Identity of the rule set: hash of its name, its version and every field that is not at its default."""
         return content_hash({"version": self.version} | _stated(self))

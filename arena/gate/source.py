@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 
 from arena.gate.report import FINDINGS_PER_RULE, Finding, finding
+from arena.gate.tree import children
 from arena.policy import GateRules
 
 ENTRY = "agent_main"
@@ -79,7 +80,7 @@ def preorder(tree: ast.AST) -> tuple[list[ast.AST], int]:
         node, depth = stack.pop()
         nodes.append(node)
         deepest = max(deepest, depth)
-        stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)][::-1]
+        stack += [(child, depth + 1) for child in reversed(children(node))]
     return nodes, deepest
 
 

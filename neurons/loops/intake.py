@@ -54,6 +54,7 @@ class Intake:
         self._after: Place | None = None  # where in the inbox the latest turn ended; the next goes on behind it
         self._waiting: dict[Path, NextTry] = {}  # entries on which the gate itself failed
         self._seeds = VariantSeeds(node.chain, node.policy)
+        self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
         self._admissions = Admissions(node, qualifying)
 
     async def run(self, drain: StopSignal) -> None:
@@ -82,12 +83,16 @@ class Intake:
         await self._admissions.turn()
         suite = [problem.problem_id for problem in self._node.suite]
         accepted = await self._node.store.submissions(("accepted",))
+        self._enqueued &= {each.subject.agent_version_id for each in accepted}
         block = await self._node.chain.block() if self._node.sharing and accepted else 0
         for submission in accepted:
-            seed = await self._seeds.of(submission.subject) if self._is_asked(submission, block) else None
+            agent = submission.subject.agent_version_id
+            is_due = agent not in self._enqueued and self._is_asked(submission, block)
+            seed = await self._seeds.of(submission.subject) if is_due else None
             if seed is not None:
                 items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
                 await self._node.store.enqueue(items)
+                self._enqueued.add(agent)
         waiting = await self._node.store.submissions(("accepted",))
         if not waiting:
             return

@@ -1,9 +1,13 @@
 """Readers and miners beside a running race: what they wait for, and what the race's episodes lose by them.
 
 A validator of its own process races the demo's agents; a further process reads 200 times a second over kept connections
-and submits 20 times a second, both by the clock and not as fast as answers come. Episodes are compared with those of
-the same race before and after the load, so the figure is a ratio of one run. Nothing else should run meanwhile.
-Run alone: `python -m tests.benchmarks.bench_load [seconds]`, one JSON line a figure.
+and submits 20 times a second, both by the clock and not as fast as answers come. The same race is measured without
+load for half the time before and half the time after, so every figure on episodes is a ratio of one run. The figures
+of latency mean something only where nothing else runs: the load average before the start is one of them. Processor
+time is told by part, since it hardly depends on what else runs.
+
+Run alone: `python -m tests.benchmarks.bench_load [seconds]`, one JSON line a figure, and the stages on standard error.
+It lasts about three times the seconds, and half a minute: the race has to settle.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from pathlib import Path
 
 import httpx
 import msgspec
+import psutil
 from msgspec.structs import replace
 
 from arena.chain.auth import HttpAuth
@@ -44,9 +49,11 @@ from tests.neurons.shared_nodes_stand import free_port
 
 SECONDS, READS_PER_S, SUBMISSIONS_PER_S, CONNECTIONS = 20, 200, 20, 24
 MINERS = 60  # new agents of the load; their further submissions are retries, other versions and repetitions
-RACERS, PROBLEMS_PER_S = ("expert", "careful", "hasty", "subtask", "echoer"), 3
+RACERS, PROBLEMS_PER_S = ("expert", "careful", "hasty", "subtask", "echoer"), 4
 P99_TARGET_MS = 250.0
 WAIT_S = 240.0
+PARTS = ("neurons.worker", "arena.gate.child", "arena.door.parser", "postgres")  # by command line; the rest: the node
+PARTS_AS_SAID = dict(zip((*PARTS, "node"), ("workers and jails", "gate", "parser", "Postgres", "node"), strict=True))
 
 
 def measure(seconds: int = SECONDS) -> Sequence[Row]:
@@ -57,57 +64,125 @@ def measure(seconds: int = SECONDS) -> Sequence[Row]:
 
 
 def _measure(base: Path, seconds: int) -> list[Row]:
+    load_average = os.getloadavg()[0]
     ports = {name: free_port() for name in ("DOOR_PORT", "SERVE_PORT")}
     os.environ |= {f"ARENA_{name}": str(port) for name, port in ports.items()}
     run = make_run(base, build_small_catalogue(base), policy=policy_for(seconds), names=RACERS)
     with running_validator(run) as process:
         with httpx.Client(base_url=f"http://127.0.0.1:{ports['SERVE_PORT']}", timeout=30) as http:
-            race_id = wait_for_stage(http, "running", process)
-            time.sleep(2)
-            spans = [("quiet", unix_ms())]
-            time.sleep(seconds / 2)
-            spans.append(("loaded", unix_ms()))
-            seen = run_load(run, ports, race_id, seconds)
-            spans.append(("quiet", unix_ms()))
+            race_id = wait_for_stage(http, "running", process, WAIT_S)
+            with Load(run, ports, race_id, seconds) as load:
+                _say("the race runs, the clients are ready")
+                burned = Burned(process.pid, run)
+                spans, burns = [("quiet", unix_ms())], [burned.seconds()]
+                time.sleep(seconds / 2)
+                spans.append(("loaded", unix_ms()))
+                burns.append(burned.seconds())
+                _say("load begins")
+                seen = load.run()
+                is_running = stage_of(http)[1] == "running"
+                spans.append(("quiet", unix_ms()))
+                burns.append(burned.seconds())
+                _say("load has ended")
             time.sleep(seconds / 2)
             spans.append(("", unix_ms()))
-            wait_for_stage(http, "settled", process)
+            wait_for_stage(http, "settled", process, WAIT_S + 30 * seconds)
+            _say("the race is settled")
         quiet, loaded, lost = asyncio.run(read_episodes(run, race_id, spans))
     assert process.returncode == 0, (run.folder / "validator.log").read_text()[-2_000:]
-    usual, under_load = statistics.median(quiet), statistics.median(loaded)
+    assert is_running, "the race was over before the load: raise PROBLEMS_PER_S"
+    lasted_s = (spans[2][1] - spans[1][1]) / 1_000
+    return [
+        Row(name="load average before a race under load", value=load_average, unit="processes", baseline=0),
+        *_rows_of_requests(seen, lasted_s),
+        *_rows_of_episodes(quiet, loaded, lost, (lasted_s, seconds)),
+        *_rows_of_processor(burns, (seconds / 2, lasted_s)),
+    ]
+
+
+def _say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}; load average {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+
+
+def _rows_of_requests(seen: Seen, lasted_s: float) -> list[Row]:
     rows = [
         Row(name=f"{kind} beside a race, {share}", value=values[at], unit="ms", baseline=P99_TARGET_MS)
         for kind, values in seen.milliseconds.items()
         for share, at in (("p50", len(values) // 2), ("p99", len(values) * 99 // 100))
     ]
-    for status, count in sorted(seen.statuses.items()):
-        rows.append(Row(name=f"... answers {status}", value=count, unit="answers"))
-    per_s = len(loaded) / seconds, len(quiet) / seconds
+    counted = Counter({f"{kind} {family}xx": 0 for kind in seen.milliseconds for family in (2, 4, 5)})
+    for status, count in seen.statuses.items():
+        counted[f"{status[:-2]}xx"] += count
+    rows += [Row(name=f"... answers {kind}", value=count, unit="answers") for kind, count in sorted(counted.items())]
+    asked = {"read": READS_PER_S, "submission": SUBMISSIONS_PER_S}
+    for kind, values in seen.milliseconds.items():
+        rows.append(Row(name=f"... {kind}s", value=len(values) / lasted_s, unit="1/s", baseline=asked[kind]))
+    return rows
+
+
+def _rows_of_episodes(quiet: list[int], loaded: list[int], lost: int, lasted_s: tuple[float, float]) -> list[Row]:
+    usual, under_load = statistics.median(quiet), statistics.median(loaded)
+    per_s = len(loaded) / lasted_s[0], len(quiet) / lasted_s[1]
     return [
-        *rows,
         Row(name="... median episode", value=under_load, unit="ms", baseline=usual, ratio=under_load / usual),
         Row(name="... episodes", value=per_s[0], unit="1/s", baseline=per_s[1], ratio=per_s[0] / per_s[1]),
         Row(name="... episodes lost", value=lost, unit="episodes", baseline=0),
     ]
 
 
+def _rows_of_processor(burns: list[Counter[str]], lasted_s: tuple[float, float]) -> list[Row]:
+    """Processor seconds a second, under load and before it."""
+    before, loaded = burns[1] - burns[0], burns[2] - burns[1]
+    return [
+        Row(name=f"... {name}", value=loaded[part] / lasted_s[1], unit="cores", baseline=before[part] / lasted_s[0])
+        for part, name in PARTS_AS_SAID.items()
+    ]
+
+
+class Burned:
+    """Processor seconds of a node by part, children that have ended among their parent's."""
+
+    def __init__(self, node: int, run: DemoRun) -> None:
+        folder = (run.folder / "postgres" / "data").resolve()
+        postmaster = int((folder / "postmaster.pid").read_text().split()[0])
+        self._roots = (psutil.Process(node), psutil.Process(postmaster))
+
+    def seconds(self) -> Counter[str]:
+        """So far."""
+        found: Counter[str] = Counter()
+        for one in [each for root in self._roots for each in (root, *root.children(recursive=True))]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                command, times = " ".join(one.cmdline()), one.cpu_times()
+                part = next((part for part in PARTS if part in command), "node")
+                found[part] += times.user + times.system
+                # the node's own children that end are gates; its workers last as long as it does
+                found["arena.gate.child" if part == "node" else part] += times.children_user + times.children_system
+        return found
+
+
 def policy_for(seconds: int) -> Policy:
-    """A race that lasts longer than the measurement at 15 episodes a second."""
+    """A race that lasts longer than the measurement at 20 episodes a second."""
     problems = max(6, PROBLEMS_PER_S * (2 * seconds + 4))
     race = replace(SMALL.race, problems=problems, batch_problems=problems + 2, closes_after_ms=15_000, lease_ms=30_000)
     return replace(SMALL, name="load", race=race, qualifying=replace(SMALL.qualifying, problems=2, variant_blocks=0))
 
 
-def wait_for_stage(http: httpx.Client, stage: str, process: subprocess.Popen[bytes]) -> str:
+def wait_for_stage(http: httpx.Client, stage: str, process: subprocess.Popen[bytes], wait_s: float) -> str:
     """The first race once it is at that stage."""
-    end_s = time.monotonic() + WAIT_S
+    end_s = time.monotonic() + wait_s
     while process.poll() is None and time.monotonic() < end_s:
         with contextlib.suppress(httpx.TransportError):
-            races = http.get("/v1/races").json()["items"]
-            if races and races[-1]["stage"] == stage:
-                return str(races[-1]["race_id"])
+            race_id, found = stage_of(http)
+            if found == stage:
+                return race_id
         time.sleep(0.5)
     raise AssertionError(f"the first race is not {stage}")
+
+
+def stage_of(http: httpx.Client) -> tuple[str, str]:
+    """The first race and its stage; empty where there is none."""
+    races = http.get("/v1/races").json()["items"]
+    return (str(races[-1]["race_id"]), str(races[-1]["stage"])) if races else ("", "")
 
 
 async def read_episodes(
@@ -137,12 +212,29 @@ class Seen(msgspec.Struct, frozen=True):
     statuses: dict[str, int]
 
 
-def run_load(run: DemoRun, ports: dict[str, int], race_id: str, seconds: int) -> Seen:
-    """Run the clients in a process of their own."""
-    told = json.dumps({"folder": str(run.folder), "race": race_id, "seconds": seconds, **ports})
-    command = [sys.executable, "-m", "tests.benchmarks.bench_load", "--clients", told]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
-    return msgspec.json.decode(done.stdout, type=Seen)
+class Load:
+    """The clients, a process of their own: ready once it is entered, and run once."""
+
+    def __init__(self, run: DemoRun, ports: dict[str, int], race_id: str, seconds: int) -> None:
+        told = json.dumps({"folder": str(run.folder), "race": race_id, "seconds": seconds, **ports})
+        self._command = [sys.executable, "-m", "tests.benchmarks.bench_load", "--clients", told]
+
+    def __enter__(self) -> Load:
+        pipe, root = subprocess.PIPE, Path(__file__).parents[2]
+        self._process = subprocess.Popen(self._command, cwd=root, stdin=pipe, stdout=pipe, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n", "the clients ended"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def run(self) -> Seen:
+        """Run the clients."""
+        said, _ = self._process.communicate("go\n")
+        assert self._process.returncode == 0, "the clients failed"
+        return msgspec.json.decode(said, type=Seen)
 
 
 # -- the clients
@@ -180,8 +272,11 @@ class Clients:
             assert (await self.chain.register(miner)).status == "ok"
             made = make_submission(miner, "load", source, unix_ms())
             assert (await self.chain.commit(miner, made.commitment_sha256)).status == "ok"
-        self.auths[0].sign("GET", "/", self.receiver)  # imports the SDK before the clock runs
-        await asyncio.sleep(2)
+        await asyncio.sleep(2)  # until the last registration is final
+        seen, statuses = self.seen, self.statuses
+        self.seen, self.statuses = {"read": [], "submission": []}, Counter()
+        await asyncio.gather(self.work("read", CONNECTIONS, 1), self.work("submission", 1, 1))  # starts the parser
+        self.seen, self.statuses = seen, statuses
 
     def submission(self, number: int) -> bytes:
         """Whole requests: each miner's agent, then by turns the same again and a version without a commitment."""
@@ -236,6 +331,8 @@ async def _clients(told: str) -> None:
     asked = json.loads(told)
     clients = Clients(Path(asked["folder"]), asked, asked["race"])
     await clients.enrol()
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     await asyncio.gather(
         clients.work("read", READS_PER_S, asked["seconds"]),
         clients.work("submission", SUBMISSIONS_PER_S, asked["seconds"]),

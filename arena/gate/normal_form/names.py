@@ -10,12 +10,18 @@ import ast
 import builtins
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+from arena.gate.tree import children, descendants, holding_fields
 
 OWN = "#"  # stands in no name of a source
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BINDING = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
+    *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping),
+)
 
 
 class _Scope:
@@ -31,8 +37,9 @@ class Naming:
     def __init__(self, tree: ast.Module) -> None:
         self._count = 0
         scope = _Scope("module", None)
-        counts = Counter(_bound(tree.body))
-        imported = dict(_imported(tree.body))
+        nodes = list(_walk(tree.body))
+        counts = Counter(_bound(nodes))
+        imported = dict(_imported(nodes))
         for name, times in counts.items():
             if name in imported and times == 1:
                 scope.names[name] = imported[name]
@@ -55,14 +62,14 @@ class Naming:
             for field in ("bases", "keywords", "decorator_list"):
                 self._children(node, field, scope)
             inner = _Scope("class", scope)
-            inner.names = {name: name for name in _bound(node.body)}
+            inner.names = {name: name for name in _bound(list(_walk(node.body)))}
             self._visit_all(node.body, inner)
         else:
             for field in ("name", "rest", "asname"):
                 name = getattr(node, field, None)
                 if isinstance(name, str) and not isinstance(node, ast.alias):
                     setattr(node, field, self._plain(name, scope))
-            for field, _ in ast.iter_fields(node):
+            for field in holding_fields(node):
                 self._children(node, field, scope)
 
     def _children(self, node: ast.AST, field: str, scope: _Scope) -> None:
@@ -93,11 +100,10 @@ class Naming:
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
-        inner.outer = {
-            name for each in _walk(body) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names
-        }
-        imported = dict(_imported(body))
-        counts = Counter([*(argument.arg for argument in named), *_bound(body)])
+        nodes = list(_walk(body))
+        inner.outer = {name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+        imported = dict(_imported(nodes))
+        counts = Counter([*(argument.arg for argument in named), *_bound(nodes)])
         for name, times in counts.items():
             if name not in inner.outer:
                 is_import = name in imported and times == 1
@@ -116,7 +122,7 @@ class Naming:
         self._children(node.generators[0], "iter", scope)
         inner = _Scope("comprehension", scope)
         for generator in node.generators:
-            for target in ast.walk(generator.target):
+            for target in descendants([generator.target]):
                 if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store):
                     inner.names[target.id] = self._fresh(target.id)
         for place, generator in enumerate(node.generators):
@@ -152,19 +158,20 @@ def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             if not isinstance(node, ast.Lambda):
                 stack += node.decorator_list
         else:  # a `:=` in a comprehension binds outside it
-            stack += ast.iter_child_nodes(node)
+            stack += children(node)
 
 
-def _bound(body: Iterable[ast.AST]) -> Iterator[str]:
-    """The names a scope binds, once for each place that does."""
-    inside: set[ast.AST] = set()
-    for node in _walk(body):
-        if isinstance(node, ast.comprehension):
-            inside.update(ast.walk(node.target))
-    for node in _walk(body):
+def _bound(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The names that a scope's nodes bind, once for each place that does."""
+    inside = set(descendants(node.target for node in nodes if isinstance(node, ast.comprehension)))
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            if not isinstance(node.ctx, ast.Load) and node not in inside:
+                yield node.id
+            continue
+        if not isinstance(node, _BINDING):
+            continue
         match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if node not in inside:
-                yield name
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
@@ -175,9 +182,9 @@ def _bound(body: Iterable[ast.AST]) -> Iterator[str]:
                 yield from (alias.asname or alias.name.split(".")[0] for alias in names)
 
 
-def _imported(body: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """What the names of imports stand for."""
-    for node in _walk(body):
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """What the names of a scope's imports stand for."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (
@@ -201,12 +208,13 @@ def _dotted(name: str) -> ast.expr:
 def place_keywords(tree: ast.Module) -> None:
     """Arguments of own functions by position, in place; all others by name in the order of their names."""
     parameters: dict[str, list[str] | None] = {}
-    for node in ast.walk(tree):
+    nodes = descendants([tree])
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             places = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]]
             is_known = node.name not in parameters or parameters[node.name] == places
             parameters[node.name] = places if is_known else None
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and node.keywords and all(each.arg for each in node.keywords):
             node.keywords.sort(key=lambda each: each.arg or "")
             match node.func:

@@ -14,6 +14,7 @@ from arena.gate.normal_form.blocks import tidy
 from arena.gate.normal_form.expressions import simplified
 from arena.gate.normal_form.names import Naming, place_keywords
 from arena.gate.source import preorder
+from arena.gate.tree import holding_fields
 
 ROUNDS = 7
 FIRST_MOVING = 2  # values move once dead names and wrappers between them are gone
@@ -39,9 +40,9 @@ def _reading(tree: ast.Module) -> list[ast.AST]:
     """All nodes that can bind, name or hold something, in no order that matters."""
     nodes: list[ast.AST] = [tree]
     for node in nodes:
-        for field in node._fields:
+        for field in holding_fields(node):
             value = getattr(node, field, None)
-            if isinstance(value, list):
+            if value.__class__ is list:
                 nodes += [item for item in value if isinstance(item, ast.AST)]
             elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
                 nodes.append(value)
@@ -58,9 +59,9 @@ class _Round:
         """The node itself, or what takes its place; its parts are replaced in it."""
         if isinstance(node, ast.Name):
             return self._bindings.value(node)
-        for field in node._fields:
+        for field in holding_fields(node):
             value = getattr(node, field, None)
-            if isinstance(value, list):
+            if value.__class__ is list:
                 for place, item in enumerate(value):
                     if isinstance(item, ast.AST):
                         value[place] = self.visit(item)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from arena.gate.source import ENTRY
+from arena.gate.tree import descendants
 
 Block = list[ast.stmt]
 
@@ -139,7 +140,7 @@ class LiveCode:
         self._live.add(statement)
         self._blocks += ((block, isinstance(statement, ast.ClassDef)) for block in child_blocks(statement))
         for part in headers(statement):
-            for node in ast.walk(part):
+            for node in descendants([part]):
                 if isinstance(node, ast.Name) and not _is_store(node):
                     self._names.append(node.id)
                 elif isinstance(node, ast.Attribute):

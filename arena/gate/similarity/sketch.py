@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from arena.gate.normal_form.program import normal_form
 from arena.gate.similarity.liveness import LiveCode, child_blocks, headers
+from arena.gate.tree import children
 
 Phrases = npt.NDArray[np.uint64]
 
@@ -135,7 +136,7 @@ class _Reader:
                 yield kind, kind + type(op).__name__
             case _:
                 yield kind, kind
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             yield from self._tokens(child, order)
 
 
