@@ -22,7 +22,7 @@ from arena.api.reads.answers import (
 from arena.records.model import Standing
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class IntervalMark(msgspec.Struct, frozen=True, kw_only=True):
     """A value with its interval on a common axis, in percent of it."""
 
     low: float
@@ -30,7 +30,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class AgentName(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as people call it: its name, else the beginning of its id."""
 
     agent_version_id: str
@@ -55,8 +55,8 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a leaderboard. `buckets`, tokens and cost a problem are of released problems, empty before."""
 
     standing: Standing
-    agent: Named
-    mark: Mark
+    agent: AgentName
+    mark: IntervalMark
     is_top: bool
     since: str = ""  # the race that brought the top agent there
     buckets: tuple[BucketShare, ...] = ()
@@ -64,7 +64,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     cost_micro_usd: int | None = None
 
 
-class Board(msgspec.Struct, frozen=True, kw_only=True):
+class RankedBoard(msgspec.Struct, frozen=True, kw_only=True):
     """The leaderboard of one settled race. `low` and `high` are the ends of the axis, in shares of 1."""
 
     detail: RaceDetail
@@ -78,7 +78,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 class FrontPage(msgspec.Struct, frozen=True, kw_only=True):
     """`/`: who leads. `board` is None before the first settlement; `coming` is the race under way or to come."""
 
-    board: Board | None
+    board: RankedBoard | None
     coming: RaceRow | None
     validators: tuple[ValidatorRow, ...]
 
@@ -87,7 +87,7 @@ class RacesPage(msgspec.Struct, frozen=True, kw_only=True):
     """`/races`: all races, newest first."""
 
     races: tuple[RaceRow, ...]
-    names: dict[str, Named]
+    names: dict[str, AgentName]
     next: str
 
 
@@ -108,7 +108,7 @@ class MatrixRow(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class RaceStep(msgspec.Struct, frozen=True, kw_only=True):
     """One stage of a race on its stepper."""
 
     name: str
@@ -121,10 +121,10 @@ class RacePage(msgspec.Struct, frozen=True, kw_only=True):
     """`/races/N`: what happened."""
 
     detail: RaceDetail
-    steps: tuple[Stage, ...]
+    steps: tuple[RaceStep, ...]
     sealed: str  # why results are not shown, "" where they are
-    board: Board | None
-    agents: tuple[Named, ...]
+    board: RankedBoard | None
+    agents: tuple[AgentName, ...]
     matrix: tuple[MatrixRow, ...]
     pools: tuple[tuple[str, int, bool], ...]  # pool, problems, whether the matrix shows it
     next: str = ""
@@ -135,7 +135,7 @@ class Appearance(msgspec.Struct, frozen=True, kw_only=True):
 
     race_id: str
     standing: Standing
-    mark: Mark
+    mark: IntervalMark
 
 
 class AgentsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
     """`/agents/A`: what it does, and whether it gets better."""
 
     detail: AgentDetail
-    agent: Named
+    agent: AgentName
     versions: tuple[ListedAgent, ...]
     appearances: tuple[Appearance, ...]
     source: tuple[SourceLine, ...]  # its beginning
@@ -169,7 +169,7 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
 class Solver(msgspec.Struct, frozen=True, kw_only=True):
     """One result on a problem, and whose."""
 
-    agent: Named
+    agent: AgentName
     result: PairResult
     href: str
 
@@ -185,7 +185,7 @@ class ProblemPage(msgspec.Struct, frozen=True, kw_only=True):
     solvers: tuple[Solver, ...]
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
+class CountBar(msgspec.Struct, frozen=True, kw_only=True):
     """A labelled count; `percent` of the longest."""
 
     label: str
@@ -198,9 +198,9 @@ class FirehosePage(msgspec.Struct, frozen=True, kw_only=True):
 
     days: tuple[DayRow, ...]
     most: int  # episodes of the fullest day
-    funnel: tuple[Bar, ...]
-    calls: tuple[Bar, ...]
-    lengths: tuple[Bar, ...]
+    funnel: tuple[CountBar, ...]
+    calls: tuple[CountBar, ...]
+    lengths: tuple[CountBar, ...]
     suites: tuple[SuiteRow, ...]
     base_url: str
 

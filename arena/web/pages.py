@@ -23,12 +23,12 @@ from arena.view.model import TraceView
 from arena.view.reading import view_trace
 from arena.visibility.rule import may_see
 from arena.web.model import (
+    AgentName,
     AgentPage,
     AgentsPage,
     FirehosePage,
     FrontPage,
     MatrixRow,
-    Named,
     ProblemPage,
     RacePage,
     RacesPage,
@@ -95,7 +95,7 @@ class Pages:
         detail = race_detail(self.picture, race)
         access = may_see("public", "score", race.moment)
         board, following = None, ""
-        agents: list[Named] = []
+        agents: list[AgentName] = []
         matrix: tuple[MatrixRow, ...] = ()
         counts = dict.fromkeys(pools_of(race).values(), 0)
         if access.is_seen and race.settlement is not None and race.settlement.standings:

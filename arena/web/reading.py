@@ -24,20 +24,20 @@ from arena.records.model import SettlementRecord, Standing
 from arena.view.model import Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
 from arena.web.model import (
+    AgentName,
     Appearance,
-    Bar,
-    Board,
     BucketShare,
     Cell,
+    CountBar,
     FrontPage,
+    IntervalMark,
     Leader,
-    Mark,
+    RankedBoard,
     MatrixRow,
-    Named,
     ProblemPage,
+    RaceStep,
     Solver,
     SourceLine,
-    Stage,
 )
 from foundation.errors import ArenaError
 from judge.neutral import neutral_name, neutral_text
@@ -53,13 +53,13 @@ Results = Mapping[str, Sequence[PairResult]]  # by problem
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
 
-def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> Named:
+def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> AgentName:
     """How an agent is called."""
     row = rows.get(agent_version_id)
     short = agent_version_id[:ID_SHOWN]
     if row is None:
-        return Named(agent_version_id=agent_version_id, name=short)
-    return Named(
+        return AgentName(agent_version_id=agent_version_id, name=short)
+    return AgentName(
         agent_version_id=agent_version_id, name=neutral_name(row.name).strip() or short, miner=row.miner_hotkey
     )
 
@@ -84,7 +84,7 @@ def latest_settled(picture: Picture) -> RaceView | None:
     return None
 
 
-def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
+def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoard:
     """The leaderboard of a settled race that everybody may see."""
     assert race.settlement is not None  # `latest_settled`, or a page that looked
     settlement, rows = race.settlement, agent_rows(picture)
@@ -93,7 +93,10 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
     low = min((one.low_e4 for one in standings), default=0)
     high = max((one.high_e4 for one in standings), default=10_000)
     low, high = max(0, low // 500 * 500), min(10_000, -(-high // 500) * 500)
-    of_agent = _by_agent(results, frozenset(settlement.void))
+    of_agent: dict[str, list[PairResult]] = defaultdict(list)
+    for problem_id, pairs in results.items():
+        for pair in pairs if problem_id not in settlement.void else ():
+            of_agent[pair.agent_version_id].append(pair)
     promotions = picture.promotions()
     leaders = []
     for one in standings:
@@ -112,7 +115,7 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
                 cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
             )
         )
-    return Board(
+    return RankedBoard(
         detail=race_detail(picture, race),
         leaders=tuple(leaders),
         more=len(ranked) - len(standings),
@@ -122,13 +125,13 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> Board:
     )
 
 
-def mark_of(standing: Standing, low_e4: int = 0, high_e4: int = 10_000) -> Mark:
+def mark_of(standing: Standing, low_e4: int = 0, high_e4: int = 10_000) -> IntervalMark:
     """A standing's score with its interval on an axis."""
     width = max(1, high_e4 - low_e4)
     low, value, high = (
         100 * (one - low_e4) / width for one in (standing.low_e4, standing.race_score_e4, standing.high_e4)
     )
-    return Mark(low=low, value=value, high=high)
+    return IntervalMark(low=low, value=value, high=high)
 
 
 def _why(settlement: SettlementRecord, leaders: Sequence[Leader], now_ms: int) -> Iterable[str]:
@@ -165,14 +168,6 @@ def _share(value_e4: int) -> str:
     return f"{value_e4 / 10_000:.4f}"
 
 
-def _by_agent(results: Results, void: frozenset[str]) -> dict[str, list[PairResult]]:
-    found: dict[str, list[PairResult]] = defaultdict(list)
-    for problem_id, given in results.items():
-        for one in given if problem_id not in void else ():
-            found[one.agent_version_id].append(one)
-    return found
-
-
 def _buckets(given: Sequence[PairResult]) -> tuple[BucketShare, ...]:
     solved, asked = Counter[str](), Counter[str]()
     for one in given:
@@ -182,7 +177,7 @@ def _buckets(given: Sequence[PairResult]) -> tuple[BucketShare, ...]:
     return tuple(BucketShare(bucket=name, solved=solved[name], asked=asked[name]) for name in BUCKETS if asked[name])
 
 
-def read_steps(race: RaceView, row: RaceRow) -> tuple[Stage, ...]:
+def read_steps(race: RaceView, row: RaceRow) -> tuple[RaceStep, ...]:
     """The stages of a race, and how far it is."""
     reached: str = row.stage if row.stage in _STAGES else "open"
     if race.release is not None:
@@ -200,13 +195,13 @@ def read_steps(race: RaceView, row: RaceRow) -> tuple[Stage, ...]:
     }
     number = _STAGES.index(reached) if row.stage != "cancelled" else _STAGES.index("settled")
     return tuple(
-        Stage(name=name, is_done=place < number, is_current=place == number, says=says[name])
+        RaceStep(name=name, is_done=place < number, is_current=place == number, says=says[name])
         for place, name in enumerate(_STAGES)
     )
 
 
 def read_matrix(
-    race: RaceView, results: Results, agents: Sequence[Named], pools: Sequence[Pool]
+    race: RaceView, results: Results, agents: Sequence[AgentName], pools: Sequence[Pool]
 ) -> tuple[MatrixRow, ...]:
     """Released problems of these pools against agents. A pair that several validators ran shows the first result; its
     mouse text names all."""
@@ -329,14 +324,14 @@ def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, 
     )
 
 
-def bars(counts: Mapping[str, int], order: Sequence[str] = ()) -> tuple[Bar, ...]:
+def bars(counts: Mapping[str, int], order: Sequence[str] = ()) -> tuple[CountBar, ...]:
     """Counts as bars: in `order`, else the greatest first."""
     names = [name for name in order if name in counts] or sorted(counts, key=lambda name: -counts[name])
     most = max(counts.values(), default=1) or 1
-    return tuple(Bar(label=name, count=counts[name], percent=100 * counts[name] / most) for name in names)
+    return tuple(CountBar(label=name, count=counts[name], percent=100 * counts[name] / most) for name in names)
 
 
-def bins(values: Iterable[int], edges: Sequence[int]) -> tuple[Bar, ...]:
+def bins(values: Iterable[int], edges: Sequence[int]) -> tuple[CountBar, ...]:
     """How many values lie up to each edge and beyond the last."""
     labels = [f"up to {edge}" for edge in edges] + [f"over {edges[-1]}"]
     counts = dict.fromkeys(labels, 0)

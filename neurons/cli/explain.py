@@ -149,7 +149,7 @@ def metrics() -> list[Topic]:
             kind="metric",
             name=family.name + ("_total" if family.type == "counter" else ""),
             about=family.documentation,
-            facts={"kind": family.type, "served at": "metrics_port of the node, loopback"},
+            facts={"kind": family.type, "served at": "metrics_port of metrics_host, loopback unless set"},
         )
         for family in Metrics().registry.collect()
     ]

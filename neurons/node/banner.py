@@ -18,7 +18,11 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
     door = f"http://{settings.door_host}:{node.door.port}" if node.door else "off (--door-port)"
     reads = f"http://{settings.serve_host}:{settings.serve_port}" if settings.serve_port else "off (--serve-port)"
-    metrics = f"http://127.0.0.1:{settings.metrics_port}/metrics" if settings.metrics_port else "off (--metrics-port)"
+    metrics = (
+        f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+        if settings.metrics_port
+        else "off (--metrics-port)"
+    )
     network = "the local network" if is_local(settings.network) else settings.network
     rows = (
         ("state", f"{settings.state_dir}"),

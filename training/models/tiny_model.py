@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 
 _ROWS = 64  # embedding rows are a multiple of this
@@ -137,3 +138,15 @@ def _carry(attention: Any, head: int, part: int, read: slice, written: slice, ga
     attention.v_proj.weight[:part, read] = torch.eye(part)
     attention.o_proj.weight[:, :head] *= _FAINT
     attention.o_proj.weight[written, :part] = gain * torch.eye(part)
+
+
+def make_starting_model(folder: Path, tokenizer: Path) -> int:
+    """A small Qwen3 of random weights with `tokenizer`, to start from, in `folder`: whole or not at all. The number of
+    weights. Raises OSError."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    scratch = folder.with_name(f"{folder.name}.part")
+    count = build_tiny_model(tokenizer, scratch, TinyShape(), 0)
+    move_into_place(scratch, folder)
+    return count

@@ -55,6 +55,20 @@ _SCRIPTED_SAYS = (
 _ENDPOINT_SAYS = "error[U3002]: {detail}. Check --model-url or OPENAI_BASE_URL and run again."
 
 
+_SkipWeb = Annotated[bool, typer.Option("--skip-web", help="Leave a file's web problems out.")]
+_AllowMissing = Annotated[
+    bool, typer.Option("--allow-missing", help="Run problems whose answers the catalogue lacks, too.")
+]
+_Variant = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SEED",
+        help="Run on variants drawn by SEED, as qualifying does: of the policy's suite, or of the problem file. "
+        "Any text will do; a qualifying record names the seed it ran under.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """What to run an agent file on, and how: the options of one command."""
@@ -82,22 +96,13 @@ def run(
     problems: Annotated[
         Path | None, typer.Option(help="Problem file, or s1, s2, s3; else practice problems are made.")
     ] = None,
-    skip_web: Annotated[bool, typer.Option("--skip-web", help="Leave a file's web problems out.")] = False,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Run problems whose answers the catalogue lacks, too.")
-    ] = False,
+    skip_web: _SkipWeb = False,
+    allow_missing: _AllowMissing = False,
     suite: Annotated[str | None, typer.Option(help="The whole shipped suite s1, s2 or s3, as in qualifying.")] = None,
     count: Annotated[
         int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
     ] = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEED",
-            help="Run on variants drawn by SEED, as qualifying does: of the policy's suite, or of the problem file. "
-            "Any text will do; a qualifying record names the seed it ran under.",
-        ),
-    ] = None,
+    variant: _Variant = None,
     catalogue: BuiltIndexOption = None,
     model_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = None,
     model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None,

@@ -37,6 +37,18 @@ ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
+_HeldOut = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--held-out",
+        help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster.",
+        autocompletion=complete_suite,
+    ),
+]
+_TinyModel = Annotated[
+    bool,
+    typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
+]
 _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
 ]
@@ -58,20 +70,8 @@ def train(
         Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
     ] = None,
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
-    held_out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--held-out",
-            help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster.",
-            autocompletion=complete_suite,
-        ),
-    ] = None,
-    tiny_model: Annotated[
-        bool,
-        typer.Option(
-            "--tiny-model", help="Where the recipe's model is missing, make one there: 0.2 million random weights."
-        ),
-    ] = False,
+    held_out: _HeldOut = None,
+    tiny_model: _TinyModel = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
@@ -110,7 +110,10 @@ def train(
     from training.stages.run import LINEAGE
 
     if tiny_model and not Path(plan.model).exists():
-        _make_tiny_model(Path(plan.model))
+        from training.models.tiny_model import make_starting_model
+
+        count = make_starting_model(Path(plan.model), Path(__file__).parents[3] / "training/recipes/smoke/tokenizer")
+        typer.echo(f"{plan.model}: made a model of {count:,} random weights", err=True)
     if not (out / LINEAGE).exists():  # a finished run is only returned
         require_model(plan.model)
     say_device(f"{plan.name}: {stage}")
@@ -133,21 +136,6 @@ def train(
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _make_tiny_model(folder: Path) -> None:
-    """A small Qwen3 of random weights with the shipped tokenizer, whole or not at all."""
-    from transformers.utils import logging
-
-    from foundation.durable_files import move_into_place
-    from training.models.tiny_model import TinyShape, build_tiny_model
-
-    logging.disable_progress_bar()
-    recipes = Path(__file__).parents[3] / "training" / "recipes"
-    scratch = folder.with_name(f"{folder.name}.part")
-    count = build_tiny_model(recipes / "smoke" / "tokenizer", scratch, TinyShape(), 0)
-    move_into_place(scratch, folder)
-    typer.echo(f"{folder}: made a model of {count:,} random weights", err=True)
 
 
 @app.command()

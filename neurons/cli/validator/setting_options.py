@@ -32,7 +32,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Public reads": ("serve_host", "serve_port", "serve_clients", "serve_sn15"),
     "Racing with other validators": ("share", "public_endpoint", "exchange_port"),
     "Checkpoints and anchors": ("checkpoint_every_s", "checkpoint_dir", "anchor_every_s"),
-    "Log and metrics": ("log_format", "log_level", "metrics_port", "parent_pid"),
+    "Log and metrics": ("log_format", "log_level", "metrics_host", "metrics_port", "parent_pid"),
 }
 _FLAGS = {
     "wallet_name": "--wallet.name",
