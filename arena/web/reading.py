@@ -32,10 +32,10 @@ from arena.web.model import (
     FrontPage,
     IntervalMark,
     Leader,
-    RankedBoard,
     MatrixRow,
     ProblemPage,
     RaceStep,
+    RankedBoard,
     Solver,
     SourceLine,
 )

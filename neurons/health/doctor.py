@@ -298,7 +298,11 @@ def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
 
     question = {"model": model, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1}
     upstream = OpenAIUpstream(name="doctor", base_url=base_url, api_key=api_key, timeout_ms=MODEL_TIMEOUT_MS)
-    upstream.complete(orjson.dumps(question).decode())
+    try:
+        upstream.complete(orjson.dumps(question).decode())
+    except ArenaError as error:
+        told = f"{model} at {base_url}: {error.failure.detail}"
+        raise ArenaError(error.failure.code, told, fix="check OPENAI_BASE_URL and its key, or [[upstreams]]") from error
 
 
 def check_bank(settings: Settings) -> DoctorCheck:

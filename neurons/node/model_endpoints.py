@@ -148,7 +148,7 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
             with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
                 response = client.get("models")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            line = f"{place}: {explain_silence(error)}"
+            line = f"{place} does not answer: {explain_silence(error)}"
         else:
             if response.is_success:
                 return _ids_of(response.content)

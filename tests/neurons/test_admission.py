@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
+from arena.gate.rules import RULES_VERSION
 from arena.policies import PAPER
 from arena.race.state.schedule import embargo_ends_ms
 from arena.records.body import decode_content
@@ -142,7 +143,7 @@ async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
     await turns(intake)
     (said,) = await words(desk)
     assert (said.subject, said.outcome, said.policy_sha256) == (subject, "accept", RULES.policy_sha256)
-    assert said.knowledge_sha256 == desk.node.knowledge.inputs_sha256 and said.rules_version == RULES.gate.version
+    assert said.knowledge_sha256 == desk.node.knowledge.inputs_sha256 and said.rules_version == RULES_VERSION
 
 
 async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decision(desk, monkeypatch):
