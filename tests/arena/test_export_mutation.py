@@ -51,6 +51,7 @@ KINDS = {
     "views/inspect",
     "views/verifiers/results.jsonl",
     "views/verifiers/metadata.json",
+    "views/verifiers/traces.jsonl",
 }
 UNNAMED = {MANIFEST, CHECKSUM, SIGNATURE}  # what is wrong with one of these is said of the manifest
 

@@ -94,7 +94,7 @@ def records_by_a_process(node: Path, *arguments: str) -> subprocess.CompletedPro
 def test_verify_of_a_whole_log_is_ok_and_leaves_the_server_as_it_was(node: Path) -> None:
     done = records_by_a_process(node, "verify", "--checkpoint", str(node / "checkpoint.txt"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 records (3 attempt, 2 evaluation, 1 settlement, 2 verdict), 2 bodies, 1 logs" in done.stdout
+    assert "9 records (4 attempt, 2 evaluation, 1 settlement, 2 verdict), 2 bodies, 2 logs" in done.stdout
     assert "ok: every signature" in done.stdout
     assert not is_running(node)
 
@@ -116,7 +116,7 @@ def test_a_validators_login_reads_its_own_log_and_the_owners_all_of_them(node: P
 
 def test_verify_prints_its_report_as_json(node: Path) -> None:
     report = json.loads(records(node, "verify", "--json").stdout)
-    assert (report["ok"], report["records"], report["defect_count"]) == (True, 8, 0)
+    assert (report["ok"], report["records"], report["defect_count"]) == (True, 9, 0)
 
 
 def test_verify_of_a_tampered_log_exits_with_4_and_names_the_first_bad_record(node: Path) -> None:

@@ -25,12 +25,12 @@ from judge.scripted import ScriptedJudge
 from problems.model import Bucket
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
+from tests.training.firehose import SN15_AGENT, sn15_source
 from tests.training.react_agents import codes
 from tests.training.test_corpus_reader import as_trace
 from tests.training.untidy_model import HABITS, Habit, UntidyUpstream
 from training.corpus.model import Trace
 
-SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 ONE_OF_EACH: Mapping[Bucket, int] = {"product": 1, "shop": 1, "voucher": 1}
 
 _NATIVE = '''
@@ -157,7 +157,8 @@ def _native(loop: str = _LOOP, *, answered: str = _ONE_BY_ONE, more: str = "") -
 
 STYLES: Mapping[str, Style] = {
     "tool-calling API (baseline)": Style(source=reference_agent("baseline:scripted-expert").source),
-    "ReAct, one growing message (SN15)": Style(source=SN15_AGENT.read_text("utf-8")),
+    "ReAct, one growing message (SN15)": Style(source=sn15_source()),
+    "the same with tools of its own": Style(source=SN15_AGENT.read_text("utf-8")),
     "ReAct, list of messages": Style(source=_TEXT + _LIST),
     "results shortened, list of messages": Style(
         source="import json" + _native().replace('"content": result', '"content": shortened(result)') + _SUMMARY

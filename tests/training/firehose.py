@@ -45,6 +45,7 @@ from problems.synthesis.generator import synthesize
 from training.rollouts.in_process_sandbox import InProcessSandbox
 
 SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
+SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
 MACHINE = HostFacts(machine="test", cores=2)
 SIZES = (30_000, 60_000)  # bytes of a record's body
@@ -157,9 +158,15 @@ def real_episodes(
     ]
 
 
+def sn15_source() -> str:
+    """The agent of SN15's style that offers its model the host's tools alone, none of its own."""
+    whole = SN15_AGENT.read_text("utf-8")
+    return whole.replace("for name in list_tools()", f"for name in {SN15_TOOLS}")
+
+
 def agent_source(name: str) -> str:
     """The source of an agent of `AGENTS`, or of `sn15`: one written for that subnet."""
-    own = {"mixed": _MIXED, "pruner": _PRUNER, "sn15": SN15_AGENT.read_text("utf-8")}
+    own = {"mixed": _MIXED, "pruner": _PRUNER, "sn15": sn15_source()}
     return own.get(name) or reference_agent(name).source
 
 

@@ -18,6 +18,7 @@ from training.models.render import Qwen3Codec
 
 README = Path(__file__).parents[2] / "training" / "corpus" / "README.md"
 REFUSED = {  # what is truly missing: all of the view, one dialogue, a model that chose
+    "the same with tools of its own": "pairing",  # what a miner's own function answered is in no record
     "results shortened, one message": "view_incomplete",
     "dialogue cut on the way": "view_incomplete",
     "two workers that both call": "not_one_path",

@@ -295,7 +295,7 @@ def test_the_command_writes_page_table_and_json(tmp_path: Path) -> None:
     files = [str(tmp_path / "base.json"), str(tmp_path / "sft.json"), "--run", str(tmp_path / "run")]
     shown = CliRunner().invoke(app, [*files, "--out", str(tmp_path / "page" / "report.html")])
     assert shown.exit_code == 0, shown.output
-    assert "sft against base" in shown.output and "published" in shown.output
+    assert "sft against base" in shown.output and "Qwen3-4B base" in shown.output
     assert (tmp_path / "page" / "report.html").read_text("utf-8").startswith("<!doctype html>")
     plain = json.loads(CliRunner().invoke(app, [*files, "--json"]).stdout)
     assert [row["label"] for row in plain["rows"]] == ["base", "sft"] and plain["tests"][0]["paired"]["n"] == 12

@@ -332,7 +332,7 @@ def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_bas
     arena(place, "eval", "smoke/model", *short, "--out", "base.json", "--label", "base")
     words = (*short, "--out", "teacher.json", "--label", "teacher", "--against", "base.json")
     table = arena(place, "eval", str(teacher), *words).stdout
-    assert "exact McNemar" in table and "pass@1" in table and "held against" in table
+    assert "exact McNemar" in table and "pass@1" in table and "contamination check" in table
     report = msgspec.json.decode(Path("teacher.json").read_bytes(), type=EvalReport)
     assert report.conditions.tool_profile == "paper4" and report.conditions.decode.temperature == 0
     assert report.lineage_sha256 == open_checkpoint(teacher)[0].lineage_sha256

@@ -267,11 +267,13 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
             mark(tmp_path / "out", part.name)
     asked = CliRunner().invoke(app, ["--file", str(plan), "--out", str(tmp_path / "out")])
     assert asked.exit_code == 1
-    assert "stage refresh-11: V2124" in asked.output
+    assert "stage refresh-11: error[V2124]" in asked.output
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "scripted concise" in page and "Failed: stage refresh-11: V2124" in page
+    assert "scripted concise" in page and "Failed: stage refresh-11: error[V2124]" in page
     reopened = open_study(plan, tmp_path / "out").document()
-    assert any(note.startswith("Failed: stage refresh-11: V2124") for note in reopened.notes)  # by whoever opens it
+    assert any(
+        note.startswith("Failed: stage refresh-11: error[V2124]") for note in reopened.notes
+    )  # by whoever opens it
     mark(tmp_path / "out", f"stage refresh-{SEED}")
     assert not any("stage refresh" in note for note in open_study(plan, tmp_path / "out").document().notes)
 

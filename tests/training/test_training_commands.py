@@ -178,7 +178,7 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
         assert served.lineage_sha256 == own.lineage_sha256 == open_checkpoint(run)[0].lineage_sha256
         assert served.conditions == own.conditions and served.problems == own.problems
         assert served.steps == own.steps and served.pass_at == own.pass_at
-        assert "held against" in served.contamination and "sampled by sft@0123" in served.contamination
+        assert "contamination check" in served.contamination and "sampled by sft@0123" in served.contamination
         assert {asked["model"] for asked in double.requests} == {"sft@0123"}
         assert all(asked["return_token_ids"] and asked["logprobs"] == 0 for asked in double.requests)
         assert {asked["temperature"] for asked in double.requests} == {0.9 if decoding else 0.0}
