@@ -11,6 +11,7 @@ from importlib.resources import files
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from arena.web.reading import moment
+from judge.neutral import neutral_name
 
 STATIC = {"site.css": "text/css; charset=utf-8", "site.js": "text/javascript; charset=utf-8"}
 
@@ -26,6 +27,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["moment"] = moment
+    made.filters["name"] = lambda text: neutral_name(text).strip()
     made.filters["share"] = lambda value_e4: f"{value_e4 / 10_000:.4f}"
     made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f} %"
     made.filters["short"] = lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text

@@ -325,7 +325,7 @@ def test_a_later_moment_is_not_claimed_without_the_sources_that_it_opens(tmp_pat
     assert verify_export(tmp_path, verify).wrong
 
 
-@pytest.mark.parametrize("change", [{"version": 3}, {"version": 0}, {"version": 1}])
+@pytest.mark.parametrize("change", [{"version": 4}, {"version": 0}, {"version": 1}])
 def test_a_manifest_of_no_known_version_is_refused_by_its_number(tmp_path: Path, change: dict[str, int]) -> None:
     manifest = export(season(), tmp_path, now_ms=NOW_MS)
     write_manifest(tmp_path, replace(manifest, **change))

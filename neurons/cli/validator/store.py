@@ -253,7 +253,7 @@ def restore(
     from arena.store.objects import folder_location, open_objects
 
     if not owner_dsn:
-        held = sorted(head.validator for head in read_manifest(folder).store.heads)
+        held = sorted(read_manifest(folder).store.hotkeys)
         if hotkey not in held and (hotkey or len(held) > 1):  # the folder would not know whose node it is
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
