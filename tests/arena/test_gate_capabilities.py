@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import json
+import os
 import subprocess
 import sys
 import types
@@ -131,6 +132,8 @@ def test_no_module_or_builtin_is_reached_through_an_allowed_module(
 ) -> None:
     monkeypatch.syspath_prepend(str(GUEST))
     if module.startswith("src"):
+        monkeypatch.setattr(os, "environ", os.environ)  # both are the guest's until the test is over
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
         importlib.import_module("arena_sdk._sn15").install()
     chains = _chains(module)
     for chain in chains:
