@@ -169,6 +169,7 @@ async def _append_until(stop: asyncio.Event, old: Old, race_id: str) -> int:
         payloads, body = episode(appended, race_id=race_id)
         await sequencer.append(payloads, [body])
         appended += len(payloads)
+        await asyncio.sleep(0.02)  # or the writer that knows the head wins each time, and the other gives up
     await store.close()
     return appended
 
