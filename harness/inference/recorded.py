@@ -65,9 +65,6 @@ class CompletionFile:
         if cut_short:
             os.truncate(path, len(content) - len(cut_short))
 
-    def __len__(self) -> int:
-        return sum(map(len, self._replies.values()))
-
     def take(self, request: str) -> ModelReply | None:
         """The next reply to this request in this run, or None."""
         with self._lock:
@@ -86,10 +83,6 @@ class CompletionFile:
             stream.write(msgspec.json.encode(one) + b"\n")
             self._keep(one)
             self._given[one.request_sha256] = len(self._replies[one.request_sha256])
-
-    def rewind(self) -> None:
-        """A new run: every reply may be given again."""
-        self._given.clear()
 
     def _keep(self, one: RecordedReply) -> None:
         self._replies.setdefault(one.request_sha256, []).append(one.reply)

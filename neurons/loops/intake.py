@@ -191,9 +191,7 @@ class Intake:
         until = held_until(report, subject, self._node.policy.admission)
         self._node.inbox.answer(entry, replace(_receipt(submission, admission, state, report), held_until=until))
         rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
-        outcome = {"accept": "passes the gate", "review": "is held for a person", "reject": "is rejected"}[
-            report.outcome
-        ]
+        outcome = _OUTCOME_SAID[report.outcome]
         text = f"{submission.name} {short(submission.hotkey)} {outcome}" + (f": {', '.join(rules)}" if rules else "")
         self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=rules, text=text)
 
