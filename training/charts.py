@@ -12,6 +12,7 @@ import importlib.util
 import io
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from html import escape
@@ -26,7 +27,7 @@ _DASHES = ((0, ()), (0, (7, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)))  # a chart prin
 _STYLED = ("", "line", "kept", "was", "lost", "guess", "alarm", "rail")  # colours of the page, drawn as #000001 and on
 _KINDS = {"after": "kept", "before": "was", "lost": "lost", "guess": "guess", "over": "alarm", "rail": "rail"}
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 64, 28, 22, 44
-_ROW, _LEGEND_ROW = 26, 18
+_ROW, _LINE, _LEGEND_ROW = 26, 14, 18
 _LABEL, _NUMBERS = 170, 150  # columns of words beside bars
 _LABEL_CHARS = 26
 _SLANTED = 112  # below a chart, for names that stand aslant
@@ -104,6 +105,8 @@ def line_chart(
             if y is not None and math.isnan(around[place]) and math.isnan(around[place + 2]):
                 _draw_dot(axes, x, y, colour)
     axes.set(xlabel=x_name, ylabel=y_name, ylim=y_range)
+    if all(x == int(x) for line in lines for x, _ in line.points):  # steps and samples are counted
+        axes.xaxis.get_major_locator().set_params(integer=True)
     _draw_legend(axes, lines)
     return _svg(axes, f"{y_name} by {x_name}: {', '.join(line.label for line in lines)}")
 
@@ -118,7 +121,7 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
     for row, dot in enumerate(dots):
         axes.plot([max(0.0, dot.low), min(1.0, dot.high)], [row, row], color=_COLOURS[0], linewidth=3, alpha=0.45)
         _draw_dot(axes, min(1.0, max(0.0, dot.value)), row, _COLOURS[0])
-        axes.text(1.03, row, f"{dot.value:.1%} [{dot.low:.1%}, {dot.high:.1%}]", va="center", parse_math=False)
+        axes.text(1.05, row, f"{dot.value:.1%} [{dot.low:.1%}, {dot.high:.1%}]", va="center", parse_math=False)
     return _svg(axes, f"{x_name}: " + "; ".join(f"{dot.label} {dot.value:.1%}" for dot in dots))
 
 
@@ -133,7 +136,7 @@ def gap_chart(gaps: Sequence[Gap], *, x_name: str) -> str:
         axes.barh(row, gap.chance, 0.62, color=_styled("was"))
         axes.plot([gap.low, gap.high], [row, row], color=_COLOURS[0], linewidth=3, alpha=0.45)
         _draw_dot(axes, gap.value, row, _COLOURS[0])
-        axes.text(1.03, row, f"{gap.value:.2f} [{gap.low:.2f}, {gap.high:.2f}]", va="center", parse_math=False)
+        axes.text(1.05, row, f"{gap.value:.2f} [{gap.low:.2f}, {gap.high:.2f}]", va="center", parse_math=False)
     return _svg(
         axes, f"{x_name}: " + "; ".join(f"{one.label} {one.value:.2f}, chance {one.chance:.2f}" for one in gaps)
     )
@@ -173,7 +176,7 @@ def strip_chart(categories: Sequence[str], lines: Sequence[ChartLine], *, x_name
         for row, share in line.points:
             if share is not None:
                 _draw_dot(axes, share, row + lift, colour)
-    _draw_legend(axes, lines)
+    _draw_legend(axes, lines, is_dots=True)
     return _svg(axes, f"{x_name}: {', '.join(line.label for line in lines)}")
 
 
@@ -260,9 +263,11 @@ def _open_axes(height: int, *, left: int = _LEFT, right: int = _RIGHT, bottom: i
 
 def _open_rows(labels: Sequence[str], *, right: int, bottom: int) -> Any:
     """Axes with a row for each label, the first on top."""
-    axes = _open_axes(_TOP + _ROW * len(labels) + bottom, left=_LABEL, right=right, bottom=bottom)
-    short = [one if len(one) <= _LABEL_CHARS else f"{one[: _LABEL_CHARS - 1]}…" for one in labels]
-    axes.set_yticks(range(len(labels)), short, parse_math=False)
+    lines = [textwrap.wrap(one, _LABEL_CHARS) or [""] for one in labels]  # a name cut short could be another's
+    row = max([_ROW, *(_LINE * len(one) for one in lines)])
+    axes = _open_axes(_TOP + row * len(labels) + bottom, left=_LABEL, right=right, bottom=bottom)
+    axes.set_yticks(range(len(labels)), ["\n".join(one) for one in lines], parse_math=False)
+    axes.tick_params(axis="y", pad=8)  # a dot at 0 stands beside its name
     axes.set_ylim(len(labels) - 0.5, -0.5)
     return axes
 
@@ -281,15 +286,20 @@ def _draw_dot(axes: Any, x: float, y: float, colour: str) -> None:
     axes.plot([x, x], [y, y], color=colour, linewidth=8, solid_capstyle="round")
 
 
-def _draw_legend(axes: Any, lines: Sequence[ChartLine]) -> None:
-    """The names of all lines, below the chart."""
+def _draw_legend(axes: Any, lines: Sequence[ChartLine], *, is_dots: bool = False) -> None:
+    """The names of all lines, below the chart, each beside what it is drawn as."""
     from matplotlib.lines import Line2D
 
     height = axes.figure.get_figheight() * 72
     for number, line in enumerate(lines):
         y = (len(lines) - number - 0.5) * _LEGEND_ROW / height
         colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
-        axes.figure.add_artist(Line2D([_LEFT / _WIDTH, (_LEFT + 30) / _WIDTH], [y, y], color=colour, linestyle=dash))
+        if is_dots:
+            at = (_LEFT + 26) / _WIDTH
+            shown = Line2D([at, at], [y, y], color=colour, linewidth=8, solid_capstyle="round")
+        else:
+            shown = Line2D([_LEFT / _WIDTH, (_LEFT + 30) / _WIDTH], [y, y], color=colour, linestyle=dash)
+        axes.figure.add_artist(shown)
         axes.figure.text((_LEFT + 38) / _WIDTH, y, line.label, va="center", parse_math=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -101,3 +102,18 @@ def test_a_folder_of_foreign_files_has_a_row_each_with_where_it_is_from(tmp_path
     assert (first.source, first.version, first.date, first.is_red) == ("github.com/x/y", "ab12", "2026-05-04", False)
     assert (first.result, len(first.sha256)) == ("1 of 1 rows, 1 with calls, all answered in 1", 64)
     assert (second.source, second.is_red) == ("not given", True) and "V2097" in second.result
+
+
+def test_an_inspect_log_has_a_row_for_each_sample_and_a_broken_one_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "run.eval"
+    talk = [{"role": "user", "content": "A seat."}, {"role": "assistant", "content": "4A."}]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
+        log.writestr("header.json", b"{}")
+        for epoch in (1, 2):
+            log.writestr(f"samples/1_epoch_{epoch}.json", msgspec.json.encode({"id": 1, "messages": talk}))
+    traces = list(read_foreign(path))
+    assert [isinstance(trace, Trace) for trace in traces] == [True, True]
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ArenaError) as caught:
+        list(read_foreign(path))
+    assert caught.value.failure.code == "V2050"

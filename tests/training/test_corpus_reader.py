@@ -17,6 +17,7 @@ from arena.export.writing.manifest import read_manifest
 from foundation.errors import ArenaError
 from tests.arena.trajectory_stand import Episode as Run
 from tests.arena.trajectory_stand import says, trajectory
+from tests.readme_blocks import ROOT, block_under
 from tests.training.conftest import DAY
 from tests.training.export_reading import read_traces
 from tests.training.firehose import TRUTH, Firehose, Made
@@ -55,6 +56,23 @@ def test_every_trajectory_comes_out_once_and_in_order(opened: Export, traces: li
     assert len(numbers) == DAY == opened.manifest.trajectories
     assert numbers == sorted(set(numbers))
     assert all(trace.source.is_verified for trace in traces)
+
+
+def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, tmp_path: Path) -> None:
+    block = block_under("Reader and converters", ROOT / "training" / "corpus" / "README.md")
+    seen: list[Trace] = []
+    names: dict[str, object] = {
+        "open_export": open_export,
+        "export_shards": export_shards,
+        "verify": verify,
+        "Trace": Trace,
+        "folder": day,
+        "hotkey": opened.manifest.log.validator,
+        "folder_of_my_own": tmp_path,
+        "guard": lambda row: seen.append(row) or (),
+    }
+    exec(compile(block.text, block.page, "exec"), names)
+    assert len(seen) == DAY and all(trace.source.is_verified for trace in seen)
 
 
 def test_the_log_and_the_view_give_the_same_traces(opened: Export, traces: list[Trace]) -> None:

@@ -235,3 +235,10 @@ def test_without_matplotlib_the_page_says_so_and_has_all_its_numbers(
     bare = render_page(LINEAGE, funnel)
     assert svgs(bare) == [] and bare.count(NO_MATPLOTLIB) == len(svgs(page))
     assert all(f"{one.count:,}" in bare and f"<code>{one.code}</code>" in bare for one in funnel.codes)
+
+
+def test_the_plain_form_fits_80_columns_and_cuts_no_word(funnel: Funnel) -> None:
+    text = plain_text(sections(with_agent_named(funnel, "a long name of an agent version " * 4)))
+    assert max(map(len, text.splitlines())) <= 80
+    for one in funnel.codes:
+        assert MEANING[one.code].split()[-1] in text

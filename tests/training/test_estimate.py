@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.training.short_rows import run_sft
+from tests.training.short_rows import run_sft, sft_recipe
 from tests.training.stock import TOKENIZER
 from training.models.estimate import (
     DEVICES,
@@ -91,4 +91,5 @@ def test_neither_a_step_nor_the_evaluation_builds_the_logits(tmp_path: Path, mon
     real = sft.open_parent
     monkeypatch.setattr(sft, "open_parent", open_counting)
     run_sft(tmp_path / "m", tmp_path / "run", dev=3)
-    assert passes == ["train"] * 6 + ["eval"] * 3
+    a_step = sft_recipe(tmp_path / "m", "", 0, 6)[0].optim.batch_rows  # a row a pass
+    assert passes == ["train"] * 6 * a_step + ["eval"] * 3

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from neurons.cli.training.report import app
 from tests.training.eval_reports import as_version_1, make
-from training.charts import ChartLine, Dot, dot_chart, line_chart
+from training.charts import ChartLine, Dot, dot_chart, line_chart, strip_chart
 from training.evaluation.report import EvalReport
 from training.evaluation.statistics import mean_estimate
 from training.model import RunLineage, Versions
@@ -305,3 +305,29 @@ def test_what_is_no_report_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text("{}", "utf-8")
     assert CliRunner().invoke(app, [str(tmp_path / "odd.json")]).exit_code == 2
     assert CliRunner().invoke(app, ["--title", "t"]).exit_code == 2
+
+
+LONG = ("runs/2026-11-23-study/rejection_v2-seed-11", "runs/2026-11-23-study/rejection_v2-seed-12")
+
+
+def test_a_chart_cuts_no_label_short() -> None:
+    dots = [Dot(label=label, value=0.5, low=0.4, high=0.6) for label in (*LONG, "grpo")]
+    texts = re.findall(r">([^<>]+)</text>", dot_chart(dots, x_name="ASR"))
+    joined = "".join(one.strip() for one in texts)
+    assert all(label in joined for label in LONG) and "…" not in joined
+
+
+def test_no_table_of_the_page_has_more_columns_than_a_screen_shows() -> None:
+    text = render_page(make_document([make(label, 4) for label in (*LONG, "grpo")], [], title="t"))
+    heads = re.findall(r"<thead>(.*?)</thead>", text, re.DOTALL)
+    assert len(heads) >= 5
+    assert max(head.count("<th") for head in heads) <= 12  # 1280 px, looked at
+
+
+def test_the_letters_of_intervals_stand_in_a_list_and_dots_have_a_legend_of_dots() -> None:
+    text = render_page(make_document([make(label, 4) for label in LONG], [], title="t"))
+    legend = re.search(r'<ul class="dim legend">(.*?)</ul>', text, re.DOTALL)
+    assert legend and legend[1].count("<li>") == len(METHODS)
+    lines = [ChartLine(label=label, points=((0.0, 0.5),)) for label in LONG]
+    drawn = strip_chart(["price"], lines, x_name="hits")
+    assert "stroke-dasharray" not in drawn and drawn.count("stroke-linecap: round") == 4  # two dots and their legend

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from arena.chain.keys import verify
 from arena.export.verify.verification import verify_export
 from arena.store.embedded.server import is_running, start_embedded
 from foundation.errors import ArenaError
+from neurons.cli.exit_codes import EXIT_INTERRUPTED
 from neurons.cli.training.study import app
 from problems.model import BUCKETS
 from problems.pools.clusters import find_clusters
@@ -236,18 +238,43 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
 
 def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:
     """Start the command and kill it a moment after `mark` appears: in the middle of what comes next."""
-    command = [sys.executable, "-m", "neurons.cli.app", "study", "--file", str(plan), "--out", str(out)]
-    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert running.stderr is not None
-    deadline = time.monotonic() + _WAIT_S
-    while not mark.exists():
-        assert running.poll() is None, running.stderr.read()[-2_000:]
-        assert time.monotonic() < deadline, "the study did not get as far"
-        time.sleep(0.05)
+    running = _start(plan, out)
+    _wait(running, mark.exists)
     time.sleep(2)  # wherever it is now: nothing that follows depends on it
     os.kill(running.pid, signal.SIGKILL)
-    running.wait()
-    running.stderr.close()
+    running.communicate()
+
+
+def _start(plan: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "neurons.cli.app", "study", "--file", str(plan), "--out", str(out)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _wait(running: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
+    """Wait until the command has got as far."""
+    deadline = time.monotonic() + _WAIT_S
+    while not is_there():
+        assert running.poll() is None, running.communicate()[1][-2_000:]
+        assert time.monotonic() < deadline, "the study did not get as far"
+        time.sleep(0.05)
+
+
+def test_a_study_that_is_told_to_stop_leaves_no_server_running(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    state = out / "records" / "state"
+    running = _start(write_toy_study(tmp_path / "recipes"), out)
+    try:
+        _wait(running, lambda: is_running(state))
+        running.terminate()
+        running.communicate(timeout=_WAIT_S)
+        assert running.returncode == EXIT_INTERRUPTED
+        assert not is_running(state)
+    finally:
+        if running.poll() is None:
+            running.kill()
+            running.communicate()
+        if is_running(state):
+            start_embedded(state).stop()
 
 
 def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_table(tmp_path: Path) -> None:

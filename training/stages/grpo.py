@@ -313,38 +313,57 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         output["advantages"] = advantages
         # Without a vLLM server TRL ignores what the sampler says, and every ratio would be 1.
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
-        if self.state.global_step == self._renewed_at:  # the first step, and each that begins with a renewed policy
-            self._compare_logprobs(output)
+        self._gaps: list[torch.Tensor] = []  # of sampled tokens, batch by batch
         return output
 
-    def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*given, **named)
-        self._scored = found[0].detach()
-        return found
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, ids: torch.Tensor, seen: torch.Tensor, keep: int, batch_size: Any = None, **named: Any
+    ) -> Any:
+        """The engine's, row by row: (rows, keep) each, 0 where nothing stands. Padding, as long as the longest of a
+        step's rollouts, would cost more than all rows have tokens."""
+        found: list[Any] = []
+        for row, mask in zip(ids, seen.bool(), strict=True):
+            places = mask.nonzero()[:, 0].tolist()
+            last = max(places[-1] + 1, len(row) - keep + 1)
+            part = slice(places[0], last)
+            kept = last - (len(row) - keep)
+            found.append(
+                super()._get_per_token_logps_and_entropies(
+                    model, row[None, part], mask[None, part].long(), kept, **named
+                )
+            )
+        logps, entropies, losses = zip(*found, strict=True)
+        whole = torch.cat([_widened(one, keep) for one in logps])
+        self._scored = whole.detach()
+        return (
+            whole,
+            None if entropies[0] is None else torch.cat([_widened(one, keep) for one in entropies]),
+            None if losses[0] is None else torch.stack(losses).mean(),
+        )
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         """The engine's loss, and in the log the importance ratio it was taken with: 1 on policy."""
         loss = super()._compute_loss(model, inputs)
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        ratios = torch.exp(self._scored - inputs["old_per_token_logps"])[mask]
-        if ratios.numel():
-            self._metrics["train"]["importance_ratio"].append(float(ratios.mean()))
+        gaps = (self._scored - inputs["old_per_token_logps"])[mask]
+        if gaps.numel():
+            self._metrics["train"]["importance_ratio"].append(float(torch.exp(gaps).mean()))
+        self._gaps.append(gaps.abs())
+        # The first step, and each that begins with a renewed policy: all is scored, and no update has moved it yet.
+        if self.state.global_step == self._renewed_at and len(self._gaps) == self.args.steps_per_generation:
+            self._compare_logprobs(torch.cat(self._gaps))
         return loss
 
-    @torch.no_grad()
-    def _compare_logprobs(self, output: dict[str, Any]) -> None:
+    def _compare_logprobs(self, gaps: torch.Tensor) -> None:
         """Before an update moves it, the trained policy is the one that sampled: do the two say so?"""
-        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
-        seen = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-        with eval_mode(self.model):
-            logps, *_ = self._get_per_token_logps_and_entropies(
-                self.model, ids, seen, output["completion_ids"].size(1), batch_size=1
-            )
-        mask = (output["completion_mask"] * output["tool_mask"]).bool()
-        gaps = (logps - output["sampling_per_token_logps"]).abs()[mask]
         gap = float(gaps.mean()) if gaps.numel() else 0.0
         self._metrics["train"]["logprob_gap"].append(gap)
         require_same_policy(gap, self._recipe.guards)
+
+
+def _widened(row: torch.Tensor, width: int) -> torch.Tensor:
+    """(1, tokens) with zeros behind it, (1, width)."""
+    return torch.nn.functional.pad(row, (0, width - row.shape[-1]))
 
 
 def _ends(history: Sequence[Mapping[str, float]]) -> dict[str, float]:

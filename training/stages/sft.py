@@ -149,7 +149,24 @@ def sft_config(recipe: Recipe, engine: Path, rate: float, processes: Processes =
 
 
 class _SharedTrainer(SFTTrainer):  # type: ignore[misc]
-    """The engine's trainer. Several processes take the rows in the order in which one would, and no row twice."""
+    """The engine's trainer. Several processes take the rows in the order in which one would, and no row twice.
+
+    Rows of a batch are computed one by one: what is padding costs nothing, and attention needs no mask.
+    """
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The sum over the rows of the engine's loss, each over the tokens of all `num_items_in_batch`."""
+        lengths = inputs["attention_mask"].sum(dim=1).tolist()
+        if num_items_in_batch is None or len(lengths) == 1:  # the evaluation's, of one row
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        rows = [
+            {name: value[number : number + 1, :length] for name, value in inputs.items()}
+            for number, length in enumerate(lengths)
+        ]
+        losses = [super(_SharedTrainer, self).compute_loss(model, row, False, num_items_in_batch) for row in rows]
+        return torch.stack(losses).sum()
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         sampler, args = super()._get_train_sampler(train_dataset), self.args

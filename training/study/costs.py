@@ -23,7 +23,7 @@ EPISODE_TOKENS, TRANSCRIPT_TOKENS = 1_000, 900  # a transcript without the tools
 STEP_ROWS, STEP_SHARE = 4, 0.75  # step-wise: rows of an episode, and their tokens to the whole
 SAMPLED_S, ASKED_S = 0.2, 0.02  # an episode of the model, and of a policy without weights
 KEPT = 0.5  # rollouts with full reward
-KTO_PASSES, GRPO_PASSES = 2.3, 1.4  # to a training pass: the reference, and the KL term's rows
+KTO_PASSES, GRPO_PASSES = 2.3, 1.8  # to a training pass: the reference, the KL term, scores of each row by itself
 _UNSEEDED = re.compile(r"-\d+(?=-|$)")  # in a part's name: the seed of its row
 _FILTER_KEEPS = 1.1  # rows to problems: nearly one of the concise model, and some of the careful one
 _DOCUMENT_S, _RECORDED_S, _FILTERED_S = 0.005, 0.03, 0.03

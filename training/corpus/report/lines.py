@@ -6,7 +6,8 @@ a source calls itself (an agent, a day) is shown on one line, without control ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 AGENTS_MAX = 12
 _BAR_CHARS = 30
+_COLUMNS = 80
 _NAME_CHARS = 24
 _UNNAMED = "not recorded"
 
@@ -76,17 +78,9 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
         ),
         Section(
             title="Why traces are out; one may break several rules",
-            header=("code", ">broke it", ">only that", "why", "for example"),
-            rows=tuple(
-                (
-                    one.code,
-                    f"{one.count:,}",
-                    f"{one.alone:,}",
-                    MEANING[one.code],
-                    " ".join(map(_name, one.examples[:2])),
-                )
-                for one in funnel.codes
-            ),
+            header=("code", ">broke it", ">only that", "why"),
+            rows=tuple((one.code, f"{one.count:,}", f"{one.alone:,}", MEANING[one.code]) for one in funnel.codes),
+            note="examples of each stand on the page" if funnel.codes else "",
         ),
     ]
     if has_split(funnel):
@@ -120,23 +114,34 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
 
 
 def plain_text(found: Sequence[Section]) -> str:
-    """Aligned lines without any mark-up."""
+    """Aligned lines without any mark-up, in 80 columns: where a table is wider, its widest words go on below."""
     blocks = []
     for section in found:
         is_number = [name.startswith(">") for name in section.header]
         header = tuple(name.removeprefix(">") for name in section.header)
         widths = [max(len(row[index]) for row in (header, *section.rows)) for index in range(len(header))]
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        widths[widest] = max(_NAME_CHARS, widths[widest] - max(0, sum(widths) + 2 * len(widths) - _COLUMNS))
         lines = [section.title]
         for row in (header, *section.rows) if any(header) else section.rows:
-            cells = [
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(row, widths, is_number, strict=True)
-            ]
-            lines.append(f"  {'  '.join(cells)}".rstrip())
+            for cells in _folded(row, widest, widths[widest]):
+                aligned = [
+                    cell.rjust(width) if right else cell.ljust(width)
+                    for cell, width, right in zip(cells, widths, is_number, strict=True)
+                ]
+                lines.append(f"  {'  '.join(aligned)}".rstrip())
         if section.note:
             lines.append(f"  {section.note}")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+def _folded(row: Sequence[str], column: int, width: int) -> Iterator[tuple[str, ...]]:
+    """The row, and below it the rest of a column whose words don't fit."""
+    first, *further = textwrap.wrap(row[column], width) or [""]
+    yield (*row[:column], first, *row[column + 1 :])
+    for part in further:
+        yield tuple(part if place == column else "" for place in range(len(row)))
 
 
 def rich_tables(found: Sequence[Section]) -> Group:

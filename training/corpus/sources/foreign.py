@@ -8,6 +8,7 @@ says of itself (its problem, whether it was a success) is taken only where it ha
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,11 +31,12 @@ from training.corpus.model import Quarantined, SourceKind, Trace, TraceSource
 from training.corpus.sources.assembly import JUDGE, NO_TOOLS, RESULTS, assemble_trace
 
 ARCHIVE = ".zst"
+INSPECT_LOG = ".eval"  # a zip with a JSON file for each sample
 PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
 
 
 def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
-    """The rows of a `.jsonl`, `.jsonl.zst`, `.json` or `.traj` file (a list of rows, or one).
+    """The rows of a `.jsonl`, `.jsonl.zst`, `.json` or `.traj` file (a list of rows, or one), or of inspect's `.eval`.
 
     Memory: a row, or a whole `.json` or `.traj` file.
 
@@ -122,15 +124,18 @@ def read_line(line: bytes, place: str) -> Trace | Quarantined:
 
 def is_lines(path: Path) -> bool:
     """Whether a file has a row a line; else it is one JSON value."""
-    return path.suffix not in (".json", ".traj")
+    return path.suffix not in (".json", ".traj", INSPECT_LOG)
 
 
 def lines_from(path: Path, start: int = 0) -> Iterator[bytes]:
     """The rows of a file as JSON text, from the byte `start` on where it has a row a line and is no archive.
 
-    A `.json` or `.traj` file is a list of rows, or one row. Raises ArenaError V2050 for a broken archive.
+    A `.json` or `.traj` file is a list of rows, or one row; of an `.eval` each sample is a row. Raises ArenaError V2050
+    for a broken archive.
     """
-    if path.name.endswith(ARCHIVE):
+    if path.suffix == INSPECT_LOG:
+        yield from _samples_of(path)
+    elif path.name.endswith(ARCHIVE):
         yield from (line for line in read_lines(path) if line.strip())
     elif not is_lines(path):
         content = path.read_bytes().strip()
@@ -139,6 +144,16 @@ def lines_from(path: Path, start: int = 0) -> Iterator[bytes]:
         with path.open("rb") as file:
             file.seek(start)
             yield from (line.rstrip(b"\r\n") for line in file if line.strip())
+
+
+def _samples_of(path: Path) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(path) as log:
+            for name in sorted(log.namelist()):
+                if name.startswith("samples/") and name.endswith(".json"):
+                    yield log.read(name)
+    except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: a compression that zipfile has not
+        raise ArenaError("V2050", f"{path}: {error}") from error
 
 
 def _rows_of(content: bytes) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """A foreign file in pieces, so that no process has to hold what is kept of all its rows, and several can read it.
 
 Promise: the pieces together give the rows of `read_foreign`, in order and under the same places; where a file is cut
-follows from its bytes alone. A `.json` or `.traj` file is one piece: it has to be decoded whole.
+follows from its bytes alone. A `.json`, `.traj` or `.eval` file is one piece: it has to be decoded whole.
 """
 
 from __future__ import annotations
