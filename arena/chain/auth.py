@@ -52,25 +52,14 @@ class _UnopenedPackage(ModuleType):
         return getattr(self, name)
 
 
-class HttpAuth:
-    """A `RequestAuth` of one hotkey. Both the server and the client side of a validator use the same one."""
+class HttpCheck:
+    """Checks requests to one hotkey, which takes no key: a server that strangers reach need not hold one."""
 
-    def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
+    def __init__(self, hotkey: str, now_ns: Callable[[], int]) -> None:
         """`now_ns` is unix nanoseconds."""
-        self.hotkey = canonical_hotkey(signer.hotkey) or signer.hotkey
-        self._sdk_signer = SdkSigner(signer)
+        self.hotkey = canonical_hotkey(hotkey) or hotkey
         self._now_ns = now_ns
         self._seen = _Seen(now_ns())
-        self._last_ns = 0
-
-    def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
-        """The headers of a request. `target` is path and query as they are sent. Each call is a new request."""
-        http_auth = _http_auth()
-        self._last_ns = max(self._now_ns(), self._last_ns + 1)
-        signed = http_auth.sign(
-            self._sdk_signer, method=method, path=target, body=body, receiver_ss58=receiver, nonce_ns=self._last_ns
-        )
-        return dict(signed)
 
     def claimed(self, headers: Mapping[str, str]) -> str | None:
         """Who a request says it is from, unchecked; None when it names no hotkey."""
@@ -108,6 +97,25 @@ class HttpAuth:
         if caller is None or found.crypto_type != SR25519:
             raise ArenaError("V2110", "only sr25519 hotkeys are known here")
         return caller, found.nonce_ns
+
+
+class HttpAuth(HttpCheck):
+    """A `RequestAuth` of one hotkey. Both the server and the client side of a validator use the same one."""
+
+    def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is unix nanoseconds."""
+        super().__init__(signer.hotkey, now_ns)
+        self._sdk_signer = SdkSigner(signer)
+        self._last_ns = 0
+
+    def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
+        """The headers of a request. `target` is path and query as they are sent. Each call is a new request."""
+        http_auth = _http_auth()
+        self._last_ns = max(self._now_ns(), self._last_ns + 1)
+        signed = http_auth.sign(
+            self._sdk_signer, method=method, path=target, body=body, receiver_ss58=receiver, nonce_ns=self._last_ns
+        )
+        return dict(signed)
 
 
 class _KeptElsewhere:

@@ -74,21 +74,20 @@ def generate_signer() -> Signer:
     return KeypairSigner(core.Keypair.create_from_mnemonic(core.Keypair.generate_mnemonic(12)))
 
 
-def wallet_signer(name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH) -> Signer:
+def wallet_signer(
+    name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH, *, password_file: Path | None = None
+) -> Signer:
     """The signer of `path/name/hotkeys/hotkey`, a keyfile as btcli writes it.
 
-    An encrypted keyfile takes its password from the environment variable the SDK names for it (`BT_PW_...`); there is
-    no prompt, because a validator starts unattended. Raises ArenaError V2031 with the path and the reason.
+    An encrypted keyfile takes its password from the first line of `password_file` or, without one, from the environment
+    variable that the SDK keeps it in (`BT_PW_...`); there is no prompt, because a validator starts unattended. Raises
+    ArenaError V2031 with the path and the reason.
     """
     keyfile = Path(path).expanduser() / name / "hotkeys" / hotkey
     try:
         data = keyfile.read_bytes()
         if core.keyfile_data_is_encrypted(data):
-            variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
-            password = core.get_password_from_environment(variable)
-            if not password:
-                raise ArenaError("V2031", f"{keyfile} is encrypted", fix=f"put its password into {variable}")
-            data = bytes(core.decrypt_keyfile_data(data, password))
+            data = _decrypted(keyfile, data, password_file)
         keypair = core.deserialize_keypair_from_keyfile_data(data)
         if keypair.crypto_type != SR25519:
             raise ArenaError(
@@ -104,6 +103,36 @@ def wallet_signer(name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH
             "V2031", f"{keyfile} cannot be read: {error}", fix="check the file and its permissions"
         ) from error
     return signer
+
+
+def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
+    """What an encrypted keyfile holds. Raises ArenaError V2031 without its password, or with another."""
+    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
+    if password_file is not None:
+        source = str(password_file)
+        try:
+            password = password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArenaError(
+                "V2031",
+                f"{keyfile} is encrypted, and its password cannot be read: {error}",
+                fix="check the file that wallet_password_file names, and its permissions",
+            ) from error
+    else:
+        source = variable
+        password = str(core.get_password_from_environment(variable) or "")
+    if not password:
+        raise ArenaError(
+            "V2031",
+            f"{keyfile} is encrypted, and {source} holds no password",
+            fix="write it into a file and name that: wallet_password_file",
+        )
+    try:
+        return bytes(core.decrypt_keyfile_data(data, password))
+    except (ValueError, core.KeyfileError, core.WrongPasswordError) as error:
+        raise ArenaError(
+            "V2031", f"{keyfile} does not open with the password of {source}", fix="put the keyfile's own there"
+        ) from error
 
 
 def public_key(hotkey: str) -> bytes | None:

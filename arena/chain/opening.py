@@ -34,18 +34,22 @@ def local_chain_path(state_dir: Path) -> Path:
     return state_dir / "chain" / "local.sqlite"
 
 
-def open_subtensor(network: str, *, netuid: int, state_dir: Path, now_ms: Callable[[], int]) -> Subtensor:
-    """The chain of a network.
+def open_subtensor(
+    network: str, *, netuid: int, state_dir: Path, now_ms: Callable[[], int], mechanism: int = 0
+) -> Subtensor:
+    """The chain of a network; `mechanism` is the subnet's incentive mechanism whose weights are set and read.
 
-    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do; a real chain, and one of another
-    machine, is connected to at its first call.
+    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do, and V2030 for a mechanism of a local
+    chain that isn't its one; a real chain, and one of another machine, is connected to at its first call.
     """
+    if is_local(network) and mechanism:
+        raise ArenaError("V2030", f"mechanism {mechanism}: a local chain has one, 0", fix="leave mechanism at 0")
     if network == LOCAL_NETWORK:
         owner = keypair_signer(OWNER_URI).hotkey
         return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, owner=owner)
     if is_local(network):
         return RemoteSubtensor(network, netuid=netuid)
-    return BittensorSubtensor(network, netuid=netuid)
+    return BittensorSubtensor(network, netuid=netuid, mechanism=mechanism)
 
 
 def open_beacon(network: str, now_ms: Callable[[], int]) -> Beacon:
@@ -58,13 +62,14 @@ def open_timelock(network: str) -> Timelock:
     return LocalTimelock() if is_local(network) else QuicknetTimelock()
 
 
-def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Signer:
-    """The signer of a wallet's hotkey; on `local`, a hotkey such as `//Alice` is a development key.
+def open_signer(network: str, *, name: str, hotkey: str, path: str | Path, password_file: Path | None = None) -> Signer:
+    """The signer of a wallet's hotkey; on `local`, a hotkey such as `//Alice` is a development key. `password_file`
+    opens an encrypted hotkey.
 
     Raises ArenaError V2031, also for a development key on a real network: everybody has it.
     """
     if not hotkey.startswith("//"):
-        return wallet_signer(name, hotkey, path)
+        return wallet_signer(name, hotkey, path, password_file=password_file)
     if not is_local(network):
         told = f"{hotkey} is a development key, which everybody has, and the network is {network}"
         raise ArenaError("V2031", told, fix="name a wallet: --wallet.name and --wallet.hotkey")

@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
 READ_TIMEOUT_S = 60.0
 WEIGHTS_VERSION_KEY = 10_001  # of this release, sent with weights; it grows when other weights are meant by the rules
-_BY_SUBNET = ("Tempo", "ValidatorPermit", "LastUpdate")
 _PRUNED = ("state discarded", "state already discarded")  # the SDK's words, and the node's own
 _FUTURE = "no block at height"  # the SDK's words; the connection is as good as before
 _METAGRAPH_TRIES = 3
-_SUBNETS_MAX = 4_096  # the chain keeps mechanism m's weights of a subnet under m * 4096 + netuid
+_SUBNETS_MAX = 4_096  # the chain keeps mechanism m's weights and updates of a subnet under m * 4096 + netuid
 
 
 class BittensorSubtensor:
@@ -62,6 +61,7 @@ class BittensorSubtensor:
         self._lock_folder = lock_folder or default_lock_folder()
         self._known_spec: int | None = None  # the runtime that was found to have all that is asked of it
         self._netuid = netuid
+        self._storage_index = mechanism * _SUBNETS_MAX + netuid
         self._make_client = make_client
         self._timeout_s = timeout_s
         self._client: bittensor.Client | None = None
@@ -103,8 +103,9 @@ class BittensorSubtensor:
     async def check(self) -> None:
         """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
 
-        Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet that isn't there, U3038 where it
-        asks for weights of a newer release, U3030. A runtime that was found whole isn't compared again.
+        Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet or mechanism that isn't
+        there, U3038 where it asks for weights of a newer release, U3030. A runtime that was found whole isn't compared
+        again.
         """
         async with self._connected() as client:
             spec = int(await client.spec_version())
@@ -113,6 +114,10 @@ class BittensorSubtensor:
                     raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, f"missing {', '.join(missing)}"))
                 self._known_spec = spec
             await self._demand_subnet(client)
+            count = int(await client.query(("SubtensorModule", "MechanismCountCurrent"), [self._netuid]) or 1)
+            if self._mechanism >= count:
+                told = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
+                raise ArenaError("U3039", told, fix="check `mechanism`")
             wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
         if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
             raise ArenaError(VERSION_KEY_OLD, refusal)
@@ -163,7 +168,7 @@ class BittensorSubtensor:
             return ()
         async with self._connected() as client:
             uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, hotkey])
-            at = [self._mechanism * _SUBNETS_MAX + self._netuid, int(uid or 0)]
+            at = [self._storage_index, int(uid or 0)]
             pairs = [] if uid is None else await client.query(("SubtensorModule", "Weights"), at)
         return tuple(sorted((int(target), int(weight)) for target, weight in pairs or ()))
 
@@ -228,7 +233,7 @@ class BittensorSubtensor:
                 raise ChainError("the subnet's weight limit would change the vector", code=ErrorCode.INVALID_ARGUMENT)
             if old := version_refusal(self._netuid, int(wanted or 0), WEIGHTS_VERSION_KEY):
                 raise ChainError(old, code=ErrorCode.INVALID_ARGUMENT)
-            if waits := await first_weights_wait(client, self._netuid, uid):
+            if waits := await first_weights_wait(client, self._netuid, uid, storage_index=self._storage_index):
                 raise ChainError(waits, code=ErrorCode.RATE_LIMITED)
             intent = SetWeights(
                 netuid=self._netuid,
@@ -329,7 +334,9 @@ class BittensorSubtensor:
         if not hotkeys:
             await self._demand_subnet(client)
         tempo, permits, updates = await asyncio.gather(
-            *(client.query((pallet, item), [self._netuid], block=block) for item in _BY_SUBNET)
+            client.query((pallet, "Tempo"), [self._netuid], block=block),
+            client.query((pallet, "ValidatorPermit"), [self._netuid], block=block),
+            client.query((pallet, "LastUpdate"), [self._storage_index], block=block),
         )
         uids = sorted(hotkeys)
         coldkeys, stakes, axons = await asyncio.gather(

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 # Limits that the SDK files under other codes: bytes of commitments per tempo, and the endpoint's own pace.
 _LIMITS = frozenset({"SpaceLimitExceeded", "ServingRateLimitExceeded", "RateLimitExceeded"})
-_STRANGERS = frozenset({"HotKeyNotRegisteredInSubNet", "HotKeyNotRegisteredInNetwork", "HotKeyAccountNotExists"})
+_STRANGERS = frozenset(
+    {
+        "HotKeyNotRegisteredInSubNet",
+        "HotKeyNotRegisteredInNetwork",
+        "HotKeyAccountNotExists",
+        "AccountNotAllowedCommit",  # the commitments' pallet asks the subnet, and refuses nobody else
+    }
+)
 _WORDS = {
     "StakeAmountTooLow": "too little stake to set weights; the owner's StakeThreshold is not reached",
     "NotEnoughStakeToSetWeights": "too little stake to set weights; the owner's StakeThreshold is not reached",
@@ -24,6 +31,7 @@ _WORDS = {
     "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
     "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
     "SubnetNotExists": "the chain has no such subnet",
+    "Payment": "the hotkey's account can't pay the chain's fee; send it some TAO",
     "BadRequest": "the runtime's checks refused the call and give no reason (custom error 255)",
 }
 
@@ -51,13 +59,14 @@ def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
     return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
 
 
-async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int) -> str | None:
+async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, *, storage_index: int) -> str | None:
     """Why a hotkey that has set no weights yet must still wait, or None: registering counts as an update, so the first
-    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait."""
+    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait. Updates stand
+    under `storage_index`, as weights do: registering is an update of the first mechanism alone."""
     pallet = "SubtensorModule"
     head = int(await client.block())
     registered = await client.query((pallet, "BlockAtRegistration"), [netuid, uid], block=head)
-    updates = await client.query((pallet, "LastUpdate"), [netuid], block=head)
+    updates = await client.query((pallet, "LastUpdate"), [storage_index], block=head)
     limit = int(await client.query((pallet, "WeightsSetRateLimit"), [netuid], block=head) or 0)
     last = int(updates[uid]) if updates and uid < len(updates) else 0
     left = last + limit - head

@@ -28,6 +28,7 @@ _BY_NETUID = (
     "WeightsSetRateLimit",
     "CommitRevealWeightsEnabled",
     "RevealPeriodEpochs",
+    "MechanismCountCurrent",
     "BlocksSinceLastStep",
     "SubnetEpochConsensus",
     "LastEpochBlock",

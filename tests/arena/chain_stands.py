@@ -10,15 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import pytest
-
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.remote import RemoteSubtensor
 from arena.chain.local.served import ChainServer
 from arena.chain.port import Signer, Subtensor
 from harness.catalogue.server.application import listen
 
-METADATA = Path(__file__).parents[2].parent / "shared" / "data" / "chain" / "subtensor_v15_spec343.hex"
 NETUID = 15
 BLOCK_MS = 250
 # The SDK caches runtimes under the home folder unless it is told where, before its first import.
@@ -137,13 +134,14 @@ async def served_stand(path: Path) -> AsyncIterator[LocalStand]:
             await serving
 
 
-def make_node(**settings: Any) -> Any:
-    """A fake node, or a skip where the runtime's metadata is not there. `settings` as `FakeNode` takes them."""
-    if not METADATA.is_file():
-        pytest.skip(f"no runtime metadata at {METADATA}")
+def make_node(runtime: int = 343, **settings: Any) -> Any:
+    """A fake node of a runtime's spec version, or a skip where its metadata is not here. `settings` as `FakeNode` takes
+    them."""
     from tests.arena.fakenode import FakeNode
+    from tests.arena.runtimes import RUNTIMES, metadata_of
 
-    return FakeNode(METADATA, netuid=NETUID, **settings)
+    told = {"spec_version": runtime, "guards": RUNTIMES[runtime].guards, "netuid": NETUID, **settings}
+    return FakeNode(metadata_of(runtime), **told)
 
 
 @asynccontextmanager
@@ -167,11 +165,17 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
 def make_client(url: str) -> Any:
     """The SDK's client; storages newer than the metadata's runtime read as unset."""
     import bittensor
+    from bittensor._transport.errors import StorageFunctionNotFound
 
     unset = {"SubnetEpochConsensus": "Yuma", "LastEpochBlock": 0, "PendingEpochAt": 0, "SubnetEpochIndex": 0}
 
     class OlderRuntime(bittensor.RpcSubstrate):
         async def query(self, module: str, storage: str, params: Any = None, block_hash: str | None = None) -> Any:
-            return unset[storage] if storage in unset else await super().query(module, storage, params, block_hash)
+            try:
+                return await super().query(module, storage, params, block_hash)
+            except StorageFunctionNotFound:
+                if storage not in unset:
+                    raise
+                return unset[storage]
 
     return bittensor.Client(url, substrate=OlderRuntime(url))

@@ -16,7 +16,7 @@ STAKE_RAO = 5_000_000_000_000
 VECTOR = ((0, 1), (65_535, 21_845))
 
 
-@pytest.fixture(params=["local", "served", "real"])
+@pytest.fixture(params=["local", "served", 343, 424])
 async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ChainStand]:
     if request.param == "local":
         yield LocalStand(tmp_path / "chain.sqlite")
@@ -24,7 +24,7 @@ async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         async with served_stand(tmp_path / "chain.sqlite") as served:
             yield served
     else:
-        async with node_stand(make_node()) as made:
+        async with node_stand(make_node(request.param)) as made:
             yield made
 
 

@@ -101,6 +101,30 @@ def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
     assert wallet_signer("cold", "hot", tmp_path).hotkey == ALICE_ADDRESS
 
 
+def test_an_encrypted_hotkey_takes_its_password_from_a_file(tmp_path: Path) -> None:
+    keyfile = tmp_path / "cold" / "hotkeys" / "hot"
+    keyfile.parent.mkdir(parents=True)
+    keyfile.write_bytes(ENCRYPTED)
+    secret = tmp_path / "secret"
+    named = {"name": "cold", "hotkey": "hot", "path": tmp_path, "password_file": secret}
+    for content, words in (
+        (None, "its password cannot be read"),
+        (b"\xff\xfe", "its password cannot be read"),
+        (b"\nsecret", "holds no password"),
+        (b"another\n", f"does not open with the password of {secret}"),
+    ):
+        if content is not None:
+            secret.write_bytes(content)
+        with pytest.raises(ArenaError, match="V2031") as caught:
+            open_signer("finney", **named)
+        assert words in caught.value.failure.detail and "another" not in str(caught.value)
+    secret.write_text("secret\r\nof the hotkey\n")
+    assert open_signer("finney", **named).hotkey == ALICE_ADDRESS
+    keyfile.write_bytes(bytes(core.serialized_keypair_to_keyfile_data(core.Keypair.create_from_uri("//Bob"))))
+    secret.unlink()
+    assert open_signer("finney", **named).hotkey != ALICE_ADDRESS, "a key that is open needs no password"
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"not a keyfile", b"\xff\xfe"])
 def test_a_broken_keyfile_names_its_path(tmp_path: Path, content: bytes) -> None:
     keyfile = tmp_path / "cold" / "hotkeys" / "hot"

@@ -135,6 +135,8 @@ async def test_a_chain_that_exists_keeps_its_uid_0(tmp_path: Path) -> None:
 
 
 async def test_the_network_that_commands_open_burns_at_uid_0(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="V2030"):
+        open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock(), mechanism=1)
     chain = open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock())
     await chain.register(ALICE)
     assert (await chain.metagraph()).uid_of(keypair_signer(OWNER_URI).hotkey) == 0

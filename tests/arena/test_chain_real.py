@@ -15,9 +15,9 @@ ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve
 VECTOR = ((0, 1), (65_535, 21_845))
 
 
-@pytest.fixture
-async def stand() -> AsyncIterator[NodeStand]:
-    async with node_stand(make_node()) as made:
+@pytest.fixture(params=[343, 424])
+async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node(request.param)) as made:
         await made.enrol(ALICE)
         await made.enrol(BOB)
         await made.make_validator(ALICE, 10**12)
@@ -161,7 +161,7 @@ async def test_the_chains_serving_limit_is_a_rate_limit(stand: NodeStand) -> Non
 
 
 async def test_too_many_commitments_are_a_rate_limit(stand: NodeStand) -> None:
-    stand.node.refuses_commitments = True
+    stand.node.pallets.refuses_commitments = True
     result = await stand.chain.commit(ALICE, "ab" * 32)
     assert result.status == "rate_limited" and result.detail
     assert await stand.chain.commitment(ALICE.hotkey) is None

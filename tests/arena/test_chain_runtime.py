@@ -16,9 +16,9 @@ ALICE, EVE = keypair_signer("//Alice"), keypair_signer("//Eve")
 VECTOR = ((0,), (65_535,))
 
 
-@pytest.fixture
-async def stand() -> AsyncIterator[NodeStand]:
-    async with node_stand(make_node()) as made:
+@pytest.fixture(params=[343, 424])
+async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node(request.param)) as made:
         await made.enrol(ALICE)
         await made.make_validator(ALICE, 10**12)
         yield made
@@ -80,6 +80,20 @@ async def test_what_a_runtime_lacks_is_named_with_its_spec(old: str, new: str, s
             await used
         assert old in caught.value.failure.detail and f"spec {spec}" in caught.value.failure.detail
         assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok", "what is not missing goes on"
+
+
+async def test_what_the_two_runtimes_lack_for_the_sdk_as_it_is(stand: NodeStand) -> None:
+    plain = BittensorSubtensor(stand.url, netuid=NETUID, lock_folder=stand.lock_folder)
+    with pytest.raises(ArenaError, match="U3037") as caught:
+        await plain.check()
+    with pytest.raises(ArenaError, match="U3037"):
+        await plain.set_weights(ALICE, *VECTOR)
+    assert (await plain.commit(ALICE, "ab" * 32)).status == "ok"
+    await plain.close()
+    lacks = caught.value.failure.detail.partition("missing ")[2].split(", ")
+    newest = {"SubtensorModule.SubnetEpochConsensus"}
+    schedule = {f"SubtensorModule.{item}" for item in ("LastEpochBlock", "PendingEpochAt", "SubnetEpochIndex")}
+    assert set(lacks) == (newest if stand.node.spec_version == 424 else newest | schedule)
 
 
 async def test_an_answer_in_an_unknown_form_is_the_runtimes_too(stand: NodeStand) -> None:
@@ -165,6 +179,30 @@ async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(
         assert words in result.detail
 
 
+async def test_too_little_stake_is_said_however_the_runtime_refuses(stand: NodeStand) -> None:
+    stand.node.pallets.stake_threshold = 10**15
+    result = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert result.status == "failed" and result.detail.startswith("too little stake to set weights")
+    assert bool(stand.node.extrinsics) == (stand.node.spec_version == 343), "424's extensions refuse before the call"
+
+
+async def test_a_hotkey_that_lost_its_place_meanwhile_is_not_registered(stand: NodeStand) -> None:
+    stand.node.pallets.forget(ALICE.hotkey)
+    for asked in (
+        stand.chain.commit(ALICE, "ab" * 32),
+        stand.chain.publish(ALICE, "http://203.0.113.7:8750"),
+        stand.chain.set_weights(ALICE, *VECTOR),
+    ):
+        assert (await asked).status == "not_registered"
+
+
+async def test_a_hotkey_without_money_for_the_fee_is_told_so(stand: NodeStand) -> None:
+    words = "Inability to pay some fees (e.g. account balance too low)"
+    stand.node.pool_refusal = {"code": 1010, "message": "Invalid Transaction", "data": words}
+    result = await stand.chain.commit(ALICE, "ab" * 32)
+    assert result.status == "failed" and "can't pay the chain's fee" in result.detail
+
+
 # -- mechanisms
 
 
@@ -172,7 +210,14 @@ async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(s
     chain = BittensorSubtensor(
         stand.url, netuid=NETUID, mechanism=2, make_client=make_client, lock_folder=stand.lock_folder
     )
+    with pytest.raises(ArenaError, match="U3039") as caught:
+        await chain.check()
+    assert f"subnet {NETUID} has 1 mechanisms, counted from 0: none is 2" in caught.value.failure.detail
+    write(stand, "MechanismCountCurrent", 3)
+    await chain.check()
+    assert (await chain.metagraph()).uid_of(ALICE.hotkey) == 0
     for sealed in (False, True):
+        stand.node.advance(100)  # updates are counted for each mechanism
         write(stand, "CommitRevealWeightsEnabled", sealed)
         assert (await chain.set_weights(ALICE, *VECTOR)).status == "ok"
         sent = {argument["name"]: argument["value"] for argument in stand.node.extrinsics[-1]["call"]["call_args"]}

@@ -1,0 +1,185 @@
+"""What the fake node's runtime does with the few calls this software makes: the chain's own refusals and effects.
+
+Sealed weights stay sealed until the pulse of their round is published; then they are decrypted with its signature, as
+the chain does it, and set. There is no consensus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import bittensor_core
+
+Refusal = tuple[str, str]  # pallet and error
+_SUBNETS_MAX = 4_096  # weights of mechanism m stand under m * 4096 + netuid
+SUBNET_DEFAULTS = {
+    "NetworksAdded": True,
+    "Tempo": 360,
+    "WeightsSetRateLimit": 100,
+    "MinAllowedWeights": 1,
+    "MaxWeightsLimit": 65_535,
+    "CommitRevealWeightsEnabled": False,
+    "RevealPeriodEpochs": 1,
+    "BlocksSinceLastStep": 0,
+    "ServingRateLimit": 50,
+}
+
+
+class _Sealed(NamedTuple):
+    hotkey: str
+    mechanism: int
+    commit: bytes
+    reveal_round: int
+
+
+class FakePallets:
+    """One subnet's neurons and what they sent. `write` puts a value into storage in the current block."""
+
+    def __init__(self, write: Callable[[str, str, list[Any], Any], None], netuid: int) -> None:
+        self._write = write
+        self.netuid = netuid
+        self.refuses_commitments = False
+        self.stake_threshold = 0  # rao that setting weights takes
+        self.refuses_past_rounds = False  # a younger runtime does
+        self.last_pulse = 0
+        self._uids: dict[str, int] = {}
+        self._stakes: dict[str, int] = {}
+        self._permits: dict[str, bool] = {}
+        self._updates: dict[int, dict[str, int]] = {0: {}}  # by mechanism
+        self._served: dict[str, int] = {}
+        self._sealed: list[_Sealed] = []
+        for item, value in SUBNET_DEFAULTS.items():
+            write("SubtensorModule", item, [netuid], value)
+
+    # -- what the network decides
+    def enrol(self, hotkey: str) -> int:
+        uid = self._uids.setdefault(hotkey, len(self._uids))
+        self._write("SubtensorModule", "Uids", [self.netuid, hotkey], uid)
+        self._write("SubtensorModule", "Keys", [self.netuid, uid], hotkey)
+        self._write("SubtensorModule", "Owner", [hotkey], hotkey)
+        self._write_vectors()
+        return uid
+
+    def forget(self, hotkey: str) -> None:
+        """Take a hotkey from the subnet, unseen: storage still tells of it, as it did when a caller last looked."""
+        del self._uids[hotkey]
+
+    def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
+        self._write("SubtensorModule", "TotalHotkeyAlpha", [hotkey, self.netuid], rao)
+        self._stakes[hotkey] = rao
+        self._permits[hotkey] = has_permit
+        self._write_vectors()
+
+    def _write_vectors(self) -> None:
+        in_order = sorted(self._uids, key=self._uids.__getitem__)
+        permits = [self._permits.get(key, False) for key in in_order]
+        for mechanism, updates in self._updates.items():
+            at = [mechanism * _SUBNETS_MAX + self.netuid]
+            self._write("SubtensorModule", "LastUpdate", at, [updates.get(key, 0) for key in in_order])
+        self._write("SubtensorModule", "ValidatorPermit", [self.netuid], permits)
+
+    def reveal(self, block: int, pulse_round: int, signature_hex: str) -> None:
+        """Set what was sealed to that round, and drop what its hotkey didn't write or may not set."""
+        self.last_pulse = max(self.last_pulse, pulse_round)
+        opened = [one for one in self._sealed if one.reveal_round == pulse_round]
+        self._sealed = [one for one in self._sealed if one.reveal_round != pulse_round]
+        for one in opened:
+            length = (len(one.commit) << 2 | 1).to_bytes(2, "little")
+            envelope = length + one.commit + pulse_round.to_bytes(8, "little")
+            payload = bytes(bittensor_core.decrypt_with_signature(envelope, signature_hex))
+            author, uids, weights = read_payload(payload)
+            if author == bytes(bittensor_core.ss58_decode(one.hotkey)) and self._weights_refusal(one.hotkey) is None:
+                self._set(block, one.hotkey, one.mechanism, uids, weights)
+
+    # -- what is sent
+    def guard(self, block: int, hotkey: str, function: str, arguments: dict[str, Any]) -> Refusal | None:
+        """What the runtime finds against an extrinsic without running it."""
+        match function:
+            case "serve_axon":
+                return self._serving_refusal(block, hotkey, arguments)
+            case "set_mechanism_weights":
+                return self._stake_refusal(hotkey)
+            case "commit_timelocked_mechanism_weights":
+                is_late = self.refuses_past_rounds and arguments["reveal_round"] < self.last_pulse
+                return self._stake_refusal(hotkey) or (("SubtensorModule", "InvalidRevealRound") if is_late else None)
+        return None
+
+    def dispatch(self, block: int, hotkey: str, function: str, arguments: dict[str, Any]) -> Refusal | None:
+        """Run a call; None where it went through."""
+        refusal = self.guard(block, hotkey, function, arguments)
+        if refusal is not None:
+            return refusal
+        match function:
+            case "set_commitment":
+                return self._set_commitment(block, hotkey, arguments)
+            case "serve_axon":
+                self._served[hotkey] = block
+                kept = {name: value for name, value in arguments.items() if name != "netuid"}
+                self._write("SubtensorModule", "Axons", [self.netuid, hotkey], {"block": block, **kept})
+                return None
+            case "set_mechanism_weights" | "commit_timelocked_mechanism_weights":
+                return self._take_weights(block, hotkey, arguments)
+        return "System", "CallFiltered"
+
+    def _set_commitment(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
+        if hotkey not in self._uids:
+            return "Commitments", "AccountNotAllowedCommit"
+        if self.refuses_commitments:
+            return "Commitments", "SpaceLimitExceeded"
+        record = {"deposit": 0, "block": block, "info": arguments["info"]}
+        self._write("Commitments", "CommitmentOf", [self.netuid, hotkey], record)
+        return None
+
+    def _serving_refusal(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
+        if hotkey not in self._uids:
+            return "SubtensorModule", "HotKeyNotRegisteredInNetwork"
+        if block - self._served.get(hotkey, -(10**9)) < SUBNET_DEFAULTS["ServingRateLimit"]:
+            return "SubtensorModule", "ServingRateLimitExceeded"
+        if arguments["ip_type"] not in (4, 6) or not arguments["ip"]:
+            return "SubtensorModule", "InvalidIpAddress"
+        return None
+
+    def _stake_refusal(self, hotkey: str) -> Refusal | None:
+        is_enough = self._stakes.get(hotkey, 0) >= self.stake_threshold
+        return None if is_enough else ("SubtensorModule", "NotEnoughStakeToSetWeights")
+
+    def _weights_refusal(self, hotkey: str) -> Refusal | None:
+        if hotkey not in self._uids:
+            return "SubtensorModule", "HotKeyNotRegisteredInSubNet"
+        if not self._permits.get(hotkey):
+            return "SubtensorModule", "NeuronNoValidatorPermit"
+        return None
+
+    def _take_weights(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
+        refusal = self._weights_refusal(hotkey)
+        if refusal is not None:
+            return refusal
+        if "commit" in arguments:
+            commit = bytes.fromhex(str(arguments["commit"]).removeprefix("0x"))
+            self._sealed.append(_Sealed(hotkey, arguments["mecid"], commit, arguments["reveal_round"]))
+            self._updates.setdefault(arguments["mecid"], {})[hotkey] = block
+            self._write_vectors()
+            return None
+        if any(uid >= len(self._uids) for uid in arguments["dests"]):
+            return "SubtensorModule", "UidVecContainInvalidOne"
+        self._set(block, hotkey, arguments["mecid"], arguments["dests"], arguments["weights"])
+        return None
+
+    def _set(self, block: int, hotkey: str, mechanism: int, uids: list[int], weights: list[int]) -> None:
+        pairs = list(zip(uids, weights, strict=True))
+        at = [mechanism * _SUBNETS_MAX + self.netuid, self._uids[hotkey]]
+        self._write("SubtensorModule", "Weights", at, pairs)
+        self._updates.setdefault(mechanism, {})[hotkey] = block
+        self._write_vectors()
+
+
+def read_payload(payload: bytes) -> tuple[bytes, list[int], list[int]]:
+    """(hotkey's public key, uids, weights) of what sealed weights hold: `WeightsTlockPayload` in SCALE."""
+    at, rows = 1 + (payload[0] >> 2), []
+    for _ in range(2):
+        count, at = payload[at] >> 2, at + 1
+        rows.append([int.from_bytes(payload[at + 2 * i : at + 2 * i + 2], "little") for i in range(count)])
+        at += 2 * count
+    assert len(payload) == at + 8, "the version key ends it"
+    return payload[1 : 1 + (payload[0] >> 2)], rows[0], rows[1]
