@@ -148,5 +148,9 @@ def open_signing_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, net
     flags = {"wallet_name": wallet_name, "wallet_hotkey": wallet_hotkey, "wallet_path": wallet_path, "network": network}
     settings = resolve(flags).settings
     return open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+        settings.network,
+        name=settings.wallet_name,
+        hotkey=settings.wallet_hotkey,
+        path=settings.wallet_path,
+        password_file=settings.wallet_password_file,
     )

@@ -10,7 +10,19 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from arena.view.lines import StyledLine
+
 TEXT_SHOWN = 400  # characters of one text
+_WIDEST = 100  # columns of a trace
+_STYLES: dict[str, dict[str, Any]] = {
+    "heading": {"bold": True},
+    "good": {"fg": "green"},
+    "bad": {"fg": "red"},
+    "soft": {"dim": True},
+    "call": {"fg": "cyan"},
+    "mark": {"fg": "yellow"},
+    "plain": {},
+}
 
 
 def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
@@ -34,6 +46,19 @@ def field_lines(fields: Iterable[tuple[str, object]], width: int) -> Iterator[st
     """One line a field: its name, filled up to `width` characters, and its value."""
     for name, value in fields:
         yield f"{name:<{width}} {value}"
+
+
+def text_width() -> int:
+    """Columns that running text may fill."""
+    import shutil
+
+    return min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
+
+
+def echo_styled(lines: Iterable[StyledLine]) -> None:
+    """Print lines in the colours of what they are."""
+    for line in lines:
+        typer.echo(typer.style(line.text, **_STYLES[line.style]))
 
 
 def make_table(*headings: str, title: str | None = None, right: Collection[str] = (), **look: Any) -> Table:

@@ -40,6 +40,7 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engines.native import open_catalogue
+from neurons.node.model_endpoints import check_endpoints, named_endpoints
 from neurons.node.opening import open_bodies
 from neurons.node.settings import Settings
 from neurons.node.wiring import prepare_catalogue, unix_ms
@@ -121,8 +122,13 @@ def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
 async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRun:
     """Catalogue (kept between runs), a fresh folder, a chain with registered miners, and their commitments.
 
-    Raises ArenaError V2060 when the state folder can't be written.
+    Raises ArenaError V2060 when the state folder can't be written, U3001 or U3002 when no model endpoint answers.
     """
+    endpoints = named_endpoints(settings)
+    silent = check_endpoints(endpoints, ())
+    if endpoints and len(silent) == len(endpoints):
+        to_do = "Check OPENAI_BASE_URL, or unset it: then a scripted model answers"
+        raise ArenaError("U3002", f"model {silent[0]}", fix=to_do)
     base = settings.state_dir
     folder = base / "demo" / time.strftime("run-%Y%m%d-%H%M%S")
     try:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from arena.chain.opening import LOCAL_NETWORK, open_subtensor
+from arena.chain.opening import LOCAL_NETWORK
 from arena.chain.port import Subtensor
 from foundation.codes import lookup
 from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
 from foundation.errors import ArenaError
 from neurons.node.settings import Settings
-from neurons.node.wiring import signer_of, unix_ms
+from neurons.node.wiring import chain_of, signer_of, unix_ms
 
 if TYPE_CHECKING:
     from harness.sandbox.probing.probe import LevelFinding
@@ -89,7 +89,11 @@ def judge_python(version: tuple[int, int]) -> DoctorCheck:
         fix = "install Python 3.11, then: make clean install PYTHON=python3.11"
         return DoctorCheck(name="python", status="fail", found=text, fix=fix)
     if text != PYTHON_RACED:
-        fix = f"to race as a validator: make clean install PYTHON=python{PYTHON_RACED}"
+        fix = (
+            f"to race, install this node on {PYTHON_RACED}: make clean install PYTHON=python{PYTHON_RACED}; where the"
+            f' system has none: pip install uv && uv python install {PYTHON_RACED}, and PYTHON="$(uv python find'
+            f' {PYTHON_RACED})"; or the image of docker/node.Dockerfile'
+        )
         return DoctorCheck(name="python", status="warn", found=f"{text}; agents race on {PYTHON_RACED}", fix=fix)
     return DoctorCheck(name="python", status="ok", found=text)
 
@@ -315,9 +319,8 @@ def check_bank(settings: Settings) -> DoctorCheck:
         return DoctorCheck(name="bank", status="ok", found="made here when it is empty (local network)")
     found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
     if level.is_low(settings.bank_days_min):
-        fix = (
-            f"a validator needs {settings.bank_days_min} days: ask the operator for batches, then: arena problems stock"
-        )
+        wanted = f"a validator needs {settings.bank_days_min} days"
+        fix = f"{wanted}: ask the operator for batches, then: arena operator problems stock"
         return DoctorCheck(name="bank", status="warn", found=found, fix=fix)
     return DoctorCheck(name="bank", status="ok", found=found)
 
@@ -327,7 +330,7 @@ def check_network(settings: Settings) -> DoctorCheck:
     if settings.network == LOCAL_NETWORK:
         return DoctorCheck(name="network", status="ok", found="local twin, in the state folder")
     signer = signer_of(settings)
-    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    chain = chain_of(settings)
     return asyncio.run(examine_network(chain, signer.hotkey, unix_ms()))
 
 
@@ -353,21 +356,3 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorC
         found += "; it has forgotten yesterday's state"
         return DoctorCheck(name="network", status="warn", found=found, fix=error.entry.remedy)
     return DoctorCheck(name="network", status="ok", found=found)
-
-
-CHECKS: tuple[tuple[str, Check], ...] = (
-    ("python", check_python),
-    ("platform", check_platform),
-    ("cores", check_cores),
-    ("memory", check_memory),
-    ("state folder", check_disk),
-    ("time zones", check_time_zones),
-    ("sandbox", check_sandbox),
-    ("postgres", check_postgres),
-    ("bodies", check_bodies),
-    ("model", check_model),
-    ("search engine", check_engine),
-    ("chain keys", check_chain),
-    ("network", check_network),
-    ("bank", check_bank),
-)

@@ -98,6 +98,7 @@ class HeartbeatLoop:
             anchor_every_s=self._schedules.anchor_every_s,
             bank_until_ms=self._bank_until_ms,
             bank_days_min=node.bank_days_min,
+            resting=node.pool.resting,
             release=self._release(),
         )
         self._show(made)
@@ -118,6 +119,7 @@ class HeartbeatLoop:
         metrics.records.set(beat.records)
         metrics.heartbeat_ms.set(beat.beat_ms)
         metrics.waiting.set(len(beat.waits))
+        metrics.resting_slots.set(len(beat.resting))
         metrics.owed_verdicts.set(beat.owed_verdicts)
         metrics.peers.set(len(beat.peers))
         metrics.peers_skewed.set(len(skewed(beat)))

@@ -32,6 +32,7 @@ class Metrics:
         self.records = self._gauge("arena_records", "Records in this hotkey's log.")
         self.heartbeat_ms = self._gauge("arena_heartbeat_ms", "Unix time of the last heartbeat.")
         self.waiting = self._gauge("arena_waiting_loops", "Loops that wait after a failure.")
+        self.resting_slots = self._gauge("arena_resting_slots", "Worker slots in which no worker can be started.")
         self.owed_verdicts = self._gauge("arena_owed_verdicts", "Evaluations whose verdict is owed.")
         self.bank_lasts_ms = self._gauge("arena_bank_lasts_ms", "How long the bank's stock serves the coming races.")
         self.bank_lasts_ms.set(math.nan)  # not measured yet, or made here when it is empty
@@ -73,6 +74,12 @@ class Metrics:
         self.tail_clients = self._gauge("arena_tail_clients", "Streams of the live tail.")
         self.unscored = self._counter("arena_unscored", "Attempts that gave no score, by whose fault.", "owner")
         self.races_ended = self._counter("arena_races_ended", "Races that ended while this process ran.", "result")
+        self.results_compared = self._counter(
+            "arena_results_compared", "Other validators' results on pairs of agent and problem that this one ran too."
+        )
+        self.results_differing = self._counter(
+            "arena_results_differing", "Those of them with another outcome than this validator's."
+        )
         self.queue_since_ms = self._gauge(
             "arena_queue_since_ms", "Unix time since which work has been open without a break; 0: none is.", "stage"
         )
@@ -122,6 +129,11 @@ class Metrics:
         self.judge_tokens.labels("prompt").inc(spent.prompt_tokens)
         self.judge_tokens.labels("completion").inc(spent.completion_tokens)
         self.judge_usd.inc(spent.micro_usd / 1e6)
+
+    def count_comparison(self, compared: int, differing: int) -> None:
+        """A settled race: others' results beside ours, and how many of them say otherwise."""
+        self.results_compared.inc(compared)
+        self.results_differing.inc(differing)
 
     def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, labels, registry=self.registry)

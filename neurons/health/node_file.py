@@ -15,6 +15,7 @@ from foundation.canonical import UNREADABLE_JSON
 from foundation.durable_files import replacing
 from foundation.errors import Failure
 from neurons.loops.run_loop import Wait
+from neurons.worker.slots import RestingSlot
 
 FILE_NAME = "node.json"
 _MODE = 0o644
@@ -81,6 +82,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     anchor_every_s: int = 0
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     bank_days_min: int = 0
+    resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
     release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 

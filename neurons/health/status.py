@@ -11,7 +11,14 @@ import msgspec
 
 from arena.store.port import WeightsResult
 from foundation.codes import lookup
-from foundation.codes.names import FILE_UNUSABLE, FILES_LACKING, NO_BATCH_LEFT, POLICY_WAITS, RELEASE_TWICE
+from foundation.codes.names import (
+    FILE_UNUSABLE,
+    FILES_LACKING,
+    NO_BATCH_LEFT,
+    POLICY_WAITS,
+    RELEASE_TWICE,
+    SLOT_RESTS,
+)
 from foundation.errors import Failure
 from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, skewed
 
@@ -135,6 +142,10 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
     for wait in beat.waits if is_running else ():  # it mends itself, unless it has gone on for long
         about = f"{wait.loop} waits for {(now_ms - wait.since_ms) // 60_000} min ({wait.detail})"
         points.append(_point(wait.code, about, is_urgent=now_ms - wait.since_ms > WAITING_LONG_MS))
+    for slot in beat.resting if is_running else ():
+        where = f"slot {slot.slot} on {slot.host or 'this machine'}"
+        about = f"{where}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
+        points.append(_point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS))
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"
         points.append(_point("U3036", about, is_urgent=2 * len(others) > len(beat.peers)))

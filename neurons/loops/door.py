@@ -12,7 +12,6 @@ import asyncio
 
 import msgspec
 
-from arena.door.server import DoorServer
 from arena.submissions.model import SignedSubmission
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
@@ -26,9 +25,9 @@ PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
 class DoorLoop:
     """Brings in what the door took."""
 
-    def __init__(self, node: Node, door: DoorServer, endpoint: str) -> None:
-        """`endpoint` is published where the node shares no races; "": the address at which the door listens."""
-        self._node, self._endpoint = node, endpoint or door.address
+    def __init__(self, node: Node, endpoint: str) -> None:
+        """`endpoint` is the door's address, published where the node shares no races."""
+        self._node, self._endpoint = node, endpoint
         self._handed: set[tuple[str, int]] = set()  # versions and blocks put into the inbox by this process
         self._publish_not_before_ms = 0
 

@@ -16,7 +16,11 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
     key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
     store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
-    door = f"http://{settings.door_host}:{node.door.port}" if node.door else "off (--door-port)"
+    door = (
+        f"http://{settings.door_host}:{node.serving.door_port}"
+        if node.serving and node.serving.door_port
+        else "off (--door-port)"
+    )
     reads = f"http://{settings.serve_host}:{settings.serve_port}" if settings.serve_port else "off (--serve-port)"
     metrics = (
         f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"

@@ -6,14 +6,12 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
 from arena.chain.local.served import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
-from arena.door.server import DoorServer
 from arena.exchange.operator_files.release import FilesRelease, Operator
 from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
@@ -30,11 +28,9 @@ from neurons.health.metrics import Metrics
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.race.judge_budget import JudgeBudgets
+from neurons.serving.server import Serving
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
-
-if TYPE_CHECKING:  # a node that serves nothing need not load the web framework
-    from arena.api.server import TailServer
 
 
 @dataclass
@@ -96,9 +92,8 @@ class Node:
     log: FilteringBoundLogger
     judge_budgets: JudgeBudgets
     bank_days_min: int = 30  # a stock that lasts for less is warned of
-    tail: TailServer | None = None  # where the settings name a port for it
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
-    door: DoorServer | None = None  # where miners submit
+    serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
     operator_files: OperatorFiles | None = None  # None: it takes nobody's
     local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain
     sharing: Sharing | None = None  # where it shares races with the network's other validators

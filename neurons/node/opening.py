@@ -11,26 +11,16 @@ import contextlib
 import functools
 import os
 import platform
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import structlog
 
-from arena.api.reads.board import Board
-from arena.chain.auth import HttpAuth
-from arena.chain.keys import verify
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.served import ChainServer
-from arena.chain.opening import is_local, open_beacon, open_subtensor, open_timelock
-from arena.chain.port import Signer, Subtensor
-from arena.door.app import Door
-from arena.door.desk import SubmissionDesk
-from arena.door.parsing import Parser
-from arena.door.registration import Registration
-from arena.door.server import DoorServer
-from arena.door.status import StatusDesk
+from arena.chain.opening import is_local, open_beacon, open_timelock
+from arena.chain.port import Subtensor
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.solo_check import lone_race_refusal
@@ -59,6 +49,8 @@ from neurons.node.operator_files import take_operator_files
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
+    away_setups,
+    chain_of,
     code_commit,
     policy_of,
     prepare_catalogue,
@@ -68,16 +60,16 @@ from neurons.node.wiring import (
 )
 from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
+from neurons.serving.protocol import NO_SOCKET, ServingSetup
+from neurons.serving.server import Serving
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Endpoint
+from neurons.worker.slots import pause_s
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
 BODIES_LOOKED_FOR = 16
-
-if TYPE_CHECKING:
-    from arena.api.server import TailServer
 
 
 @contextlib.asynccontextmanager
@@ -92,8 +84,10 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     policy_of(settings)  # a name that is none is told before anything is opened
     objects = open_bodies(settings)
     signer = signer_of(settings)
-    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    chain = chain_of(settings)
     require_own_folder(settings.state_dir, signer.hotkey)
+    metrics = Metrics()
+    ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
         permitted = permitted_validators(await chain.metagraph())
@@ -116,14 +110,10 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         pool = await _open_pool(settings, policy, upstreams, judge, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
-        metrics = Metrics()
-        ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
         suites = {policy.qualifying.suite: suite}
-        tail = await open_tail(settings, open_again, stack, suites)
-        if tail is not None:
-            metrics.tail_clients.set_function(functools.partial(getattr, tail.places, "taken"))
-        inbox = Inbox(settings.state_dir / "inbox")
-        door = await open_door(settings, signer, chain, open_again, inbox, stack, suites, tail)
+        serving = open_serving(settings, location, policy, suites, stack)
+        if serving is not None:
+            metrics.tail_clients.set_function(functools.partial(getattr, serving, "clients"))
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -133,7 +123,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             store=store,
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
-            inbox=inbox,
+            inbox=Inbox(settings.state_dir / "inbox"),
             stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
@@ -150,9 +140,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             log=structlog.get_logger(),
             judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", judge_budget(settings, judge)),
             bank_days_min=settings.bank_days_min,
-            tail=tail,
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
-            door=door,
+            serving=serving,
             operator_files=operator_files,
             local_chain=open_local_chain(settings, chain, stack),
             sharing=sharing,
@@ -167,64 +156,70 @@ async def _open_pool(
     stack: contextlib.AsyncExitStack,
 ) -> WorkerPool:
     """The node's workers, running. Raises ArenaError V2001 to V2003, V2062, U3001, U3005."""
+    log = structlog.get_logger()
     for silent in await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models):
-        structlog.get_logger().warning("endpoint.away", detail=silent, costs="episodes wait until it answers")
+        told = f"model {silent}. Runs wait until it answers; check its address, then nothing else is to do"
+        log.warning("endpoint.away", detail=silent, text=told)
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
-        structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
+        log.warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
     setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
-    pool = WorkerPool(setups, episode_deadline_s(policy))
+    away = away_setups(settings, policy, upstreams, workers)
+    pool = WorkerPool(
+        (*setups, *(setup for setup, _ in away)),
+        episode_deadline_s(policy),
+        hosts={setup.slot: host for setup, host in away},
+        now_ms=unix_ms,
+        told=lambda slot: log.warning(
+            "slot.rests",
+            slot=slot.slot,
+            host=slot.host or "here",
+            code=slot.failure.code,
+            detail=slot.failure.detail,
+            tries=slot.tries,
+            again_s=pause_s(slot.tries),
+        ),
+    )
     stack.push_async_callback(pool.stop)
     await pool.start()
     _refuse_wrong_level(policy, pool.sandbox)
     return pool
 
 
-async def open_tail(
+def open_serving(
     settings: Settings,
-    open_store: Callable[[], Awaitable[PostgresStore]],
-    stack: contextlib.AsyncExitStack,
+    location: StoreLocation,
+    policy: Policy,
     suites: dict[str, tuple[Problem, ...]],
-) -> TailServer | None:
-    """The public reads and the live tail, where the settings name a port; not yet serving. Raises ArenaError V2014."""
-    if not settings.serve_port:
+    stack: contextlib.AsyncExitStack,
+) -> Serving | None:
+    """Public reads and live tail where the settings name a port for them, and the door, which on a real network takes
+    a port, too; not yet serving. None where neither is asked for. Raises ArenaError V2014."""
+    reads = door = None
+    if settings.serve_port:
+        reads = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+    if settings.door_port or is_local(settings.network):
+        door = stack.enter_context(listen(settings.door_host, settings.door_port))
+    if reads is None and door is None:
         return None
-    from arena.api.server import TailServer  # here: it loads the web framework
-
-    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-    return TailServer(
-        await open_store(),
-        listener,
-        clients=settings.serve_clients,
+    setup = ServingSetup(
+        hotkey=location.validator,
+        network=settings.network,
+        netuid=settings.netuid,
+        state_dir=str(settings.state_dir),
+        dsn=location.dsn,
+        bodies_url=settings.bodies_url,
+        policy=policy,
         suites=suites,
+        reads=reads.fileno() if reads is not None else NO_SOCKET,
+        reads_port=settings.serve_port,
+        clients=settings.serve_clients,
         is_sn15_served=settings.serve_sn15,
+        door=door.fileno() if door is not None else NO_SOCKET,
+        log_format=settings.log_format,
+        log_level=settings.log_level,
     )
-
-
-async def open_door(
-    settings: Settings,
-    signer: Signer,
-    chain: Subtensor,
-    open_store: Callable[[], Awaitable[PostgresStore]],
-    inbox: Inbox,
-    stack: contextlib.AsyncExitStack,
-    suites: dict[str, tuple[Problem, ...]],
-    tail: TailServer | None,
-) -> DoorServer | None:
-    """Where miners submit; not yet serving. None on a real network whose operator names no port. The board of
-    `tail` is the door's, too. Raises ArenaError V2014."""
-    if not settings.door_port and not is_local(settings.network):
-        return None
-    policy, store = policy_of(settings), await open_store()
-    listener = stack.enter_context(listen(settings.door_host, settings.door_port))
-    registration = Registration(chain, time.monotonic)
-    desk = SubmissionDesk(store, chain, registration, policy, verify, Parser(policy.gate))
-    status = StatusDesk(store, chain, inbox, policy)
-    auth = HttpAuth(signer, time.time_ns)
-    auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
-    door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid, reads_port=settings.serve_port)
-    board = tail.board if tail is not None else Board(store, now_ms=unix_ms, suites=suites)
-    return DoorServer(door, listener, board)
+    return Serving(setup, reads, door, structlog.get_logger())
 
 
 def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.AsyncExitStack) -> ChainServer | None:
@@ -311,4 +306,9 @@ def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:
     if not level.may_race:
         raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
     if level.python_version != policy.guest.python_version:
-        raise ArenaError("V2062", f"the guest runs Python {level.python_version}, not {policy.guest.python_version}")
+        raise ArenaError(
+            "V2062",
+            f"agents race on Python {policy.guest.python_version} under policy {policy.name}; this node is installed on"
+            f" {level.python_version}",
+            fix="`arena doctor` says how to install it on the other one; the host's own Python may stay as it is",
+        )

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from foundation.codes import lookup
 from foundation.errors import ArenaError
-from harness.inference.ledger import UpstreamPrice
 from neurons import wallet_flags
+from neurons.node.setting_tables import UpstreamSettings, WorkerHostSettings
 from neurons.worker.capacity import usable_cores
 
 ENVIRONMENT_PREFIX = "ARENA_"
@@ -31,7 +31,7 @@ DEFAULT_CONFIG = Path("arena.toml")
 # Beside what the ecosystem's tools call some of our fields: boolean flags that stand for a value.
 _FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
 _SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
-_FILE_ONLY = frozenset({"upstreams"})  # tables, which no flag could spell
+_FILE_ONLY = frozenset({"upstreams", "worker_hosts"})  # tables, which no flag could spell
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
@@ -39,37 +39,6 @@ def _default_state_dir() -> Path:
     from arena.store.location import default_state_dir
 
     return default_state_dir()
-
-
-class UpstreamSettings(BaseModel):
-    """One entry of `[[upstreams]]` in the settings file: a model endpoint, what it serves and what it charges."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(min_length=1, pattern=r"^[a-z0-9_-]+$")
-    base_url: str = Field(pattern=r"^https?://")
-    api_key_env: str = ""  # the environment variable that holds its key
-    models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
-    requests_at_once: int = Field(default=0, ge=0)  # of all workers together; 0: not bounded
-    prompt_micro_usd: int | None = Field(default=None, ge=0)  # per million tokens; None: not known
-    completion_micro_usd: int | None = Field(default=None, ge=0)
-
-    @model_validator(mode="after")
-    def require_both_prices(self) -> UpstreamSettings:
-        """A price of one kind of token alone would be a wrong one."""
-        if (self.prompt_micro_usd is None) != (self.completion_micro_usd is None):
-            raise ValueError("one price is set: set both, of prompt and completion tokens, or none")
-        return self
-
-    @property
-    def price(self) -> UpstreamPrice | None:
-        """What it charges, or None where that is not known."""
-        if self.prompt_micro_usd is None or self.completion_micro_usd is None:
-            return None
-        return UpstreamPrice(prompt_micro_usd=self.prompt_micro_usd, completion_micro_usd=self.completion_micro_usd)
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
 
 
 class Settings(BaseSettings):
@@ -95,6 +64,7 @@ class Settings(BaseSettings):
         " ss58; none: nobody's; empty: the subnet owner's hotkey, read from the chain",
     )
     netuid: int = Field(default=15, ge=0, description="the subnet")
+    mechanism: int = Field(default=0, ge=0, le=15, description="the subnet's incentive mechanism whose weights are set")
     network: str = Field(
         default="local",
         description="local, finney, the chain's ws:// or wss:// address, or the http:// address of another machine's"
@@ -104,6 +74,9 @@ class Settings(BaseSettings):
     wallet_hotkey: str = Field(default="default", description="hotkey's name")
     wallet_path: Path = Field(
         default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
+    )
+    wallet_password_file: Path | None = Field(
+        default=None, description="file whose first line is the password of an encrypted hotkey"
     )
     database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
     bodies_url: str = Field(
@@ -122,6 +95,11 @@ class Settings(BaseSettings):
         ge=1,
         le=1024,
         description="episodes at once; fewer where memory does not hold them",
+    )
+    worker_hosts: tuple[WorkerHostSettings, ...] = Field(
+        default=(),
+        description="other machines of yours that run episodes, too: [[worker_hosts]] tables in the settings file, with"
+        " name, launch, python, workers, catalogue_dir, guest_dir",
     )
     sandbox: Literal["auto", "bubblewrap", "landlock", "docker", "reference-agents-only"] = Field(
         default="auto", description="jail for agents; auto: the best level that holds here"
@@ -206,7 +184,7 @@ class Settings(BaseSettings):
     serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")
     serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")
 
-    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "checkpoint_dir")
+    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "wallet_password_file", "checkpoint_dir")
     @classmethod
     def _make_absolute(cls, path: Path | None) -> Path | None:
         """Folders mean the same wherever a process of ours works: its own, the jail's or the database's."""

@@ -142,7 +142,8 @@ class Supervisor:
             release=lambda: releases.facts if releases else None,
         )
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
-        self._door = DoorLoop(node, node.door, endpoint) if node.door else None
+        door_address = node.serving.door_address if node.serving else ""
+        self._door = DoorLoop(node, endpoint or door_address) if door_address else None
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
@@ -173,8 +174,8 @@ class Supervisor:
             self._database.run(drain),
             run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
-            *([node.tail.run(drain)] if node.tail else []),
-            *([node.door.run(drain), self._door.run(drain)] if node.door and self._door else []),
+            *([node.serving.run(drain)] if node.serving else []),
+            *([self._door.run(drain)] if self._door else []),
             *([node.local_chain.run(drain)] if node.local_chain else []),
             *([self._exchange.run(drain)] if self._exchange else []),
             *([self._sharing.run(drain)] if self._sharing else []),
@@ -225,7 +226,7 @@ class Supervisor:
         from arena.api.server import ExchangeServer
         from arena.exchange.routes import Exchange
 
-        door_port = self._node.door.port if self._node.door else 0
+        door_port = self._node.serving.door_port if self._node.serving else 0
         return ExchangeServer(Exchange(service, ports.auth, door_port=door_port), ports.listener)
 
     async def _sign_off(self) -> Exception | None:

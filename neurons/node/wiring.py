@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -31,10 +32,11 @@ from judge.port import Judge
 from judge.rubric import Rubric
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
 from neurons.node.settings import Settings
+from neurons.worker.pool import WorkerHost
 from neurons.worker.protocol import Endpoint, WorkerSetup
 
 if TYPE_CHECKING:
-    from arena.chain.port import Signer
+    from arena.chain.port import Signer, Subtensor
     from problems.scoring.title_matching import TitleMatcher
 
 SYNTHETIC_DOCUMENTS = 20_000
@@ -82,7 +84,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[Eva
             model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
             for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
         },
-        judges=open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
+        judges=() if setup.is_away else open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
     )
 
 
@@ -145,6 +147,32 @@ def worker_setup(
             reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort
         ),
     )
+
+
+def away_setups(
+    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], first_slot: int
+) -> tuple[tuple[WorkerSetup, WorkerHost], ...]:
+    """What the workers on other machines need: no answers, titles or judge. An endpoint's bound on requests at once
+    holds on each machine by itself."""
+    found: list[tuple[WorkerSetup, WorkerHost]] = []
+    for host in settings.worker_hosts:
+        reached = tuple(
+            msgspec.structs.replace(one, slots_dir=f"{host.guest_dir}/upstreams/{one.name}" if one.slots_dir else "")
+            for one in upstreams
+        )
+        for _ in range(host.workers):
+            setup = WorkerSetup(
+                slot=first_slot + len(found),
+                policy=policy,
+                guest_dir=host.guest_dir,
+                catalogue_dir=host.catalogue_dir,
+                sandbox=settings.sandbox,
+                guest=guest_choice(settings, policy),
+                upstreams=reached,
+                is_away=True,
+            )
+            found.append((setup, WorkerHost(name=host.name, launch=host.launch, python=host.python)))
+    return tuple(found)
 
 
 def guest_choice(settings: Settings, policy: Policy) -> GuestChoice:
@@ -241,14 +269,31 @@ def signer_of(settings: Settings) -> Signer:
     from arena.chain.opening import open_signer
 
     return open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+        settings.network,
+        name=settings.wallet_name,
+        hotkey=settings.wallet_hotkey,
+        path=settings.wallet_path,
+        password_file=settings.wallet_password_file,
+    )
+
+
+def chain_of(settings: Settings) -> Subtensor:
+    """The chain that the settings name. Raises ArenaError as `open_subtensor` does."""
+    from arena.chain.opening import open_subtensor
+
+    return open_subtensor(
+        settings.network,
+        netuid=settings.netuid,
+        state_dir=settings.state_dir,
+        now_ms=unix_ms,
+        mechanism=settings.mechanism,
     )
 
 
 def code_commit() -> str:
     """The commit of this checkout, or the installed distribution's version where there is none."""
     root = Path(__file__).resolve().parents[2]
-    if (root / ".git").exists():
+    if (root / ".git").exists() and shutil.which("git"):
         answer = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
         )

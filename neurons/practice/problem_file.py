@@ -18,8 +18,12 @@ def read_problem_file(file: Path, *, is_web_skipped: bool) -> tuple[Problem, ...
     """The problems of a file. Says how many web rows were left out. Raises ArenaError P4001 to P4009."""
     try:
         lines = file.read_bytes().splitlines()
+    except FileNotFoundError as error:
+        known = ", ".join(SUITES)
+        told = f"no suite and no file `{file}`; suites are {known}"
+        raise ArenaError("P4001", told, fix="name one of them, or a problem file") from error
     except OSError as error:
-        raise ArenaError("P4001", f"{file}: {error.strerror}; suites are {', '.join(SUITES)}") from error
+        raise ArenaError("P4001", f"{file}: {error.strerror}", fix="check the file") from error
     problems = read_problems(lines, is_web_skipped=is_web_skipped)
     if is_web_skipped and (left_out := count_web(lines)):
         typer.echo(f"{left_out} web problems skipped, {len(problems)} left", err=True)

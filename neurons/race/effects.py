@@ -25,6 +25,7 @@ from arena.race.consensus.log_round import AnchoredLog
 from arena.race.consensus.peer_reputation import ProgressClaims, compare_words
 from arena.race.consensus.rulings import words_floor
 from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.settlement.results import compared_with_others
 from arena.race.settlement.settle import settle
 from arena.race.state.champion_history import Succession, settlement_inputs, succession
 from arena.race.state.events import (
@@ -287,6 +288,7 @@ class RaceEffects:
             if words.broken:
                 self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
             await self._node.sequencer.append([record])
+            self._node.metrics.count_comparison(*compared_with_others(inputs, self._node.signer.hotkey))
         if effect.logs is None:
             return RaceSettled(settlement=record)
         return SettlementProposed(settlement=record, words=words)

@@ -52,7 +52,8 @@ def race_sentence(race_id: str, event: Event, names: Mapping[str, str]) -> str:
             return f"{race_id} takes no more submissions; the field is fixed once the gate and qualifying are done"
         case FieldFixed(field=field):
             racing = ", ".join(_named(each.subject.agent_version_id, names) for each in field)
-            return f"{race_id}: {len(field)} agents race: {racing}" if field else f"{race_id}: no agent qualified"
+            verb = "agent races" if len(field) == 1 else "agents race"
+            return f"{race_id}: {len(field)} {verb}: {racing}" if field else f"{race_id}: no agent qualified"
         case ProblemsDrawn():
             return f"{race_id}: {len(event.drawn)} problems are drawn"
         case ItemsEnqueued():

@@ -1,71 +1,92 @@
-"""The worker pool: a fixed number of episode workers, restarted when they die.
+"""The worker pool: a fixed number of episode workers, here and on other machines, restarted when they die.
 
 Promise: `run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
 stuck or killed worker never blocks the others; `stop` leaves no process behind. Processes are ended by their own ids.
+A slot in which no worker can be started rests, with growing pauses, and takes no job meanwhile: its jobs go to others.
+On another machine an agent runs and nothing is scored: answers, scores, verdicts and journals stay here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
-from pathlib import Path
+import time
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from foundation.canonical import text_hash
+from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
+from harness.inference.journal import open_journal
 from harness.sandbox.port import SandboxLevel
+from neurons.node.child_environment import child_environment
+from neurons.worker.pipe_journal import answer_call
 from neurons.worker.protocol import (
     LENGTH_BYTES,
+    EpisodeJob,
+    Evaluated,
     EvaluateJob,
     Faulted,
+    Job,
+    JournalCall,
     JudgeJob,
+    Ran,
     Ready,
     Reply,
     Request,
+    SettleJob,
     WorkerSetup,
     decode_reply,
     encode_frame,
     frame_length,
 )
+from neurons.worker.slots import FreeSlots, RestingSlot, pause_s
 
-_ROOT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
+_MODULE = ("-m", "neurons.worker.process")
+
+
+class WorkerHost(msgspec.Struct, frozen=True, kw_only=True):
+    """Another machine: `launch` is what runs a command there (`ssh host --`), `python` the interpreter of its
+    installation."""
+
+    name: str
+    launch: tuple[str, ...]
+    python: str
 
 
 class _Worker:
     """One process and its pipe."""
 
-    sandbox: SandboxLevel
+    ready: Ready
 
     def __init__(self, setup: WorkerSetup, process: asyncio.subprocess.Process) -> None:
         self.setup = setup
         self.process = process
 
     @classmethod
-    async def start(cls, setup: WorkerSetup) -> _Worker:
-        # The environment without keys: a worker gets its endpoints in the set-up frame.
-        secret = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")
-        plain = {name: value for name, value in os.environ.items() if not any(part in name.upper() for part in secret)}
-        path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "neurons.worker.process",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**plain, "PYTHONPATH": path},
-            start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's to handle
-        )
+    async def start(cls, setup: WorkerSetup, host: WorkerHost | None = None) -> _Worker:
+        command = (sys.executable, *_MODULE) if host is None else (*host.launch, host.python, *_MODULE)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=child_environment(),
+                start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's to handle
+            )
+        except OSError as error:
+            raise ArenaError(WORKER_DIED, f"{command[0]} cannot be started: {error.strerror}") from error
         worker = cls(setup, process)
         try:
             await worker._send(setup)
             reply = await asyncio.wait_for(worker._receive(), _START_TIMEOUT_S)
         except TimeoutError as error:
             await worker.kill()
-            raise ArenaError("V2005", f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s") from error
+            raise ArenaError(WORKER_DIED, f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s") from error
         except BaseException:
             await worker.kill()
             raise
@@ -74,13 +95,28 @@ class _Worker:
             raise ArenaError(reply.failure.code, reply.failure.detail)
         if not isinstance(reply, Ready):
             await worker.kill()
-            raise ArenaError("V2005", f"worker {setup.slot} started with {type(reply).__name__}")
-        worker.sandbox = reply.sandbox
+            raise ArenaError(WORKER_DIED, f"worker {setup.slot} started with {type(reply).__name__}")
+        worker.ready = reply
         return worker
 
-    async def run(self, job: EvaluateJob | JudgeJob) -> Reply:
+    async def run(self, job: Job) -> Reply:
         await self._send(job)
         return await self._receive()
+
+    async def run_away(self, job: EvaluateJob) -> Reply:
+        """Run the agent's half of a job on another machine; its journal is asked for here."""
+        request = EpisodeJob(
+            job_id=job.job_id,
+            source=job.source,
+            problem=job.problem.without_answers(),
+            is_journaled=bool(job.journal),
+            is_last=job.is_last,
+        )
+        with open_journal(job.journal) as journal:
+            await self._send(request)
+            while isinstance(reply := await self._receive(), JournalCall):
+                await self._send(answer_call(journal, reply))
+        return reply
 
     async def kill(self) -> None:
         """End the process, a stopped one too; one that the kernel holds on to is left to it after a while."""
@@ -106,38 +142,63 @@ class _Worker:
         except asyncio.IncompleteReadError as error:
             raise self._died() from error
         except (ValueError, msgspec.DecodeError) as error:
-            raise ArenaError("V2005", f"worker {self.setup.slot} sent what is no reply: {error}") from error
+            raise ArenaError(WORKER_DIED, f"worker {self.setup.slot} sent what is no reply: {error}") from error
 
     def _died(self) -> ArenaError:
-        return ArenaError("V2005", f"worker {self.setup.slot}, process {self.process.pid}")
+        return ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}")
 
 
 class WorkerPool:
-    """`size` workers; jobs wait for a free one."""
+    """One worker for each set-up; jobs wait for a free one."""
 
-    def __init__(self, setups: tuple[WorkerSetup, ...], deadline_s: float) -> None:
-        self._setups = setups
+    def __init__(
+        self,
+        setups: tuple[WorkerSetup, ...],
+        deadline_s: float,
+        hosts: Mapping[int, WorkerHost] | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        told: Callable[[RestingSlot], None] = lambda slot: None,
+    ) -> None:
+        """`hosts` by slot: on which other machine a set-up's worker runs; at least one has to be on this one. `told`
+        hears of every start that failed."""
+        self._setups = {setup.slot: setup for setup in setups}
         self._deadline_s = deadline_s
-        self._free: asyncio.Queue[int] = asyncio.Queue()
+        self._hosts = dict(hosts or {})
+        self._now_ms, self._told = now_ms, told
+        self._free = FreeSlots(self._hosts)
         self._workers: dict[int, _Worker] = {}
+        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._resting: dict[int, RestingSlot] = {}
+        self._home: Ready | None = None  # what the first worker of this machine said
+        self._is_stopping = False
 
     async def start(self) -> None:
-        """Start every worker. Raises the first worker's own ArenaError when its ports don't open."""
-        for setup in self._setups:  # one after the other: the first builds the guest root, the others find it
-            self._workers[setup.slot] = await _Worker.start(setup)
-            self._free.put_nowait(setup.slot)
+        """Start every worker of this machine, and begin to start the others. Raises the first worker's own ArenaError
+        when its ports don't open."""
+        for slot, setup in self._setups.items():  # one after the other: the first builds the guest root, which all use
+            if slot not in self._hosts:
+                self._workers[slot] = worker = await _Worker.start(setup)
+                self._home = self._home or worker.ready
+                self._free.give(slot)
+        for slot in self._hosts:
+            self._revive(slot)
 
     @property
     def sandbox(self) -> SandboxLevel:
         """The jail the workers reached. Raises ArenaError V2001 before `start`."""
-        for worker in self._workers.values():
-            return worker.sandbox
-        raise ArenaError("V2001", "no worker has started")
+        if self._home is None:
+            raise ArenaError("V2001", "no worker has started")
+        return self._home.sandbox
 
     @property
     def size(self) -> int:
         """How many jobs can run at once."""
         return len(self._setups)
+
+    @property
+    def resting(self) -> tuple[RestingSlot, ...]:
+        """The slots whose last start failed, by number."""
+        return tuple(self._resting[slot] for slot in sorted(self._resting))
 
     async def run(self, job: EvaluateJob | JudgeJob) -> Reply:
         """Run one job on a free worker; `Faulted` replies are returned as they are.
@@ -145,31 +206,112 @@ class WorkerPool:
         A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005. Cancelling the call
         kills the worker, so that a lost lease stops its jail at once.
         """
-        slot = await self._free.get()
-        try:
-            worker = self._workers.get(slot)
-            if worker is None or worker.process.returncode is not None:
-                worker = self._workers[slot] = await _Worker.start(self._setups[slot])
-            return await asyncio.wait_for(worker.run(job), self._deadline_s)
-        except TimeoutError:
-            await self._drop(slot)
-            detail = f"worker {slot} overran {self._deadline_s:.0f} s"
-            return Faulted(job_id=job.job_id, failure=Failure(code="V2005", detail=detail))
-        except ArenaError as error:
-            await self._drop(slot)
-            return Faulted(job_id=job.job_id, failure=error.failure)
-        except asyncio.CancelledError:
-            await self._drop(slot)
-            raise
-        finally:
-            self._free.put_nowait(slot)
+        slot, worker = await self._take(is_home=not isinstance(job, EvaluateJob))
+        if slot not in self._hosts:
+            return await self._serve(slot, worker, job)
+        assert isinstance(job, EvaluateJob)
+        ran = await self._serve(slot, worker, job)
+        if not isinstance(ran, Ran):
+            return ran
+        settling = SettleJob(
+            job_id=job.job_id,
+            ran=ran.ran,
+            source_sha256=text_hash(job.source),
+            problem=job.problem,
+            titles=job.titles,
+            unjudged=job.unjudged,
+        )
+        reply = await self._serve(*await self._take(is_home=True), settling)
+        return msgspec.structs.replace(reply, usage=ran.usage) if isinstance(reply, Evaluated | Faulted) else reply
 
     async def stop(self) -> None:
         """Kill every worker; their jails die with them."""
+        self._is_stopping = True
+        for task in self._starting.values():
+            task.cancel()
+        await asyncio.gather(*self._starting.values(), return_exceptions=True)
         for slot in list(self._workers):
             await self._drop(slot)
+
+    async def _take(self, *, is_home: bool) -> tuple[int, _Worker]:
+        while True:
+            slot = await self._free.take(is_home=is_home)
+            worker = self._workers[slot]
+            if worker.process.returncode is None:
+                return slot, worker
+            self._revive(slot)
+
+    async def _serve(self, slot: int, worker: _Worker, job: Job) -> Reply:
+        """Run a job on the worker of a slot that was taken, and give the slot back once it has a living one."""
+        is_alive = False
+        try:
+            running = worker.run_away(job) if slot in self._hosts and isinstance(job, EvaluateJob) else worker.run(job)
+            reply = await asyncio.wait_for(running, self._deadline_s)
+            is_alive = True
+            return reply
+        except TimeoutError:
+            detail = f"worker {slot} overran {self._deadline_s:.0f} s"
+            return Faulted(job_id=job.job_id, failure=Failure(code=WORKER_DIED, detail=detail))
+        except ArenaError as error:
+            return Faulted(job_id=job.job_id, failure=error.failure)
+        finally:
+            if is_alive:
+                self._free.give(slot)
+            else:
+                await self._drop(slot)
+                self._revive(slot)
+
+    def _revive(self, slot: int) -> None:
+        """Start a worker in the slot, in the background, however often that takes; then the slot is free."""
+
+        async def start() -> None:
+            host = self._hosts[slot].name if slot in self._hosts else ""
+            tries, since_ms = 0, 0
+            while True:
+                try:
+                    self._workers[slot] = await self._started(slot)
+                    break
+                except ArenaError as error:
+                    tries, since_ms = tries + 1, since_ms or self._now_ms()
+                    resting = RestingSlot(slot=slot, host=host, since_ms=since_ms, tries=tries, failure=error.failure)
+                    self._resting[slot] = resting
+                    self._told(resting)
+                    await asyncio.sleep(pause_s(tries))
+            self._resting.pop(slot, None)
+            self._free.give(slot)
+
+        if not self._is_stopping:
+            self._starting[slot] = asyncio.create_task(start())
+
+    async def _started(self, slot: int) -> _Worker:
+        """A worker in the slot, alike those of this machine. Raises ArenaError V2005, V2008 or what it found."""
+        worker = await _Worker.start(self._setups[slot], self._hosts.get(slot))
+        host = self._hosts.get(slot)
+        if host and self._home and (other := differences(worker.ready, self._home)):
+            await worker.kill()
+            raise ArenaError(HOST_UNLIKE, f"{host.name}: {other}")
+        return worker
 
     async def _drop(self, slot: int) -> None:
         worker = self._workers.pop(slot, None)
         if worker is not None:
             await worker.kill()
+
+
+def differences(found: Ready, wanted: Ready) -> str:
+    """In what another machine's worker is unlike one of this machine; "" where it is alike."""
+    told = []
+    if found.release != wanted.release:
+        told.append(f"release {found.release[:12]}, here {wanted.release[:12]}")
+    if found.catalogue_sha256 != wanted.catalogue_sha256:
+        told.append(f"index {found.catalogue_sha256[:12]}, here {wanted.catalogue_sha256[:12]}")
+    if found.sandbox != wanted.sandbox:
+        told.append(f"jail {found.sandbox.name} {found.sandbox.guest_sha256[:12]}, here {wanted.sandbox.name}")
+    return "; ".join(told)
+
+
+async def greet(setup: WorkerSetup, host: WorkerHost | None = None) -> Ready:
+    """Start one worker, here or on `host`, and end it: what it says of itself. Raises ArenaError V2005 or its own."""
+    worker = await _Worker.start(setup, host)
+    await worker.kill()
+    return worker.ready

@@ -40,6 +40,7 @@ from neurons.node.node import Node
 from neurons.race.clock import RaceClock
 from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.log import QUALIFYING, RaceLog
+from neurons.worker.pool import WorkerPool
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
 from tests.problems.stand import make_catalogue
@@ -115,7 +116,7 @@ class Desk:
             beacon=self.beacon,
             store=self.store,
             sequencer=Sequencer(self.store, self.signer, self.time, log_stand.HOST),
-            pool=None,  # type: ignore[arg-type]  # no loop under test runs episodes
+            pool=WorkerPool((), 0.0),  # no loop under test runs episodes
             inbox=self.inbox,
             stock=self.stock,
             suite=SUITE,

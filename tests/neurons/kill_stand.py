@@ -81,7 +81,7 @@ def finish(run: DemoRun) -> Kept:
 
 
 def disturb(run: DemoRun, dice: random.Random, kills: int) -> Counter[str]:
-    """Start the validator and kill it, a worker or its Postgres so often; how often each was killed.
+    """Start the validator and kill it or one of its processes so often; how often each kind was killed.
 
     A validator that ends by itself because its Postgres died while it was starting is started again.
     """
@@ -131,13 +131,21 @@ def _find_validator(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list
 
 
 def _find_workers(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
+    return _find_children(process, "neurons.worker.process")
+
+
+def _find_children(process: subprocess.Popen[bytes], module: str) -> list[list[psutil.Process]]:
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if "neurons.worker.process" in " ".join(child.cmdline()):
+                if module in " ".join(child.cmdline()):
                     found.append([child])
     return found
+
+
+def _find_serving(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
+    return _find_children(process, "neurons.serving.process")
 
 
 def _find_postgres(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
@@ -151,6 +159,7 @@ def _find_postgres(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[
 
 _FIND: dict[str, Callable[[DemoRun, subprocess.Popen[bytes]], list[list[psutil.Process]]]] = {
     "postgres": _find_postgres,
+    "serving": _find_serving,
     "validator": _find_validator,
     "worker": _find_workers,
 }

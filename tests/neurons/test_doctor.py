@@ -15,7 +15,8 @@ from arena.chain.local.chain import LocalSubtensor
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.health import doctor
-from neurons.health.doctor import BEHIND_MS, CHECKS, DoctorCheck, examine, examine_network, is_ready
+from neurons.health.checks import CHECKS
+from neurons.health.doctor import BEHIND_MS, DoctorCheck, examine, examine_network, is_ready
 from neurons.node.settings import Settings, resolve
 from tests.neurons.clock_stand import Time
 
@@ -128,7 +129,7 @@ def test_the_command_prints_a_row_for_each_check_and_its_exit_code_follows_the_r
 def test_a_bank_that_lasts_for_too_few_days_is_a_warning_with_its_fix(tmp_path: Path) -> None:
     sealed = resolve({"state_dir": tmp_path, "network": "finney", "bank_hotkey": "5F" + "x" * 46}).settings
     row = doctor.check_bank(sealed)
-    assert (row.status, row.found) == ("warn", "0 races, 0 days") and "arena problems stock" in row.fix
+    assert (row.status, row.found) == ("warn", "0 races, 0 days") and "arena operator problems stock" in row.fix
     assert doctor.check_bank(resolve({"state_dir": tmp_path}).settings).status == "ok"
 
 

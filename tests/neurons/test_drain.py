@@ -26,6 +26,7 @@ from neurons.node.node import Node
 from neurons.node.supervisor import STOP_SIGNALS, Supervisor
 from neurons.worker.episodes import EpisodeLoop, sweep
 from neurons.worker.protocol import EvaluateJob, JudgeJob, Reply
+from neurons.worker.slots import RestingSlot
 from tests.arena import log_stand
 from tests.neurons.clock_stand import Desk
 
@@ -55,6 +56,7 @@ class StuckPool:
 
     size = 1
     sandbox: SandboxLevel = log_stand.LEVEL
+    resting: tuple[RestingSlot, ...] = ()
 
     def __init__(self, stuck: Stuck) -> None:
         self._stuck = stuck

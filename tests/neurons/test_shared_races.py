@@ -105,6 +105,9 @@ async def test_a_liar_and_an_absence_leave_honest_validators_with_equal_settleme
     chain = honest.chain
     assert await chain.weights(honest.signer.hotkey) == await chain.weights(away.signer.hotkey) != ()
     await replays(honest, second[0].settlement, (one,))
+    sample = honest.node.metrics.registry.get_sample_value
+    # the liar's four in the first race, which it flips, and the four of the other honest one in the second
+    assert [sample(f"arena_results_{name}_total") for name in ("compared", "differing")] == [8, 4]
 
 
 async def test_one_validators_word_lets_nobody_in_and_keeps_nobody_out(desks):

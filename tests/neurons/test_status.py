@@ -44,6 +44,7 @@ from neurons.health.status_reading import next_deadline
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.run_loop import StopSignal, Wait
 from neurons.race.log import QUALIFYING, RaceLog
+from neurons.worker.slots import RestingSlot
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
 
@@ -128,6 +129,10 @@ def waiting(age_ms: int) -> Wait:
     return Wait(loop="race", code="U3030", detail="away", since_ms=NOW_MS - age_ms, failures=3)
 
 
+def resting(age_ms: int) -> RestingSlot:
+    return RestingSlot(slot=3, host="w1", since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
+
+
 def refused(state: str, times: int = 1) -> StoreFacts:
     """Tries of which the latest failed, one every ten blocks after one that was taken."""
     rows = (replace(OK, status=state, detail="why", block=OK.block + 10 * n) for n in range(times, 0, -1))  # type: ignore[arg-type]
@@ -159,6 +164,7 @@ def refused(state: str, times: int = 1) -> StoreFacts:
             ["V2118"],
         ),
         (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
+        (status(replace(BEAT, resting=(resting(HOUR_MS),))), ["V2007"]),
         (assess(NOW_MS, NodeFile(beat=BEAT), None, ROOMY, Failure(code="V2021", detail="refused")), ["V2021"]),
     ],
 )
@@ -175,6 +181,7 @@ def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status
     "found",
     [
         status(replace(BEAT, waits=(waiting(60_000),))),
+        status(replace(BEAT, resting=(resting(60_000),))),
         status(store=refused("rate_limited")),
         status(store=refused("rate_limited", 20)),  # races of seconds outpace the limit
     ],

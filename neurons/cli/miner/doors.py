@@ -66,12 +66,11 @@ def read_settings(config: Path | None, **flags: str) -> Settings:
 async def open_desk(settings: Settings) -> AsyncIterator[MinerDesk]:
     """The desk of the settings' hotkey. Raises ArenaError V2031, U3030."""
     from arena.chain.auth import HttpAuth
-    from arena.chain.opening import open_subtensor
     from arena.door.client import DoorClient
-    from neurons.node.wiring import signer_of, unix_ms
+    from neurons.node.wiring import chain_of, signer_of
 
     signer = signer_of(settings)
-    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    chain = chain_of(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
         yield MinerDesk(settings=settings, signer=signer, chain=chain, client=client)
 

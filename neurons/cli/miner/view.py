@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import DsnOption, JsonOption, StateDirOption, ValidatorOption
-from neurons.cli.presenter import echo_json
+from neurons.cli.presenter import echo_json, echo_styled, text_width
 
 if TYPE_CHECKING:
     from neurons.cli.records.traces import FoundTraces
     from problems.model import Pool
 
 app = typer.Typer()
-
-_WIDEST = 100
-_STYLES: dict[str, dict[str, Any]] = {
-    "heading": {"bold": True},
-    "good": {"fg": "green"},
-    "bad": {"fg": "red"},
-    "soft": {"dim": True},
-    "call": {"fg": "cyan"},
-    "mark": {"fg": "yellow"},
-    "plain": {},
-}
 
 
 @app.command()
@@ -135,18 +124,18 @@ def _found(
 
 def _print(found: FoundTraces, *, is_whole: bool) -> None:
     """One trace whole; of several a line each, and how to see one."""
-    import shutil
-
     from arena.view.lines import trace_lines
 
-    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
+    width = text_width()
     if len(found.traces) == 1:
-        for line in trace_lines(found.traces[0].view, width, is_whole=is_whole):
-            typer.echo(typer.style(line.text, **_STYLES[line.style]))
+        echo_styled(trace_lines(found.traces[0].view, width, is_whole=is_whole))
         return
     typer.echo(f"{found.title}: {len(found.traces)} traces")
+    longest = max(len(one.view.name) for one in found.traces)
     for one in found.traces:
-        typer.echo(f"{one.view.name:<18}  {one.view.result}"[:width])
+        version = dict(one.view.facts).get("version", "")  # of a record: name and hash; a run is of one agent
+        whose = f"{one.body.problem_id[:6]} {version[:10]:<10} " if version else ""
+        typer.echo(f"{one.view.name:<{longest}} {whose}{one.view.result}"[:width])
     typer.echo(f"\none of them: add --trace {found.traces[0].view.name}; as pages: --html DIR")
 
 

@@ -63,12 +63,11 @@ async def _reads_url(settings: Settings, urls: list[str]) -> str:
     """Where the first validator that can be asked serves its public reads. Raises ArenaError U3053 for none."""
     from urllib.parse import urlsplit
 
-    from arena.chain.opening import open_subtensor
     from arena.door.client import DoorClient
     from arena.door.delivery import find_doors
-    from neurons.node.wiring import unix_ms
+    from neurons.node.wiring import chain_of
 
-    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    chain = chain_of(settings)
     async with DoorClient() as client:
         doors = await find_doors(client, await chain.metagraph(), urls)
     for door in doors:

@@ -161,7 +161,7 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
         f"{out}: {manifest.trajectories:,} trajectories in {len(manifest.files)} files, {size_mb:,.1f} MB",
         f"log of {log.validator}: records {log.first_seq} to {log.last_seq}; whole: {kinds or 'none'}",
     ]
-    lines += [f"left out: {count:,} {_WHY[reason]}" for reason, count in manifest.withheld.items()]
+    lines += [f"{count:,} records skipped: {_WHY[reason]}" for reason, count in manifest.withheld.items()]
     if manifest.quarantined:
         lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
     if manifest.scrubbed:

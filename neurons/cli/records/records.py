@@ -7,13 +7,13 @@ when nobody else uses it. It never writes a record.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
-from neurons.cli.presenter import echo_json, field_lines, show
+from neurons.cli.presenter import echo_json, echo_styled, field_lines, show, text_width
 from neurons.cli.records.costs import costs
 from neurons.cli.records.export import export
 from neurons.cli.records.tail import serve, tail
@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from arena.records.body import Unread
     from arena.records.model import RecordContent, SignedRecord
     from arena.store.postgres.store import PostgresStore
+    from arena.view.model import TraceView
     from harness.trace import EvaluationBody
     from judge.verdict import UnscoredVerdict, Verdict
 
     Found: TypeAlias = tuple[
-        SignedRecord, RecordContent | Unread | None, EvaluationBody | None, list[Verdict | UnscoredVerdict]
+        SignedRecord,
+        RecordContent | Unread | None,
+        EvaluationBody | None,
+        list[Verdict | UnscoredVerdict],
+        TraceView | None,
     ]
 
 
@@ -61,25 +66,22 @@ def show_record(
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     validator: ValidatorOption = "",
+    is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
-    """Show one record: what it says, and for an evaluation its outcome by slot and axis, its verdict and its turns."""
-    from rich.console import Console
-
+    """Show one record: what it says, and of an evaluation its trace, as `arena view` shows it."""
     from neurons.cli.records import view
 
     found = run_on_store(dsn, state_dir, lambda store: _find(store, which, validator))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
         raise typer.Exit(EXIT_USAGE)
-    record, content, body, verdicts = found
+    record, content, body, verdicts, trace = found
     if as_json:
         shown = {"content": view.plain_content(record, content), "body": body, "verdicts": verdicts}
         echo_json({**view.envelope(record), **view.plain(shown)})
         return
-    console = Console()
-    for part in view.render_record(record, content, body, verdicts):
-        console.print(part)
+    echo_styled(view.record_lines(record, content, trace, width=text_width(), is_whole=is_whole))
 
 
 @app.command()
@@ -87,7 +89,7 @@ def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOu
     """Count what the logs hold: records by kind, attempts by end, outcomes, faults by code, mean reasoning quality."""
     summary = run_on_store(dsn, state_dir, _summarise)
     fields = {
-        name: "  ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
+        name: " ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
         for name, value in summary.items()
     }
     lines = field_lines(((name, "-" if value in ("", None) else value) for name, value in fields.items()), 16)
@@ -95,22 +97,29 @@ def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOu
 
 
 async def _find(store: PostgresStore, which: str, validator: str) -> Found | None:
-    """The record of a number or an id's beginning, with its body and the verdicts on it."""
+    """The record of a number or an id's beginning; of an evaluation its body, the verdicts on it and its view too."""
     from arena.records.body import Unread, decode_content, read_body
     from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
+    from neurons.cli.records.traces import view_stored
+    from neurons.cli.records.view import attribution_facts
+    from neurons.race.sentences import names_of
 
     found = await find_record(store, which, validator)
     if found is None:
         return None
     record, content = found
     if not isinstance(content, RecordContent) or not isinstance(content.payload, EvaluationRecord):
-        return record, content, None, []
+        return record, content, None, [], None
     stored = await store.body(content.payload.body_sha256, record.validator)
-    body = read_body(stored.content) if stored else None
+    read = read_body(stored.content) if stored else None
+    body = None if isinstance(read, Unread) else read
     on_body = await store.verdicts_on([content.payload.body_sha256], record.validator)
     payloads = [decode_content(other.content).payload for other in on_body]
     verdicts = [payload.verdict for payload in payloads if isinstance(payload, VerdictRecord)]
-    return record, content, None if isinstance(body, Unread) else body, verdicts
+    points = await store.checkpoints(record.validator)
+    facts = attribution_facts(body) if body else ()
+    names = names_of(await store.submissions())
+    return record, content, body, verdicts, view_stored(record, content.payload, body, verdicts, points, names, facts)
 
 
 async def _summarise(store: PostgresStore) -> dict[str, Any]:

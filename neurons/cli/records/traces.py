@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from arena.chain.keys import verify
+from arena.export.agents import AGENTS, AgentRow
 from arena.export.model import LogRow
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.selection import releases_of
@@ -21,14 +22,16 @@ from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.records.verify.inspection import Entry, inspect
 from arena.view.model import Field, TraceView
-from arena.view.reading import view_evaluation, view_trace
+from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
 from arena.visibility.moments import embargoed_races, standing_of
 from arena.visibility.rule import Viewer, may_see
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.store_reading import find_record, logs_of, read_or_none
 from neurons.practice.local_run import LocalRun, read_run
+from neurons.race.sentences import names_of
 from problems.model import Pool
+from problems.scoring.outcome import OutcomeScore
 
 if TYPE_CHECKING:
     from arena.store.port import StoredCheckpoint
@@ -112,6 +115,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
+    names = names_of(await store.submissions())
     releases: dict[str, Mapping[str, ReleaseRecord]] = {}
     points: dict[str, Sequence[StoredCheckpoint]] = {}
     traces: list[FoundTrace] = []
@@ -132,16 +136,37 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
             decode_content(one.content).payload for one in await store.verdicts_on([evaluation.body_sha256], name)
         ]
         body = msgspec.json.decode(stored.content, type=EvaluationBody)
-        view = view_trace(
-            body,
-            name=str(record.seq),
-            outcome=evaluation.outcome,
-            verdicts=[one.verdict for one in on_body if isinstance(one, VerdictRecord)],
-            facts=record_facts(evaluation),
-            proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
-        )
+        verdicts_on_body = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
+        view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names)
         traces.append(FoundTrace(view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
+
+
+def view_stored(
+    record: SignedRecord,
+    evaluation: EvaluationRecord,
+    body: EvaluationBody | None,
+    verdicts: Sequence[Verdict | UnscoredVerdict],
+    points: Sequence[StoredCheckpoint],
+    names: Mapping[str, str],
+    facts: Sequence[Field] = (),
+) -> TraceView:
+    """The view of an evaluation's record, with `facts` beside its own. `body` None: the store does not hold it.
+    `names`: of agent versions, where they are known."""
+    name, told = str(record.seq), (*record_facts(evaluation, names), *facts)
+    proof = (*signature_facts(record), chain_fact(record.seq, points))
+    if body is not None:
+        return view_trace(body, name=name, outcome=evaluation.outcome, verdicts=verdicts, facts=told, proof=proof)
+    outcome = evaluation.outcome
+    return TraceView(
+        name=name,
+        heading=evaluation.context.asked_id,
+        result=result_line(outcome, verdicts),
+        query="",
+        facts=(*told, ("body", f"{evaluation.body_sha256} is not stored")),
+        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
+        proof=proof,
+    )
 
 
 def withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules) -> str:
@@ -151,14 +176,16 @@ def withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, Release
     return may_see(rules.viewer, "trace", moment, pool=pool, pools=rules.pools).reason
 
 
-def record_facts(evaluation: EvaluationRecord) -> tuple[Field, ...]:
-    """Whose trace a record holds, and where it belongs."""
+def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
+    """Whose trace a record holds, and where it belongs. `names`: of agent versions, where they are known."""
     context, subject = evaluation.context, evaluation.subject
+    name = "control" if not subject.miner_hotkey else names.get(subject.agent_version_id, "").split(" ")[0]
     return (
         ("stage", context.stage + (f", {context.race_id}" if context.race_id else "")),
-        ("version", subject.agent_version_id),
+        ("version", f"{name} {subject.agent_version_id}".strip()),
         ("miner", subject.miner_hotkey or "nobody: a control agent"),
         ("policy", evaluation.conditions.policy_sha256),
+        ("jail", evaluation.conditions.sandbox.name),
         ("attempt", evaluation.attempt_id),
     )
 
@@ -198,6 +225,10 @@ async def _releases(store: PostgresStore, validator: str) -> dict[str, ReleaseRe
 def _exported(
     folder: Path, shards: Sequence[Path], verdicts: Mapping[str, Verdict | UnscoredVerdict], most: int
 ) -> Iterator[FoundTrace]:
+    names: dict[str, str] = {}
+    if (folder / AGENTS).exists():
+        rows = (msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines())
+        names = {row.agent_version_id: row.name or "" for row in rows}
     for path in shards:
         scrubbed = read_scrubbed(folder, int(path.name.partition(".")[0]))
         for row in read_rows(path):
@@ -214,7 +245,7 @@ def _exported(
                 name=str(row.seq),
                 outcome=trajectory.evaluation.outcome,
                 verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
-                facts=record_facts(trajectory.evaluation),
+                facts=record_facts(trajectory.evaluation, names),
                 proof=signature_facts(row),
             )
             yield FoundTrace(view, trajectory.body)

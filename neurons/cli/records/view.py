@@ -1,19 +1,16 @@
-"""How records look as text: verification results, one-line summaries, one record with its outcome and its turns.
+"""How records look as text: verification results, one-line summaries, one record. A trace looks as in `arena view`.
 
 Everything agents and models wrote is shown as it is: never as markup, never as terminal control codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from arena.records.body import Unread
 from arena.records.model import (
@@ -29,10 +26,12 @@ from arena.records.model import (
 )
 from arena.records.verify.report import DEFECTS_KEPT, VerifyReport
 from arena.records.verify.sources import SourcesReport
-from harness.trace import Completion, EvaluationBody, ToolCall
-from judge.verdict import UnscoredVerdict, Verdict
+from arena.view.lines import StyledLine, trace_lines
+from arena.view.model import Field, TraceView
+from harness.trace import EvaluationBody, ToolCall
+from judge.verdict import Verdict
 from neurons.cli.presenter import cut, printable, share_text
-from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
+from problems.scoring.outcome import OutcomeScore
 
 DEFECTS_SHOWN = 10
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -111,97 +110,52 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     return f"{payload.state}, top {_named(payload.top_agent_version_id, names)}".strip()
 
 
-def render_record(
-    record: SignedRecord,
-    content: RecordContent | Unread | None,
-    body: EvaluationBody | None,
-    verdicts: Sequence[Verdict | UnscoredVerdict],
-) -> list[RenderableType]:
-    """One record, part by part. `verdicts` are those on the body of an evaluation."""
+def record_lines(
+    record: SignedRecord, content: RecordContent | Unread | None, trace: TraceView | None, *, width: int, is_whole: bool
+) -> Iterator[StyledLine]:
+    """One record: what it says, and of an evaluation its `trace`. `is_whole`: nothing is folded or cut."""
+    yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
     if not isinstance(content, RecordContent):
-        what = f"{content.name}: a later format" if content else "its content can't be decoded"
-        shown = record.content.decode(errors="replace")
-        return [_text(f"record {record.seq} of {record.validator}\n{what}\n{shown}")]
+        yield StyledLine(f"{content.name}: a later format" if content else "its content can't be decoded", "bad")
+        yield StyledLine(printable(record.content.decode(errors="replace")))
+        return
     payload = content.payload
-    parts: list[RenderableType] = [
-        _text(f"record {record.seq} of {record.validator}"),
-        _text(f"{kind_of(payload)} · {utc_time(content.recorded_ms)} · {result_of(payload)}"),
-        _text(f"content {record.content_sha256}  prev {record.prev}"),
-    ]
-    if not isinstance(payload, EvaluationRecord):
-        return [*parts, _fields(plain(payload))]
-    parts.append(_fields({"attempt": payload.attempt_id, **plain(payload.subject), **plain(payload.context)}))
-    parts.append(_fields(plain(payload.conditions) | {"stop": payload.stop, **plain(payload.totals)}))
-    parts += _render_outcome(payload.outcome)
-    for verdict in verdicts:
-        if not isinstance(verdict, Verdict):
-            parts.append(_text(f"no verdict: {verdict.failure.code} {verdict.failure.detail}"))
+    yield StyledLine(printable(f"{kind_of(payload)} · {utc_time(content.recorded_ms)} · {result_of(payload)}"), "soft")
+    if trace is not None:
+        yield from trace_lines(trace, width, is_whole=is_whole)
+        return
+    yield from _field_lines(
+        {"content": record.content_sha256, "prev": record.prev, **plain(payload)}, is_whole=is_whole
+    )
+
+
+def _field_lines(fields: Mapping[str, Any], indent: int = 0, *, is_whole: bool) -> Iterator[StyledLine]:
+    """A line a field; the fields of a value inside stand below its name, two further in."""
+    for name, value in fields.items():
+        label = f"{' ' * indent}{name.replace('_', ' ')}"
+        inside = value if isinstance(value, list | tuple) else [value]
+        if inside and all(isinstance(one, dict) for one in inside):
+            for number, one in enumerate(inside, 1):
+                yield StyledLine(f"{label} {number}" if len(inside) > 1 else label)
+                yield from _field_lines(one, indent + 2, is_whole=is_whole)
             continue
-        shares = f"quality {share_text(verdict.quality_e4)}, coefficient {share_text(verdict.coefficient_e4)}"
-        parts.append(_text(f"verdict {verdict.rubric_id}: {shares}, spread {share_text(verdict.spread_e4)}"))
-        for opinion in verdict.opinions:
-            about = f"{share_text(opinion.quality_e4)}: {cut(opinion.explanation)}"
-            parts.append(_text(f"  {opinion.model}: {about}"))
-            parts += [_text(f"    span {one.span} ({one.gate}): “{one.quote}”") for one in opinion.citations]
-    if body is None:
-        return [*parts, _text(f"body {payload.body_sha256} is not stored")]
-    return [*parts, _text(f"body {payload.body_sha256}\nquery: {body.query}"), *_render_turns(body)]
+        text = "-" if value in ("", None, (), []) else str(value)
+        yield StyledLine(printable(f"{label:<22} {text if is_whole else cut(text)}"))
 
 
-def _render_outcome(outcome: OutcomeScore | UnscoredOutcome) -> list[RenderableType]:
-    from problems.scoring.score import FINDINGS
-
-    if not isinstance(outcome, OutcomeScore):
-        return [_text(f"unscored: {outcome.failure.code} {outcome.failure.detail}")]
-    axes = ("title", "price", "service", "sku", "attribute")
-    table = Table("slot", "recommended", "answer", *axes, "rule", title="outcome by slot and axis")
-    for place, slot in enumerate(outcome.slots, start=1):
-        hits = [f"{getattr(slot, axis).hits}/{getattr(slot, axis).total}" for axis in axes]
-        answer = "yes" if slot.is_answer else ("unsurfaced" if slot.is_unsurfaced else "no")
-        table.add_row(str(place), slot.recommended_id or "-", answer, *hits, f"{slot.rule_hits}/{slot.rule_total}")
-    facts = {
-        "success": outcome.is_success,
-        "rule": share_text(outcome.rule_e4),
-        "reward": share_text(outcome.reward_e4),
-    }
-    said = "; ".join(f"{one}: {FINDINGS[one]}" if one in FINDINGS else one for one in outcome.findings)
-    return [table, _fields(facts | {"titles": outcome.titles, "findings": said or "-"})]
-
-
-def _render_turns(body: EvaluationBody) -> list[RenderableType]:
+def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
+    """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
     from harness.emission.attribution import EMISSION, FIRST_EMISSION, emitters_of, version_of
     from harness.emission.call_reader import CallReader
     from harness.tools.registry import PROFILES, profile_schemas
 
-    turns: list[RenderableType] = []
-    for event in body.events:
-        if isinstance(event, Completion):
-            tokens = f"{event.prompt_tokens}+{event.completion_tokens} tokens"
-            turns.append(_text(f"[{event.step}] {event.model} ({tokens}): {cut(event.reasoning + event.content)}"))
-        elif isinstance(event, ToolCall):
-            said = f"{event.name} by {event.emitter} {cut(event.arguments)}"
-            turns.append(_text(f"    {said}\n    -> {cut(event.result)}"))
-        else:
-            turns.append(_text(f"[{event.step}] refused: {event.failure.code} {event.failure.detail}"))
-    turns.append(_text(f"stop: {body.stop}; recommended: {', '.join(body.recommended or ()) or '-'}"))
-    if body.tool_profile in PROFILES and version_of(body) in (FIRST_EMISSION, EMISSION):
-        recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
-        again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
-        differ = sum(one != two for one, two in zip(recorded, again, strict=True))
-        said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
-        turns.append(_text(f"who wrote the calls, worked out again by {version_of(body)}: {said}"))
-    return turns
-
-
-def _fields(values: dict[str, Any]) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
-    for name, value in values.items():
-        table.add_row(_text(name), _text(cut(str(value))))
-    return table
-
-
-def _text(text: str) -> Text:
-    return Text(printable(text))
+    if body.tool_profile not in PROFILES or version_of(body) not in (FIRST_EMISSION, EMISSION):
+        return ()
+    recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
+    again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
+    differ = sum(one != two for one, two in zip(recorded, again, strict=True))
+    said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
+    return ((f"who wrote the calls, worked out again by {version_of(body)}", said),)
 
 
 def utc_time(unix_ms: int) -> str:

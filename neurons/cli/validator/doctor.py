@@ -25,11 +25,12 @@ def doctor(
 ) -> None:
     """Check this host and print the fix for whatever is missing.
 
-    Looks at Python, C library, cores, memory, disk, the jail for agents, Postgres, the model endpoint, the search
-    engine, the chain's keys, and on a real network this hotkey's place there. Changes no setting. `warn` means it runs
-    with less; exit code 3 that something failed.
+    Looks at Python, C library, cores, memory, disk, the jail for agents, worker hosts, Postgres, the model endpoint,
+    the search engine, the chain's keys, and on a real network this hotkey's place there. Changes no setting. `warn`
+    means it runs with less; exit code 3 that something failed.
     """
-    from neurons.health.doctor import CHECKS, examine, is_ready
+    from neurons.health.checks import CHECKS
+    from neurons.health.doctor import examine, is_ready
     from neurons.node.released_settings import with_held_release
     from neurons.node.settings import resolve
 

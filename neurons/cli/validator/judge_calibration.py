@@ -49,6 +49,13 @@ AtOnceOption = Annotated[int, typer.Option("--at-once", min=1, max=64, help="Tra
 AttemptsOption = Annotated[
     int, typer.Option("--attempts", min=0, max=10, help="Replies to ask for, at most; 0: as the policy says.")
 ]
+QuotesOption = Annotated[
+    bool,
+    typer.Option(
+        "--quotes-by-schema",
+        help="Offer the quotes that may be given in the JSON schema that is sent: for models too weak to copy one.",
+    ),
+]
 PriceOption = Annotated[
     tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
 ]
@@ -65,6 +72,7 @@ def calibrate(
     attempts: AttemptsOption = 0,
     timeout: AnswerTimeoutOption = 90,
     price: PriceOption = (0, 0),
+    quotes_by_schema: QuotesOption = False,
     traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
     split: Annotated[
         Literal["all", "tune", "held"],
@@ -98,7 +106,7 @@ def calibrate(
 
     rubric = rubric_of(policy, models, attempts)
     meter = judge_meter(price)
-    judges = panel_of(rubric, base_url, api_key, cache, meter, timeout * 1_000)
+    judges = panel_of(rubric, base_url, api_key, cache, meter, timeout * 1_000, quotes_by_schema)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
             every = recipes(None if split == "all" else split)
@@ -181,7 +189,13 @@ def judge_meter(price: tuple[int, int]) -> JudgeMeter:
 
 
 def panel_of(
-    rubric: Rubric, base_url: str, api_key: str, cache: Path | None, meter: JudgeMeter, timeout_ms: int = 90_000
+    rubric: Rubric,
+    base_url: str,
+    api_key: str,
+    cache: Path | None,
+    meter: JudgeMeter,
+    timeout_ms: int = 90_000,
+    quotes_by_schema: bool = False,
 ) -> tuple[Judge, ...]:
     """The rubric's judges: at the endpoint, or scripted ones without. What a cache answers is not metered. `base_url`:
     one endpoint for all models or, separated by commas, one for each.
@@ -209,7 +223,7 @@ def panel_of(
         raise ArenaError("V2030", f"--base-url {wrong[0]!r} is no http or https address: give it whole, with its /v1")
     judges: list[Judge] = []
     for model, place in zip(rubric.models, itertools.cycle(places), strict=False):
-        patience = RetryPolicy(timeout_ms=timeout_ms)
+        patience = RetryPolicy(timeout_ms=timeout_ms, is_quoting_by_schema=quotes_by_schema)
         asked = OpenAIJudge(model=model, base_url=place, api_key=api_key, patience=patience)
         metered = MeteredJudge(asked, meter)
         judges.append(CachedJudge(metered, cache, asked.sampling) if cache else metered)

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 import typer
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Who this validator is": ("wallet_name", "wallet_hotkey", "wallet_path", "network", "netuid"),
+    "Who this validator is": (
+        "wallet_name",
+        "wallet_hotkey",
+        "wallet_path",
+        "wallet_password_file",
+        "network",
+        "netuid",
+        "mechanism",
+    ),
     "Rules of the race": ("policy", "operator_hotkey", "bank_hotkey", "bank_days_min", "models", "shadow"),
     "Folders and store": ("state_dir", "catalogue_dir", "guest_dir", "database_dsn", "bodies_url"),
     "Jails and workers": ("workers", "sandbox", "docker_image", "docker_runtime"),

@@ -127,7 +127,7 @@ def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonO
     typer.echo(f"schema {SCHEMA_REVISION}, {len(logs)} logs")
     for log in logs:
         typer.echo(
-            f"{log.validator}  records {log.seq}, bodies {log.bodies} ({log.body_bytes / 1e6:.1f} MB unpacked;"
+            f"{log.validator}\n  records {log.seq}, bodies {log.bodies} ({log.body_bytes / 1e6:.1f} MB unpacked;"
             f" {log.bodies_elsewhere} in the object store)"
         )
         typer.echo(

@@ -1,0 +1,39 @@
+"""The doctor's row for the machines in `[[worker_hosts]]`: each starts one worker, which has to be like one here."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from foundation.codes.names import HOST_UNLIKE
+from foundation.errors import ArenaError
+from neurons.health.doctor import DoctorCheck
+from neurons.node.settings import Settings
+from neurons.node.wiring import away_setups, policy_of, prepare_catalogue, worker_setup
+from neurons.worker.pool import differences, greet
+
+
+def check_worker_hosts(settings: Settings) -> DoctorCheck:
+    """Each host is reached, runs this release with this index, and holds the same jail. A host that does not is a
+    `warn`: the node races without it. Raises ArenaError for a worker that can't be started on this machine."""
+    if not settings.worker_hosts:
+        return DoctorCheck(name="worker hosts", status="ok", found="none; episodes run on this machine")
+    policy = policy_of(settings)
+    prepare_catalogue(settings)
+    here = msgspec.structs.replace(worker_setup(settings, policy, (), None, 0), is_away=True)
+    home = asyncio.run(greet(here))
+    away = {host.name: (setup, host) for setup, host in away_setups(settings, policy, (), 1)}
+    faults = []
+    for name, (setup, host) in away.items():
+        try:
+            if other := differences(asyncio.run(greet(setup, host)), home):
+                raise ArenaError(HOST_UNLIKE, other)
+        except ArenaError as error:
+            faults.append((name, error))
+    if not faults:
+        found = ", ".join(f"{host.name} ({host.workers})" for host in settings.worker_hosts)
+        return DoctorCheck(name="worker hosts", status="ok", found=found)
+    found = "; ".join(f"{name}: {error.failure.code} {error.failure.detail}" for name, error in faults)
+    fix = f"run its launch command by hand, then: {faults[0][1].fix}"
+    return DoctorCheck(name="worker hosts", status="warn", found=found, fix=fix)
