@@ -20,6 +20,8 @@ from arena.api.reads.answers import (
     ValidatorRow,
 )
 from arena.records.model import Standing
+from arena.view.model import TraceView
+from problems.model import Pool
 
 
 class IntervalMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +62,16 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     is_top: bool
     since: str = ""  # the race that brought the top agent there
     buckets: tuple[BucketShare, ...] = ()
+    missed: tuple[tuple[str, int], ...] = ()  # axes, and on how many problems they were missed
     tokens: int | None = None
     cost_micro_usd: int | None = None
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence of why, and what it follows from: (address, name)."""
+
+    text: str
+    links: tuple[tuple[str, str], ...] = ()
 
 
 class RankedBoard(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +80,10 @@ class RankedBoard(msgspec.Struct, frozen=True, kw_only=True):
     detail: RaceDetail
     leaders: tuple[Leader, ...]  # the first of them
     more: int  # those that are not among `leaders`
+    is_told: bool  # whether results by problem are public
     low: float
     high: float
-    why: tuple[str, ...]  # what decided it, a sentence each
+    why: tuple[Reason, ...]  # what decided it
 
 
 class FrontPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +95,14 @@ class FrontPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RacesPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/races`: all races, newest first."""
+    """`/races`: all races, newest first, and what was asked for."""
 
     races: tuple[RaceRow, ...]
     names: dict[str, AgentName]
     next: str
+    stage: str = ""
+    is_promotion: bool = False
+    stages: tuple[str, ...] = ()
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +140,9 @@ class RacePage(msgspec.Struct, frozen=True, kw_only=True):
     board: RankedBoard | None
     agents: tuple[AgentName, ...]
     matrix: tuple[MatrixRow, ...]
+    voids: tuple[str, ...]  # problems that counted for nobody, where problems are public
+    shown: str  # what was asked for of the matrix
+    choices: dict[str, str]
     pools: tuple[tuple[str, int, bool], ...]  # pool, problems, whether the matrix shows it
     next: str = ""
 
@@ -139,10 +156,13 @@ class Appearance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/agents`: all versions."""
+    """`/agents`: all versions, and what was asked for."""
 
     agents: tuple[ListedAgent, ...]
     next: str
+    name: str = ""
+    state: str = ""
+    states: tuple[str, ...] = ()
 
 
 class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +205,19 @@ class ProblemPage(msgspec.Struct, frozen=True, kw_only=True):
     solvers: tuple[Solver, ...]
 
 
+class TracePage(msgspec.Struct, frozen=True, kw_only=True):
+    """`/traces/V/SEQ`: what it did and why this score. `others`: results of other agents on the problem."""
+
+    view: TraceView
+    race_id: str
+    problem_id: str
+    pool: Pool
+    agent: AgentName
+    validator: str
+    seq: int
+    others: tuple[Solver, ...]
+
+
 class CountBar(msgspec.Struct, frozen=True, kw_only=True):
     """A labelled count; `percent` of the longest."""
 
@@ -193,14 +226,33 @@ class CountBar(msgspec.Struct, frozen=True, kw_only=True):
     percent: float
 
 
+class ShapePanel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sample of episodes calls: tools, and the ways (tools in order) with how many of them came once."""
+
+    episodes: int
+    ways: int
+    once: int
+    tools: tuple[CountBar, ...]
+    shapes: tuple[CountBar, ...]
+
+
 class FirehosePage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/firehose`: is there data worth training on? `agentic` and the bars are of published races alone."""
+    """`/firehose`: is there data worth training on? Everything but the days is of published races alone."""
 
     days: tuple[DayRow, ...]
     most: int  # episodes of the fullest day
+    episodes: int  # that the panels are of
+    races: tuple[str, ...]  # that can be asked for
+    agents: tuple[AgentName, ...]
+    race: str
+    agent: str
+    wrote: str
+    choices: dict[str, str]
     funnel: tuple[CountBar, ...]
     calls: tuple[CountBar, ...]
     lengths: tuple[CountBar, ...]
+    whose: tuple[CountBar, ...]
+    called: ShapePanel
     suites: tuple[SuiteRow, ...]
     base_url: str
 

@@ -6,6 +6,8 @@ counts and the reason.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import msgspec
 
 from arena.api.reads.agents import agent_rows, read_detail, readable_source
@@ -18,10 +20,24 @@ from arena.api.reads.races import race_detail, race_row, require_seen
 from arena.api.reads.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
 from arena.api.tail import Tail
 from arena.records.body import decode_body, decode_content
+from arena.records.log.tiles import TiledLogs
 from arena.records.model import EvaluationRecord, VerdictRecord
+from arena.records.verify.proof import Proof
+from arena.store.bodies import restore_bodies
 from arena.view.model import TraceView
 from arena.view.reading import view_trace
 from arena.visibility.rule import may_see
+from arena.web.filters import (
+    SHOWN,
+    STAGES,
+    STATES,
+    WROTE,
+    AgentFilter,
+    EpisodeFilter,
+    RaceFilter,
+    Shown,
+    matching,
+)
 from arena.web.model import (
     AgentName,
     AgentPage,
@@ -32,12 +48,13 @@ from arena.web.model import (
     ProblemPage,
     RacePage,
     RacesPage,
+    Solver,
+    TracePage,
     ValidatorsPage,
 )
+from arena.web.panels import bars, bins, shape_of, shape_panel
 from arena.web.reading import (
     COLUMNS,
-    bars,
-    bins,
     disagreements,
     latest_settled,
     name_of,
@@ -57,6 +74,8 @@ from problems.model import Pool
 ROWS = 40
 LATEST = 10
 RACES_COMPARED = 8  # of the firehose's figures and the validators' agreement
+AGENTS_SHOWN, AGENTS_LISTED = 8, 200
+SAMPLE, SAMPLE_BYTES, CALLED_KEPT = 60, 1 << 20, 20_000  # of the bodies that the firehose looks into
 
 
 class Pages:
@@ -65,6 +84,8 @@ class Pages:
     def __init__(self, picture: Picture, tail: Tail) -> None:
         self.picture, self.tail = picture, tail
         self._results = Results(picture)
+        self._tiles = TiledLogs(picture.store)
+        self._called: dict[str, tuple[str, ...]] = {}  # by body: the tools called, in order
 
     async def results_of(self, race: RaceView | None) -> dict[str, list[PairResult]]:
         """The results of a race as far as everybody may see them without asking for a pool by name."""
@@ -81,15 +102,23 @@ class Pages:
         front = read_front(self.picture, await self.results_of(race))
         return msgspec.structs.replace(front, validators=validator_rows(self.picture))
 
-    def races(self, cursor: str) -> RacesPage:
-        """All races."""
-        rows = [race_row(self.picture, race) for race in self.picture.races()]
-        page = page_of(rows, lambda row: (row.number,), scope="races", cursor=cursor, limit=ROWS, is_newest_first=True)
+    def races(self, asked: RaceFilter, cursor: str) -> RacesPage:
+        """All races that were asked for."""
+        rows = [row for race in self.picture.races() if asked.holds(row := race_row(self.picture, race))]
+        scope = f"races {asked.stage} {asked.is_promotion}"
+        page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
         listed = agent_rows(self.picture)
         tops = {row.top_agent_version_id: name_of(listed, row.top_agent_version_id) for row in page.items}
-        return RacesPage(races=page.items, names=tops, next=page.next)
+        return RacesPage(
+            races=page.items,
+            names=tops,
+            next=page.next,
+            stage=asked.stage,
+            is_promotion=asked.is_promotion,
+            stages=STAGES[1:],
+        )
 
-    async def race(self, race_id: str, pools: list[Pool], cursor: str) -> RacePage:
+    async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> RacePage:
         """What happened in one race."""
         race = self.picture.race(race_id)
         detail = race_detail(self.picture, race)
@@ -97,16 +126,18 @@ class Pages:
         board, following = None, ""
         agents: list[AgentName] = []
         matrix: tuple[MatrixRow, ...] = ()
+        voids: tuple[str, ...] = ()
         counts = dict.fromkeys(pools_of(race).values(), 0)
         if access.is_seen and race.settlement is not None and race.settlement.standings:
             board = read_board(self.picture, race, await self.results_of(race))
             agents = [leader.agent for leader in board.leaders[:COLUMNS]]
             if may_see("public", "outcome", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
-                whole = read_matrix(race, await self._results.of(race_id), agents, pools)
+                whole = matching(read_matrix(race, await self._results.of(race_id), agents, pools), shown)
+                voids = tuple(name for name in race.settlement.void if pools_of(race).get(name) in pools)
                 page = page_of(
                     whole,
                     lambda row: (row.problem_id,),
-                    scope=f"matrix {race_id} {sorted(pools)}",
+                    scope=f"matrix {race_id} {sorted(pools)} {shown}",
                     cursor=cursor,
                     limit=ROWS,
                 )
@@ -120,21 +151,24 @@ class Pages:
             board=board,
             agents=tuple(agents),
             matrix=matrix,
+            voids=voids,
+            shown=shown,
+            choices={str(one): said for one, said in SHOWN.items()},
             pools=tuple((pool, count, pool in pools) for pool, count in sorted(counts.items())),
             next=following,
         )
 
-    def agents(self, cursor: str) -> AgentsPage:
-        """All agent versions, those with the best rank first."""
-        rows = agent_rows(self.picture).values()
+    def agents(self, asked: AgentFilter, cursor: str) -> AgentsPage:
+        """All agent versions that were asked for, those with the best rank first."""
+        rows = [row for row in agent_rows(self.picture).values() if asked.holds(row)]
         page = page_of(
             rows,
             lambda row: (row.best_rank or 1 << 30, row.commitment_block, row.agent_version_id),
-            scope="agents by rank",
+            scope=f"agents by rank {asked.name!r} {asked.state}",
             cursor=cursor,
             limit=ROWS,
         )
-        return AgentsPage(agents=page.items, next=page.next)
+        return AgentsPage(agents=page.items, next=page.next, name=asked.name, state=asked.state, states=STATES[1:])
 
     async def agent(self, agent_version_id: str) -> AgentPage:
         """One agent version."""
@@ -192,33 +226,112 @@ class Pages:
             query = decode_body(bytes(shown.evaluation.body)).query if shown.evaluation.body else ""
         return read_problem(self.picture, race, row, query, pools)
 
-    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TraceView:
-        """One published trajectory."""
+    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
+        """One published trajectory, and who else was asked the same."""
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
-        return trace_view(shown, record, name_of(agent_rows(self.picture), record.subject.agent_version_id).name)
+        rows, about = agent_rows(self.picture), record.context
+        pool: Pool = "never_touch"  # of the public suite
+        others: list[Solver] = []
+        if about.stage == "race":
+            race = self.picture.race(about.race_id)
+            pool = pools_of(race)[about.problem_id]
+            given = (await self._results.of(about.race_id)).get(about.problem_id, ())
+            others = [
+                Solver(agent=name_of(rows, one.agent_version_id), result=one, href=trace_href(one, pool))
+                for one in given
+                if (one.validator, one.seq) != (validator, seq)
+            ]
+        return TracePage(
+            view=trace_view(shown, record),
+            race_id=about.race_id if about.stage == "race" else "",
+            problem_id=about.problem_id,
+            pool=pool,
+            agent=name_of(rows, record.subject.agent_version_id),
+            validator=validator,
+            seq=seq,
+            others=tuple(others[:AGENTS_LISTED]),
+        )
 
-    async def firehose(self, base_url: str) -> FirehosePage:
-        """What there is to train on."""
-        told = [race for race in self.picture.races() if race.moment == "published"]
-        given = [
-            one for race in told[-RACES_COMPARED:] for pairs in (await self.results_of(race)).values() for one in pairs
+    async def firehose(self, asked: EpisodeFilter, base_url: str) -> FirehosePage:
+        """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
+        told = [race for race in self.picture.races() if race.moment == "published"][-RACES_COMPARED:]
+        if asked.race and asked.race not in {race.race_id for race in told}:
+            raise ArenaError("V2082", f"{asked.race} is none of the last {RACES_COMPARED} published races")
+        everything = [
+            one
+            for race in told
+            if asked.race in ("", race.race_id)
+            for pairs in (await self.results_of(race)).values()
+            for one in pairs
         ]
+        given = [one for one in everything if asked.holds(one)]
         days = tuple(sorted(day_rows(self.picture), key=lambda row: row.day))[-30:]
         good = [one for one in given if one.is_agentic and one.is_success and (one.coefficient_e4 or 0) >= 9_000]
         funnel = {
-            "recorded in the last races": len(given),
+            "recorded in published races": len(given),
             "calls by the model": sum(one.is_agentic for one in given),
             "and solved": sum(one.is_agentic and one.is_success is True for one in given),
             "and coefficient .9 or more": len(good),
         }
+        rows = agent_rows(self.picture)
+        by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
+        listed = Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)
+        agents = tuple(sorted((name_of(rows, one) for one, _ in listed), key=lambda each: each.name))
         return FirehosePage(
             days=days,
             most=max((row.episodes for row in days), default=0),
+            episodes=len(given),
+            races=tuple(race.race_id for race in reversed(told)),
+            agents=agents,
+            race=asked.race,
+            agent=asked.agent,
+            wrote=asked.wrote,
+            choices={str(one): said for one, said in WROTE.items()},
             funnel=bars(funnel, list(funnel)),
             calls=bins((one.tool_calls for one in given), (2, 4, 8, 16, 32)),
             lengths=bins((one.tokens for one in given), (1_000, 4_000, 16_000, 64_000)),
+            whose=bars({f"{name_of(rows, one).name} ({one[:6]})": count for one, count in by_agent}),
+            called=shape_panel(await self._shapes(given)),
             suites=suite_rows(self.picture),
             base_url=base_url,
+        )
+
+    async def _shapes(self, given: list[PairResult]) -> list[tuple[str, ...]]:
+        """What a sample of episodes called, evenly taken; bodies that are large, or elsewhere, are left out."""
+        sample = given[:: max(1, -(-len(given) // SAMPLE))]
+        missing = defaultdict[str, list[str]](list)
+        for one in sample:
+            if one.body_sha256 not in self._called:
+                missing[one.validator].append(one.body_sha256)
+        if missing and len(self._called) > CALLED_KEPT:
+            self._called.clear()
+            return await self._shapes(given)
+        for validator, names in missing.items():
+            for frame in await self.picture.store.frames(names, validator):
+                if frame.size <= SAMPLE_BYTES:
+                    (stored,) = await restore_bodies([frame])
+                    self._called[frame.body_sha256] = shape_of(decode_body(stored.content))
+        return [self._called[one.body_sha256] for one in sample if one.body_sha256 in self._called]
+
+    async def proof(self, validator: str, seq: int) -> Proof:
+        """A record under the newest signed checkpoint: hashes alone, so that one may be had before a release.
+
+        Raises ArenaError V2082 where no signed checkpoint covers the record.
+        """
+        store = self.picture.store
+        points = await store.checkpoints(validator) if validator in self.picture.logs else []
+        if not points or not 0 < seq <= points[-1].size:
+            raise ArenaError("V2082", f"no signed checkpoint of {validator} covers record {seq} yet")
+        record = await anext(aiter(store.records(validator, after_seq=seq - 1, page=1)))
+        path = await self._tiles.inclusion(validator, seq, points[-1].size)
+        return Proof(
+            validator=validator,
+            seq=seq,
+            prev=record.prev,
+            content_sha256=record.content_sha256,
+            signature=record.signature,
+            checkpoint=points[-1].note,
+            inclusion=tuple(one.hex() for one in path),
         )
 
     async def validators(self) -> ValidatorsPage:
@@ -234,7 +347,7 @@ class Pages:
         return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=disagreements(results))
 
 
-def trace_view(shown: ShownTrajectory, record: EvaluationRecord, agent: str) -> TraceView:
+def trace_view(shown: ShownTrajectory, record: EvaluationRecord) -> TraceView:
     """The view of a published trajectory with the verdicts on it. Raises ArenaError V2082 where its body is gone."""
     row, verdicts = shown.evaluation, []
     if row.body is None:
@@ -248,7 +361,6 @@ def trace_view(shown: ShownTrajectory, record: EvaluationRecord, agent: str) -> 
             decode_body(bytes(row.body)),
             outcome=record.outcome,
             verdicts=verdicts,
-            facts=(("agent", agent), ("race", record.context.race_id)),
             proof=(
                 ("validator", row.validator),
                 ("record", str(row.seq)),

@@ -17,18 +17,15 @@ from arena.api.reads.answers import ListedAgent, PairResult, ProblemRow, RaceRow
 from arena.api.reads.board import Board as Picture
 from arena.api.reads.board import RaceView
 from arena.api.reads.races import race_detail, race_row
-from arena.api.reads.results import pools_of
-from arena.race.settlement.promotion import margin_e4
-from arena.race.settlement.provenance import policy_of
-from arena.records.model import SettlementRecord, Standing
-from arena.view.model import Piece, TraceStep, TraceView
+from arena.api.reads.results import DEFAULT_POOLS, pools_of
+from arena.records.model import Standing
+from arena.view.model import JudgeView, Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
 from arena.web.model import (
     AgentName,
     Appearance,
     BucketShare,
     Cell,
-    CountBar,
     FrontPage,
     IntervalMark,
     Leader,
@@ -39,7 +36,7 @@ from arena.web.model import (
     Solver,
     SourceLine,
 )
-from foundation.errors import ArenaError
+from arena.web.why import reasons
 from judge.neutral import neutral_name, neutral_text
 from problems.model import BUCKETS, Pool
 
@@ -49,6 +46,7 @@ COLUMNS = 20
 APPEARANCES = 60
 SOURCE_CHARS, LINE_CHARS = 60_000, 300
 TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
+QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges said
 Results = Mapping[str, Sequence[PairResult]]  # by problem
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
@@ -98,6 +96,7 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoar
         for pair in pairs if problem_id not in settlement.void else ():
             of_agent[pair.agent_version_id].append(pair)
     promotions = picture.promotions()
+    is_open = may_see("public", "trace", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen
     leaders = []
     for one in standings:
         given = of_agent.get(one.agent_version_id, ())
@@ -111,6 +110,7 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoar
                 is_top=is_top,
                 since=promoted[-1].race_id if is_top and promoted else "",
                 buckets=_buckets(given),
+                missed=tuple(Counter(axis for one in given if not one.is_success for axis in one.missed).most_common()),
                 tokens=sum(each.tokens for each in given) // len(given) if given else None,
                 cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
             )
@@ -121,7 +121,8 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoar
         more=len(ranked) - len(standings),
         low=low / 10_000,
         high=high / 10_000,
-        why=tuple(_why(settlement, leaders, picture.now_ms())),
+        is_told=bool(results),
+        why=tuple(reasons(settlement, leaders, results, picture.now_ms(), is_open=is_open)),
     )
 
 
@@ -132,40 +133,6 @@ def mark_of(standing: Standing, low_e4: int = 0, high_e4: int = 10_000) -> Inter
         100 * (one - low_e4) / width for one in (standing.low_e4, standing.race_score_e4, standing.high_e4)
     )
     return IntervalMark(low=low, value=value, high=high)
-
-
-def _why(settlement: SettlementRecord, leaders: Sequence[Leader], now_ms: int) -> Iterable[str]:
-    """What decided first and second, and what it takes to take the top today."""
-    if len(leaders) > 1:
-        first, second = leaders[0], leaders[1]
-        gap = (first.standing.race_score_e4 - second.standing.race_score_e4) / 10_000
-        yield (
-            f"{first.agent.name} scored {gap:.4f} more than {second.agent.name}:"
-            f" {_interval(first.standing)} against {_interval(second.standing)}."
-        )
-    top = next((one for one in leaders if one.is_top), None)
-    if top is not None and settlement.is_promotion:
-        yield f"{top.agent.name} came to the top in this race."
-    elif top is not None and leaders and not leaders[0].is_top:
-        yield f"{top.agent.name} stays at the top: {leaders[0].agent.name} ranked first, but not by the margin."
-    elif top is not None:
-        yield f"{top.agent.name} stays at the top."
-    try:
-        rules = policy_of(settlement).promotion
-    except ArenaError:
-        return
-    since_ms = settlement.inputs.incumbent.promoted_ms if settlement.inputs and settlement.inputs.incumbent else None
-    if rules.kind != "sequential" and since_ms is not None and not settlement.is_promotion:
-        today = margin_e4(rules, max(0, now_ms - since_ms))
-        yield f"To take the top today, a score has to be {_share(today)} higher."
-
-
-def _interval(standing: Standing) -> str:
-    return f"{_share(standing.race_score_e4)} [{_share(standing.low_e4)}, {_share(standing.high_e4)}]"
-
-
-def _share(value_e4: int) -> str:
-    return f"{value_e4 / 10_000:.4f}"
 
 
 def _buckets(given: Sequence[PairResult]) -> tuple[BucketShare, ...]:
@@ -188,7 +155,7 @@ def read_steps(race: RaceView, row: RaceRow) -> tuple[RaceStep, ...]:
         "open": f"closes {moment(row.closes_ms)}" if row.closes_ms else "",
         "closed": f"{row.agents} agents in the field" if row.agents else "",
         "running": f"{len(draw.drawn)} problems drawn" if draw is not None else "",
-        "settling": f"{row.episodes} episodes evaluated",
+        "settling": f"{row.episodes} episodes evaluated" if row.episodes else "",
         "settled": "cancelled" if row.stage == "cancelled" else "",
         "released": "problems and results are public" if race.release is not None else "",
         "published": f"source and traces open {moment(row.opens_ms)}" if row.opens_ms else "",
@@ -239,7 +206,7 @@ def _cell(given: Sequence[PairResult], pool: str, *, is_open: bool) -> Cell:
     if one.failure:
         says.append(one.failure)
     if one.coefficient_e4 is not None:
-        says.append(f"coefficient {_share(one.coefficient_e4)}")
+        says.append(f"coefficient {f'{one.coefficient_e4 / 10_000:.4f}'}")
     if len({each.is_success for each in given}) > 1:
         says.append("validators differ")
     return Cell(kind=kind, says="; ".join(says), href=trace_href(one, pool) if is_open else "")
@@ -261,8 +228,8 @@ def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[tuple[S
     found)."""
     told: dict[int, list[str]] = defaultdict(list)
     for number, said in findings:
-        told[number].append(said)
-    lines, shown, chars = text.split("\n"), [], 0
+        told[number].append(cut_text(neutral_text(said), LINE_CHARS))
+    lines, shown, chars = text.removesuffix("\n").split("\n"), [], 0
     for number, line in enumerate(lines, 1):
         cut = neutral_text(line[:LINE_CHARS])
         chars += len(cut) + 40
@@ -275,6 +242,7 @@ def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[tuple[S
 def shorten_trace(view: TraceView) -> TraceView:
     """A trace that fits a page: of a long one, the beginning of each text that no judge quoted, and of a very long one
     the first steps."""
+    view = msgspec.structs.replace(view, query=cut_text(view.query, QUERY_CHARS), judges=tuple(_judges(view.judges)))
     if sum(len(step.text) for step in view.steps) <= TRACE_CHARS:
         return view
     steps: list[TraceStep] = []
@@ -295,6 +263,21 @@ def shorten_trace(view: TraceView) -> TraceView:
     return msgspec.structs.replace(view, steps=tuple(steps))
 
 
+def cut_text(text: str, most: int) -> str:
+    """The beginning of a text, and how much it leaves out."""
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} characters more)"
+
+
+def _judges(judges: Iterable[JudgeView]) -> Iterable[JudgeView]:
+    left = SAID_CHARS
+    for judge in judges:
+        sentences = []
+        for model, said in judge.sentences:
+            sentences.append((model, cut_text(said, max(0, left))))
+            left -= len(said)
+        yield msgspec.structs.replace(judge, sentences=tuple(sentences))
+
+
 def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, pools: Sequence[Pool]) -> ProblemPage:
     """One released problem of a race that everybody may see."""
     rows, release = agent_rows(picture), race.release
@@ -306,7 +289,7 @@ def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, 
     return ProblemPage(
         race_id=race.race_id,
         row=row,
-        query=query,
+        query=cut_text(neutral_text(query), QUERY_CHARS),
         cluster_id=mine,
         nearest=tuple(
             name
@@ -322,23 +305,6 @@ def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, 
             for one in row.results
         ),
     )
-
-
-def bars(counts: Mapping[str, int], order: Sequence[str] = ()) -> tuple[CountBar, ...]:
-    """Counts as bars: in `order`, else the greatest first."""
-    names = [name for name in order if name in counts] or sorted(counts, key=lambda name: -counts[name])
-    most = max(counts.values(), default=1) or 1
-    return tuple(CountBar(label=name, count=counts[name], percent=100 * counts[name] / most) for name in names)
-
-
-def bins(values: Iterable[int], edges: Sequence[int]) -> tuple[CountBar, ...]:
-    """How many values lie up to each edge and beyond the last."""
-    labels = [f"up to {edge}" for edge in edges] + [f"over {edges[-1]}"]
-    counts = dict.fromkeys(labels, 0)
-    for value in values:
-        place = next((number for number, edge in enumerate(edges) if value <= edge), len(edges))
-        counts[labels[place]] += 1
-    return bars(counts, labels)
 
 
 def disagreements(results: Iterable[Results]) -> tuple[tuple[str, str, int, int], ...]:
@@ -364,3 +330,11 @@ def moment(at_ms: int | None) -> str:
     if at_ms is None:
         return ""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%a %d %b %Y %H:%M UTC")
+
+
+def sentence(text: str) -> str:
+    """A message with a capital first letter and an end, unless it begins with a name."""
+    first, _, rest = text.partition(" ")
+    begins = first[:1].upper() + first[1:] if first.isalpha() and first.islower() else first
+    whole = f"{begins} {rest}".strip() if rest else begins
+    return whole if whole.endswith((".", "!", "?")) or not whole else f"{whole}."

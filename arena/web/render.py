@@ -10,10 +10,14 @@ from importlib.resources import files
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from arena.web.reading import moment
+from arena.web.reading import moment, sentence
 from judge.neutral import neutral_name
 
-STATIC = {"site.css": "text/css; charset=utf-8", "site.js": "text/javascript; charset=utf-8"}
+STATIC = {
+    "site.css": "text/css; charset=utf-8",
+    "site.js": "text/javascript; charset=utf-8",
+    "verify_proof.py": "text/x-python; charset=utf-8",
+}
 
 
 @functools.cache
@@ -27,9 +31,11 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["moment"] = moment
+    made.filters["pair"] = lambda text: (text, text)
+    made.filters["sentence"] = sentence
     made.filters["name"] = lambda text: neutral_name(text).strip()
     made.filters["share"] = lambda value_e4: f"{value_e4 / 10_000:.4f}"
-    made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f} %"
+    made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%"
     made.filters["short"] = lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text
     made.filters["usd"] = lambda micro: f"${micro / 1e6:.4f}"
     return made
@@ -42,11 +48,9 @@ def render_page(name: str, **values: object) -> bytes:
 
 @functools.cache
 def static_file(name: str) -> bytes:
-    """A file of `STATIC`."""
+    """A file of `STATIC`: the stylesheet is also that of static traces; the program is what checks proofs elsewhere."""
+    if name == "site.css":
+        return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
+    if name == "verify_proof.py":
+        return (files("arena.records.verify") / name).read_bytes()
     return (files("arena.web") / "static" / name).read_bytes()
-
-
-@functools.cache
-def looks() -> bytes:
-    """The stylesheet: that of static traces, and what pages add."""
-    return (files("arena.view") / "looks.css").read_bytes() + static_file("site.css")

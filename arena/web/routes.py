@@ -23,9 +23,11 @@ from arena.api.reads.routes import require_known
 from arena.api.refusals import refusal, status_of
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail
-from arena.web.model import ErrorPage
+from arena.records.verify.proof import encode_proof
+from arena.web.filters import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
 from arena.web.pages import Pages
-from arena.web.render import STATIC, looks, render_page, static_file
+from arena.web.refusing import SECURITY, answer_people, refusal_page
+from arena.web.render import STATIC, render_page, static_file
 from foundation.errors import ArenaError
 
 LIVE_S = 2.0
@@ -33,12 +35,10 @@ QUIET_TURNS = 8  # without news before a line says that the server is there
 Cursor = Annotated[str, Query(max_length=512)]
 ProblemId = Annotated[str, Path(pattern=r"^[0-9A-Za-z_.-]{1,128}$", description="A problem.")]
 Other = Annotated[str, Query(alias="with", pattern=r"^([A-Za-z0-9]{1,128}/[0-9]{1,15})?$")]
-SECURITY = {
-    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self';"
-    " connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
+AgentName = Annotated[str, Query(max_length=64)]
+RaceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
+RecordText = Annotated[str, Query(max_length=128)]
+AgentVersion = Annotated[str, Query(pattern=r"^[0-9A-Za-z]{0,128}$")]
 
 
 def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places) -> None:
@@ -47,8 +47,9 @@ def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places) -> Non
     router = APIRouter(dependencies=[Depends(require_known)], include_in_schema=False)
     _add_races(router, pages)
     _add_others(router, pages)
-    _add_files(router, picture, places)
+    _add_files(router, pages, places)
     app.include_router(router)
+    answer_people(app)
 
 
 async def _answer(request: Request, pages: Pages, name: str, make: Callable[[], Awaitable[object]]) -> Response:
@@ -57,14 +58,8 @@ async def _answer(request: Request, pages: Pages, name: str, make: Callable[[], 
         await pages.picture.refresh()
         answer = deliver(request, render_page(name, page=await make(), path=request.url.path), "text/html")
     except ArenaError as error:
-        shown = ErrorPage(
-            status=status_of(error),
-            code=error.failure.code,
-            message=error.failure.detail or error.entry.title,
-            what_to_do=error.entry.remedy,
-        )
-        content = render_page("error", page=shown, path=request.url.path)
-        answer = Response(content, shown.status, media_type="text/html")
+        message = error.failure.detail or error.entry.title
+        return refusal_page(request, error.failure.code, message, error.entry.remedy, status_of(error))
     answer.headers.update(SECURITY)
     return answer
 
@@ -75,17 +70,17 @@ def _add_races(router: APIRouter, pages: Pages) -> None:
         return await _answer(request, pages, "front", pages.front)
 
     @router.get("/races")
-    async def show_races(request: Request, cursor: Cursor = "") -> Response:
+    async def show_races(request: Request, stage: Stage = "", promotion: bool = False, cursor: Cursor = "") -> Response:
         async def make() -> object:
-            return pages.races(cursor)
+            return pages.races(RaceFilter(stage=stage, is_promotion=promotion), cursor)
 
         return await _answer(request, pages, "races", make)
 
     @router.get("/races/{race_id}")
     async def show_race(
-        request: Request, race_id: RaceId, pool: Pools = DEFAULT_POOLS, cursor: Cursor = ""
+        request: Request, race_id: RaceId, pool: Pools = DEFAULT_POOLS, show: Shown = "", cursor: Cursor = ""
     ) -> Response:
-        return await _answer(request, pages, "race", lambda: pages.race(race_id, pool, cursor))
+        return await _answer(request, pages, "race", lambda: pages.race(race_id, pool, show, cursor))
 
     @router.get("/races/{race_id}/problems/{problem_id}")
     async def show_problem(
@@ -108,9 +103,9 @@ def _add_races(router: APIRouter, pages: Pages) -> None:
 
 def _add_others(router: APIRouter, pages: Pages) -> None:
     @router.get("/agents")
-    async def show_agents(request: Request, cursor: Cursor = "") -> Response:
+    async def show_agents(request: Request, name: AgentName = "", state: State = "", cursor: Cursor = "") -> Response:
         async def make() -> object:
-            return pages.agents(cursor)
+            return pages.agents(AgentFilter(name=name, state=state), cursor)
 
         return await _answer(request, pages, "agents", make)
 
@@ -119,15 +114,21 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
         return await _answer(request, pages, "agent", lambda: pages.agent(agent_version_id))
 
     @router.get("/firehose")
-    async def show_firehose(request: Request) -> Response:
-        return await _answer(request, pages, "firehose", lambda: pages.firehose(str(request.base_url)))
+    async def show_firehose(
+        request: Request, race: RaceName = "", agent: AgentVersion = "", wrote: Wrote = ""
+    ) -> Response:
+        asked = EpisodeFilter(race=race, agent=agent, wrote=wrote)
+        return await _answer(request, pages, "firehose", lambda: pages.firehose(asked, str(request.base_url)))
 
     @router.get("/validators")
     async def show_validators(request: Request) -> Response:
         return await _answer(request, pages, "validators", pages.validators)
 
     @router.get("/verify")
-    async def show_verify(request: Request) -> Response:
+    async def show_verify(
+        request: Request, validator: AgentVersion = "", record: RecordText = "", proof: RecordText = ""
+    ) -> Response:
+        """The record that is asked for is the script's to check; without a script, the page says with what."""
         return await _answer(request, pages, "verify", pages.validators)
 
     @router.get("/api")
@@ -138,19 +139,26 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
         return await _answer(request, pages, "api", make)
 
 
-def _add_files(router: APIRouter, picture: Picture, places: Places) -> None:
+def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:
+    @router.get("/proofs/{validator}/{seq}")
+    async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
+        """The proof file of a record (`arena.records.verify.proof`), for the page `/verify` and the program there."""
+        await pages.picture.refresh()
+        content = encode_proof(await pages.proof(validator, seq))
+        return deliver(request, content, "application/json", name=f"proof-{seq}.json")
+
     @router.get("/static/{name}")
     async def show_static(request: Request, name: str) -> Response:
         if name not in STATIC:
             return refusal(ArenaError("V2082", f"there is no file {name[:64]!a}"))
-        answer = deliver(request, looks() if name == "site.css" else static_file(name), STATIC[name])
+        answer = deliver(request, static_file(name), STATIC[name])
         answer.headers["cache-control"] = "max-age=300"
         return answer
 
     @router.get("/news")
     async def stream_news(request: Request) -> Response:
         """A server-sent event whenever the public picture changes: pages that watch it load themselves again."""
-        return RowStream(_news(picture), places, refusal, "text/event-stream")
+        return RowStream(_news(pages.picture), places, refusal, "text/event-stream")
 
 
 async def _news(picture: Picture) -> AsyncGenerator[bytes]:

@@ -47,6 +47,7 @@ def well(metrics: Metrics, minute: int) -> None:
     metrics.unscored.labels("upstream").inc(0)
     metrics.races_ended.labels("settled").inc(1)
     metrics.races_ended.labels("not_ours").inc(0)
+    metrics.count_comparison(minute, minute // 10)
     metrics.count_usage([ModelUsage(upstream="one", model="m", requests=minute, latency_ms=2_000 * minute)])
     metrics.count_judging(Spending(verdicts=minute, requests=minute))
     for _ in range(minute // STEP_MIN):
@@ -80,10 +81,12 @@ FAULTS: dict[str, Fault] = {
     "ChainStandsStill": lambda metrics, minute: metrics.chain_is_stale.set(1),
     "DiskNearlyFull": lambda metrics, minute: metrics.disk_free_bytes.set(1 << 30),
     "LoopWaitsLong": lambda metrics, minute: metrics.waiting.set(2),
+    "SlotRests": lambda metrics, minute: metrics.resting_slots.set(1),
     "RaceOverdue": lambda metrics, minute: metrics.race_deadline_ms.set(60_000),
     "QueueStandsStill": _episodes_stand,
     "WeightsNotSet": _weights_fail,
     "RaceNotOurs": lambda metrics, minute: metrics.races_ended.labels("not_ours").inc(minute // 200),
+    "ResultsDiffer": lambda metrics, minute: metrics.results_differing.inc(minute * 0.6),
     "PeersUnderOtherRules": lambda metrics, minute: metrics.peers_skewed.set(3),
     "OwnFaults": lambda metrics, minute: metrics.unscored.labels("validator").inc(minute / 5),
     "CheckpointLate": lambda metrics, minute: (metrics.checkpoint_size.set(1), metrics.checkpoint_ms.set(60_000))[0],

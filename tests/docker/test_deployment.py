@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 import yaml
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
 from neurons.node.settings import Settings
+from tests.readme_blocks import unknown_options
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -92,3 +95,89 @@ def test_the_service_starts_the_installed_command_and_rests_where_a_restart_mend
     assert service["User"] == "arena"
     page = (ROOT / "docs" / "operations.md").read_text()
     assert str(service["WorkingDirectory"]) in page
+
+
+class Build(msgspec.Struct, forbid_unknown_fields=True):
+    """Of the Compose specification what this file uses; a key that is not here is a typing mistake or wants a look."""
+
+    context: str
+    dockerfile: str
+
+
+class Health(msgspec.Struct, forbid_unknown_fields=True):
+    test: list[str]
+    interval: str
+    retries: int
+    start_period: str = ""
+
+
+class Service(msgspec.Struct, forbid_unknown_fields=True):
+    profiles: list[str]
+    image: str
+    build: Build | None = None
+    restart: Literal["", "no", "unless-stopped"] = ""
+    read_only: bool = False
+    tmpfs: list[str] = []
+    cap_drop: list[str] = []
+    pids_limit: int = 0
+    security_opt: list[str] = []
+    command: list[str] = []
+    environment: dict[str, str] = {}
+    depends_on: list[str] | dict[str, dict[Literal["condition"], Literal["service_healthy"]]] = []
+    volumes: list[str] = []
+    ports: list[str] = []
+    expose: list[str] = []
+    secrets: list[str] = []
+    healthcheck: Health | None = None
+    stop_grace_period: str = ""
+    shm_size: str = ""
+    ipc: Literal["", "host"] = ""
+    user: str = ""
+    deploy: dict[str, Any] = {}
+
+
+class Compose(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    services: dict[str, Service]
+    volumes: dict[str, None]
+    secrets: dict[str, dict[Literal["file"], str]]
+
+
+def test_the_compose_file_has_the_form_and_names_what_it_declares() -> None:
+    kept = {name: value for name, value in COMPOSE.items() if not name.startswith("x-")}
+    compose = msgspec.convert(kept, Compose)
+    for service in compose.services.values():
+        assert set(service.secrets) <= set(compose.secrets)
+        assert set(service.depends_on) <= set(compose.services)
+        named = {volume.partition(":")[0] for volume in service.volumes if volume[0] not in "./~$"}
+        assert named <= set(compose.volumes)
+
+
+@pytest.mark.parametrize("name", ["validator", "search", "miner"])
+def test_the_process_of_the_nodes_image_has_no_right_and_its_command_exists(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert "ARENA_SANDBOX" not in service.get("environment", {})  # the jail inside, never an engine beside the key
+    if service["command"] != ["--help"]:
+        line = " ".join(["arena", *service["command"]])
+        assert not unknown_options(line)
+
+
+def test_the_entry_point_of_the_nodes_image_starts_dry() -> None:
+    entry, words = (json.loads(found) for found in re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", NODE, re.MULTILINE))
+    assert entry == ["arena"]
+    done = subprocess.run([Path(sys.executable).parent / "arena", *words], capture_output=True, text=True)
+    assert done.returncode == 0 and "validator" in done.stdout
+    assert not re.search(r"docker(?:\.io|-ce)|podman|containerd", NODE.partition("\nFROM ")[2])
+
+
+def test_what_was_never_built_or_run_is_marked_so() -> None:
+    page = (DOCKER / "README.md").read_text("utf-8")
+    for name in ("compose.yaml", "node.Dockerfile", "guest.Dockerfile", "vllm.Dockerfile", "check_engine.py"):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
+        assert "**never" in row, name
+    listed = set(re.findall(r"^\| `([\w.]+)/?`", page, re.MULTILINE))
+    assert listed == {
+        path.name for path in DOCKER.iterdir() if path.name not in ("README.md", "secrets", "__pycache__")
+    }

@@ -1,0 +1,75 @@
+"""docs/operations.md's commands: each exists with its options, and those without systemd run on a kept node."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kept.make import VALIDATOR
+from tests.kept.test_kept_state import OLDEST, Kept, environment
+from tests.neurons.arena_stand import short_folder
+from tests.readme_blocks import ROOT, unknown_options
+
+PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+LIVE = "/var/lib/agent-arena"
+BACKUPS = "/var/backups/agent-arena"
+
+
+def section(name: str) -> list[str]:
+    """The commands of a section's block."""
+    block = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0].partition("```sh needs=node\n")[2]
+    return block.partition("```")[0].strip().splitlines()
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Kept]:
+    with short_folder() as folder:
+        yield Kept(OLDEST, folder)
+
+
+def typed(node: Kept, line: str) -> str:
+    """A line's arena command with this node's folders in the place of a machine's."""
+    line = line.replace(BACKUPS, str(node.folder / "backups")).replace(LIVE, str(node.folder / "moved"))
+    words = line.split()[1:]
+    return node.arena(*words, *([] if "--state-dir" in words else ["--state-dir", node.state]))
+
+
+def test_every_command_of_the_page_exists_with_its_options() -> None:
+    lines = [line for part in PAGE.split("```sh")[1:] for line in part.partition("```")[0].splitlines()[1:]]
+    commands = [found[1] for line in lines if (found := re.search(r"(?:^|\.venv/bin/)(arena .+)$", line))]
+    assert len(commands) > 8
+    for command in commands:
+        assert not unknown_options(command), command
+
+
+def test_a_backup_comes_back_and_verifies_as_the_page_says(node: Kept) -> None:
+    lines = [*section("Backup"), *section("Restore")]
+    said = [typed(node, line.replace(f"{LIVE}-restored", str(node.folder / "restored"))) for line in lines]
+    assert len(lines) == 3
+    assert "records and" in said[0] and "are back" in said[1] and "ok: every signature" in said[2]
+
+
+def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Kept) -> None:
+    lines = [line for line in section("Upgrade") if line.startswith("arena ")]
+    assert [line.split()[1:3] for line in lines] == [
+        ["race", "list"],
+        ["store", "backup"],
+        ["doctor"],
+        ["validator", "status"],
+    ]
+    assert "race-000001" in typed(node, lines[0])
+    assert "records and" in typed(node, lines[1])
+
+
+def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_key(node: Kept) -> None:
+    (line,) = [each for each in section("Move to another machine") if each.startswith("arena records")]
+    shutil.copytree(node.state, node.folder / "moved")
+    assert "ok: every signature" in typed(node, line)
+    words = ("validator", "--policy", "demo", "--wallet.hotkey", "//Dave", "--state-dir", node.folder / "moved")
+    done = subprocess.run(node.command(*words), cwd=node.folder, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, VALIDATOR) == (2, "//Alice")
+    assert "holds the log of" in done.stderr and "a --state-dir of its own" in done.stderr

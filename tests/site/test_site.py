@@ -1,0 +1,170 @@
+"""The site is built strictly, asks nothing of another host and holds every command, setting, code and metric. Its pages
+are true: tests that they name exist, numbers are those of the kept race, commands run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+
+from foundation.codes import CODES
+from neurons.cli.app import COMMANDS, load_command, main
+from neurons.health.metrics import Metrics
+from neurons.node.settings import Settings
+from tests.readme_blocks import Block, blocks_of, unknown_options
+from tests.site import worked
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+GUIDES = [
+    *sorted((DOCS / "guides").glob("*.md")),
+    *(DOCS / f"{name}.md" for name in ("agents", "api", "training", "faq")),
+]
+RUN_HERE = "<!-- run by tests/site/test_site.py -->\n```sh\n"
+
+
+class Requests(HTMLParser):
+    """What a browser fetches by itself for a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag in ("script", "img", "iframe", "source", "video", "audio", "embed", "use"):
+            self.found += [values.get("src") or "", values.get("xlink:href") or ""]
+        if tag == "link" and values.get("rel") not in ("canonical", "prev", "next"):
+            self.found.append(values.get("href") or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def text_of(page: Path) -> str:
+    return re.sub(r"<[^>]+>", "", page.read_text("utf-8")).replace("&lt;", "<").replace("&amp;", "&")
+
+
+def test_no_page_asks_anything_of_another_host(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    assert len(pages) > 60
+    for page in pages:
+        seen = Requests()
+        seen.feed(page.read_text("utf-8"))
+        foreign = [target for target in seen.found if re.match(r"(?:\w+:)?//", target)]
+        assert not foreign, (page, foreign)
+        # the theme's script would fetch these two by itself
+        assert 'class="mermaid"' not in page.read_text("utf-8") and 'data-md-component="source"' not in page.read_text()
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import\s*)['\"]?(?:https?:)?//", sheet.read_text("utf-8")), sheet
+
+
+def test_the_references_hold_every_command_setting_code_and_metric(site: Path) -> None:
+    reference = site / "docs" / "reference"
+    commands, settings = text_of(reference / "commands.html"), text_of(reference / "settings.html")
+    for entry in (one for one in COMMANDS if one.is_listed):
+        command = load_command(entry.name)
+        assert f"arena {entry.name}" in commands
+        for name, inner in command.commands.items() if isinstance(command, TyperGroup) else ():
+            if getattr(inner, "hidden", False) and name != "run":
+                continue
+            for option in (each.opts[0] for each in inner.params if each.opts[0].startswith("--")):
+                assert f"arena {entry.name} {name}" in commands and option in commands, (entry.name, name, option)
+    for name, field in Settings.model_fields.items():
+        assert f"ARENA_{name.upper()}" in settings
+        assert field.description and " ".join(field.description.split())[:40] in settings, name
+    codes = text_of(reference / "codes.html")
+    assert set(CODES) <= set(re.findall(r"\b[AVUP]\d{4}\b", codes))
+    metrics = text_of(reference / "metrics.html")
+    names = {one.name + ("_total" if one.type == "counter" else "") for one in Metrics().registry.collect()}
+    assert names == set(re.findall(r"\barena_\w+\b", metrics))
+
+
+def test_secrets_have_no_default_in_the_reference(site: Path) -> None:
+    assert "**********" not in text_of(site / "docs" / "reference" / "settings.html")
+
+
+def test_the_worked_numbers_are_those_of_the_kept_race_and_what_its_log_says() -> None:
+    page = worked.PAGE.read_text("utf-8")
+    assert worked.renewed(page) == page, "python -m tests.site.worked"
+    found = worked.read()
+    second = found.settlement.standings[1]
+    assert [row.coefficient_e4 for _, _, row in found.rows] == [
+        worked.coefficient_e4(row.quality_e4) for _, _, row in found.rows
+    ]
+    assert worked.race_score_e4(found) == second.race_score_e4
+    assert worked.weights_u16(found) == tuple(found.settlement.weights_u16)
+    outcomes = [worked.is_success(row) for _, row, _ in found.rows]
+    assert round(10_000 * sum(outcomes) / len(outcomes)) == second.success_e4
+
+
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (DOCS / "threats.md").read_text("utf-8"))
+    assert len(named) > 25
+    for file, test in named:
+        assert re.search(rf"^(?:async )?def {test}\(", (ROOT / file).read_text("utf-8"), re.MULTILINE), (file, test)
+
+
+def test_every_row_of_an_attack_names_what_shows_it() -> None:
+    tables = (DOCS / "threats.md").read_text("utf-8").split("shown by |\n")[1:]
+    assert len(tables) == 3
+    for table in tables:
+        rows = [line for line in table.partition("\n\n")[0].splitlines() if not line.startswith("|--")]
+        assert rows and all("::test_" in row for row in rows), rows
+
+
+def blocks() -> list[Block]:
+    return [block for page in GUIDES for block in blocks_of(page)]
+
+
+def test_every_line_of_the_guides_names_a_command_and_options_that_exist() -> None:
+    lines = [line for block in blocks() if block.language == "sh" for line in block.lines]
+    for line in lines:
+        if line.split()[0] == "arena":
+            assert not unknown_options(line.partition(" > ")[0]), line
+
+
+@pytest.fixture
+def arena(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An environment of its own."""
+    for variable in list(os.environ):
+        if variable.startswith(("ARENA_", "OPENAI_")):
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path
+
+
+def test_the_lines_that_need_nothing_run_as_printed(
+    arena: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    parts = [page.read_text("utf-8").split(RUN_HERE)[1:] for page in GUIDES]
+    lines = [line for found in parts for part in found for line in part.partition("```")[0].splitlines()]
+    assert len(lines) >= 4
+    for line in lines:
+        with pytest.raises(SystemExit) as ended:
+            main(line.split()[1:])
+        assert not ended.value.code, (line, capsys.readouterr())
+
+
+def test_the_validators_settings_file_is_read_as_printed(arena: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = [each for each in blocks_of(DOCS / "guides" / "validator.md") if each.language == "toml"]
+    (arena / "arena.toml").write_text(block.text)
+    with pytest.raises(SystemExit) as ended:
+        main(["validator", "--config", str(arena / "arena.toml"), "--dry-run"])
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    assert all(line.split(" = ")[0] in shown for line in block.text.splitlines())
+    assert "203.0.113.7" in shown

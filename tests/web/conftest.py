@@ -1,0 +1,73 @@
+"""One site and one browser for all tests of the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import httpx
+import pytest
+
+from arena.chain.keys import generate_signer
+from tests.arena.conftest import running_server
+from tests.arena.tail_stand import Author, serving
+from tests.web.browser_stand import Visitor, open_browser
+from tests.web.episode_stand import NOW_MS
+from tests.web.site_stand import Site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+class Served(NamedTuple):
+    """A site at an address, and a plain client of it."""
+
+    site: Site
+    http: httpx.Client
+
+    @property
+    def address(self) -> str:
+        return str(self.http.base_url).rstrip("/")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[object]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def served(postgres) -> Iterator[Served]:
+    signer = generate_signer()
+    site = Site(Author(postgres.dsn_for(signer.hotkey), signer))
+    site.fill()
+    with (
+        serving(site.author.dsn, now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
+        httpx.Client(base_url=server.address, timeout=30) as http,
+    ):
+        yield Served(site, http)
+
+
+@pytest.fixture(scope="session")
+def empty(postgres) -> Iterator[httpx.Client]:
+    """A node whose log holds nothing yet."""
+    signer = generate_signer()
+    with (
+        serving(postgres.dsn_for(signer.hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
+        httpx.Client(base_url=server.address, timeout=30) as http,
+    ):
+        yield http
+
+
+@pytest.fixture(scope="module")
+def browser(served: Served, empty: httpx.Client) -> Iterator[Browser]:
+    """After the nodes and no longer than a file's tests: its driver keeps an event loop in this thread."""
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def visitor(browser: Browser, served: Served) -> Iterator[Visitor]:
+    """Somebody with a wide screen."""
+    with Visitor(browser, served.address) as made:
+        yield made
