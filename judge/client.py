@@ -20,6 +20,7 @@ from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import ModelReply, RetryLaterError
+from judge.citations import reply_schema
 from judge.parse import REPLY_SCHEMA
 from judge.port import JudgeReply
 from judge.prompts import prompt_sha256, prompt_text
@@ -29,19 +30,12 @@ from judge.rubric import Rubric
 _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000
 _CUT = "length"  # finish reason of a reply that reached its limit
-_SCHEMA = {
-    "response_format": {
-        "type": "json_schema",
-        "json_schema": {"name": "judge_reply", "strict": True, "schema": REPLY_SCHEMA},
-    }
-}
-_NO_SCHEMA: Mapping[str, object] = {}
-# Ways to ask, the fullest first: the limit's name, and what else is sent.
-_WAYS: tuple[tuple[str, Mapping[str, object]], ...] = (
-    ("max_tokens", _SCHEMA),
-    ("max_tokens", _NO_SCHEMA),
-    ("max_completion_tokens", _SCHEMA),
-    ("max_completion_tokens", _NO_SCHEMA),
+# Ways to ask, the fullest first: the limit's name, and whether a schema is sent.
+_WAYS = (
+    ("max_tokens", True),
+    ("max_tokens", False),
+    ("max_completion_tokens", True),
+    ("max_completion_tokens", False),
 )
 
 
@@ -50,6 +44,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     `reasoning_tokens` are added to the limit for models that think before they write; `reasoning_effort` is sent where
     it is set. An endpoint that wants a pause longer than `retry_after_max_ms` is not waited for.
+    `is_quoting_by_schema`: the schema that is sent offers the quotes that may be given, for models too weak to copy.
     """
 
     timeout_ms: int = 90_000
@@ -59,6 +54,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 3_072
     reasoning_tokens: int = 0
     reasoning_effort: str = ""
+    is_quoting_by_schema: bool = False
 
 
 DEFAULT_PATIENCE = RetryPolicy()
@@ -94,20 +90,20 @@ class OpenAIJudge:
         """What beside the messages decides a reply, as JSON text: the endpoint and the limits of tokens."""
         patience = self._patience
         limits = {"completion": patience.completion_tokens, "reasoning": patience.reasoning_tokens}
-        return foreign_text(
-            {"at": self._base_url, "temperature": 0, "tokens": limits, "effort": patience.reasoning_effort}
-        )
+        asked = {"at": self._base_url, "temperature": 0, "tokens": limits, "effort": patience.reasoning_effort}
+        return foreign_text({**asked, "quotes": "schema"} if patience.is_quoting_by_schema else asked)
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """One reply to one trace. Raises ArenaError U3020 when no attempt succeeded, V2030 for another prompt."""
         messages = judge_messages(trace, rubric, refusals)
+        schema = reply_schema(trace) if self._patience.is_quoting_by_schema else REPLY_SCHEMA
         backoff = Backoff(first_ms=self._patience.backoff_ms, most_ms=_BACKOFF_MAX_MS)
         detail, pause_ms = "no attempt was made", 0
         for attempt in range(1, self._patience.attempts + 1):
             if pause_ms:
                 self._sleep(pause_ms / 1000)
             try:
-                reply = self._complete(messages)
+                reply = self._complete(messages, schema)
             except ArenaError as error:
                 detail = f"{self.model}: {error.failure.detail}"[:_DETAIL_CHARS]
                 pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else backoff.pause_ms(attempt)
@@ -123,17 +119,19 @@ class OpenAIJudge:
             )
         raise ArenaError("U3020", detail)
 
-    def _complete(self, messages: list[dict[str, str]]) -> ModelReply:
+    def _complete(self, messages: list[dict[str, str]], schema: Mapping[str, object]) -> ModelReply:
         """One attempt, by the fullest way that the endpoint takes. Raises ArenaError as `Upstream.complete`."""
+        form = {"name": "judge_reply", "strict": True, "schema": schema}
         for place in range(self._way, len(_WAYS)):
-            limit, more = _WAYS[place]
+            limit, is_by_schema = _WAYS[place]
             asked: dict[str, object] = {
                 "model": self._model,
                 "messages": messages,
                 "temperature": 0,
                 limit: self._patience.completion_tokens + self._patience.reasoning_tokens,
-                **more,
             }
+            if is_by_schema:
+                asked["response_format"] = {"type": "json_schema", "json_schema": form}
             if self._patience.reasoning_effort:
                 asked["reasoning_effort"] = self._patience.reasoning_effort
             try:

@@ -24,7 +24,7 @@ from judge.calibration.agreement import (
     quadratic_kappa,
 )
 from judge.calibration.model import SET_VERSION, LabelledTrace, TraceRecipe, Trait
-from judge.calibration.traces import families
+from judge.calibration.traces import families, is_held
 from judge.panel import judge_body
 from judge.port import Judge
 from judge.render import RENDERER
@@ -124,7 +124,7 @@ def judge_traces(
 
 def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> Calibration:
     """The result over judged traces."""
-    held = {family.name: family.is_held for family in families()}
+    held = {family.name: is_held(family) for family in families()}
     groups: dict[str, list[JudgedTrace]] = {"all": list(judged), "tune": [], "held": []}
     for one in judged:
         groups["held" if held[one.trace.recipe.family] else "tune"].append(one)

@@ -8,7 +8,7 @@ import msgspec
 
 from harness.trace import EvaluationBody
 
-SET_VERSION = 2
+SET_VERSION = 3
 Split = Literal["tune", "held"]
 Answer = Literal["picked", "other", "reward"]
 Style = Literal["plain", "upper", "think", "json"]  # capitals; inside a think block; the value of a JSON object
@@ -24,8 +24,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: str
     quality_e4: int
-    is_held: bool = False  # was not looked at while a judge was improved
-    is_opened: bool = False  # was held out once, on runs of its own
+    round: int = 1  # in which it was written; each round has runs of its own, and the last one is held out
     plan: str = "plan"
     then: str
     last: str

@@ -35,16 +35,34 @@ from problems.pools.clusters import find_clusters
 from problems.synthesis.generator import synthesize
 
 DOCUMENTS = 3_000
-CATALOGUE_SEED, PROBLEM_SEED = 1906, 77
-PROBLEMS = 80  # asked of the catalogue; those whose search brings two fit products are used
-# Problems used: of families that were open from the first, that were held out until they were looked at, and held out.
-OPEN_RUNS, OPENED_RUNS, HELD_RUNS = range(24), range(24, 32), range(32, 48)
+PROBLEMS = 80  # asked of each catalogue; those whose search brings two fit products are used
 _RUNS_OF_FAMILY = 8
-_OPEN_LANGUAGES, _OPENED_LANGUAGES, _HELD_LANGUAGES = (
-    ("zh", "es", "vi", "th", "tl", "ms", "fr"),
-    ("de",),
-    ("pt", "fi", "ko"),
+
+
+class FamilyRound(msgspec.Struct, frozen=True):
+    """Families that were written together: their runs, of places in all shops' problems, and their languages."""
+
+    runs: range
+    languages: tuple[str, ...]
+
+
+class ShopSeeds(msgspec.Struct, frozen=True):
+    """A generated shop: what it is generated from, and how many runs it gives."""
+
+    catalogue: int
+    problems: int
+    runs: int
+
+
+# Rounds but the last were held out until they were looked at. The last has a shop of its own.
+ROUNDS = (
+    FamilyRound(range(24), ("zh", "es", "vi", "th", "tl", "ms", "fr")),
+    FamilyRound(range(24, 32), ("de",)),
+    FamilyRound(range(32, 48), ("pt", "fi", "ko")),
+    FamilyRound(range(48, 64), ("it", "nl", "ja")),
+    FamilyRound(range(64, 80), ("id", "ru", "tr")),
 )
+SHOPS = (ShopSeeds(1906, 77, 48), ShopSeeds(2011, 78, 16), ShopSeeds(2012, 79, 16))
 _SPOKEN: Mapping[str, int] = {"templated": 3_000, "single": 7_000, "compared": 9_000}
 _TITLE_WORDS = 4
 _WORD_LENGTH_MIN = 5
@@ -58,26 +76,30 @@ def families() -> tuple[Family, ...]:
         Family(
             name=f"{language}_{kind}",
             quality_e4=quality_e4,
-            is_held=language in _HELD_LANGUAGES,
-            is_opened=language in _OPENED_LANGUAGES,
+            round=number,
             plan="templated",
             then="templated",
             last=kind,
             language=language,
         )
-        for language in (*_OPEN_LANGUAGES, *_OPENED_LANGUAGES, *_HELD_LANGUAGES)
+        for number, one in enumerate(ROUNDS, start=1)
+        for language in one.languages
         for kind, quality_e4 in _SPOKEN.items()
     )
     made = (*msgspec.json.decode(raw, type=tuple[Family, ...]), *spoken)
-    return tuple(
-        sorted(made, key=lambda family: family.is_held)
-    )  # a place seeds the wording: who joins, joins at the end
+    # a place seeds the wording: who joins, joins at the end (the first two rounds were one list)
+    return tuple(sorted(made, key=lambda family: max(family.round, 2)))
+
+
+def is_held(family: Family) -> bool:
+    """Whether nobody is to look at the family while a judge is improved."""
+    return family.round == len(ROUNDS)
 
 
 class CalibrationShop(msgspec.Struct, frozen=True):
-    """The catalogue and the problems that recipes name by their place; `splits` and `clusters` in the same order."""
+    """The problems that recipes name by their place; `catalogues`, `clusters` and `splits` in the same order."""
 
-    catalogue: Catalogue
+    catalogues: tuple[Catalogue, ...]
     problems: tuple[Problem, ...]
     clusters: tuple[str, ...]
     splits: tuple[Split, ...]
@@ -85,27 +107,50 @@ class CalibrationShop(msgspec.Struct, frozen=True):
 
 @contextmanager
 def open_shop() -> Iterator[CalibrationShop]:
-    """The generated shop, in a temporary folder while the block runs. Takes some seconds."""
+    """The generated shops as one, in a temporary folder while the block runs. Takes some seconds.
+
+    Raises ArenaError P4011 where a shop gives too few runs.
+    """
+    catalogues: list[Catalogue] = []
+    problems: list[Problem] = []
     with tempfile.TemporaryDirectory() as folder:
-        documents = Path(folder) / "documents.jsonl"
-        with documents.open("wb") as stream:
-            write_documents(generate(DOCUMENTS, CATALOGUE_SEED), stream)
-        build_index(documents, Path(folder) / "index")
-        catalogue = open_catalogue(Path(folder) / "index", kernel="numpy")
-        asked = synthesize(tuple(catalogue.products()), seed=PROBLEM_SEED, counts={"product": PROBLEMS})
-        names = find_clusters(asked).name_of
-        fit, seen = [], set()
-        for problem in asked:
-            cluster = names[problem.problem_id]
-            if cluster not in seen and _pair(problem, _search(catalogue, problem)) is not None:
-                fit.append(problem)
-                seen.add(cluster)
-        if len(fit) < HELD_RUNS.stop:
-            raise ArenaError("P4011", f"{len(fit)} of {HELD_RUNS.stop} runs to mutate")
-        used = tuple(fit[: HELD_RUNS.stop])
-        clusters = tuple(names[problem.problem_id] for problem in used)
-        splits: tuple[Split, ...] = tuple("held" if n in HELD_RUNS else "tune" for n in range(len(used)))
-        yield CalibrationShop(catalogue, used, clusters, splits)
+        for seeds in SHOPS:
+            catalogue = _open_catalogue(Path(folder) / str(seeds.catalogue), seeds)
+            fit = _fit_problems(catalogue, seeds, problems)
+            problems += fit
+            catalogues += [catalogue] * len(fit)
+        names = find_clusters(problems).name_of
+        held = ROUNDS[-1].runs
+        yield CalibrationShop(
+            catalogues=tuple(catalogues),
+            problems=tuple(problems),
+            clusters=tuple(names[problem.problem_id] for problem in problems),
+            splits=tuple("held" if place in held else "tune" for place in range(len(problems))),
+        )
+
+
+def _open_catalogue(folder: Path, seeds: ShopSeeds) -> Catalogue:
+    folder.mkdir()
+    documents = folder / "documents.jsonl"
+    with documents.open("wb") as stream:
+        write_documents(generate(DOCUMENTS, seeds.catalogue), stream)
+    build_index(documents, folder / "index")
+    return open_catalogue(folder / "index", kernel="numpy")
+
+
+def _fit_problems(catalogue: Catalogue, seeds: ShopSeeds, others: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The shop's problems whose search brings two fit products: each of a leak cluster of its own."""
+    asked = synthesize(tuple(catalogue.products()), seed=seeds.problems, counts={"product": PROBLEMS})
+    names = find_clusters((*others, *asked)).name_of
+    fit, seen = [], {names[problem.problem_id] for problem in others}
+    for problem in asked:
+        cluster = names[problem.problem_id]
+        if cluster not in seen and _pair(problem, _search(catalogue, problem)) is not None:
+            fit.append(problem)
+            seen.add(cluster)
+    if len(fit) < seeds.runs:
+        raise ArenaError("P4011", f"{len(fit)} of {seeds.runs} runs to mutate")
+    return tuple(fit[: seeds.runs])
 
 
 def recipes(split: Split | None = None) -> tuple[TraceRecipe, ...]:
@@ -114,9 +159,9 @@ def recipes(split: Split | None = None) -> tuple[TraceRecipe, ...]:
     made = []
     numbers = {family.name: number for number, family in enumerate(families())}
     for number, family in enumerate(families()):
-        if split is not None and family.is_held != (split == "held"):
+        if split is not None and is_held(family) != (split == "held"):
             continue
-        places = HELD_RUNS if family.is_held else OPENED_RUNS if family.is_opened else OPEN_RUNS
+        places = ROUNDS[family.round - 1].runs
         seed = numbers[family.pair or family.name]
         # every second run where there are many; a family and the one it is paired with get the same
         used = places[seed % (len(places) // _RUNS_OF_FAMILY) :: len(places) // _RUNS_OF_FAMILY]
@@ -133,7 +178,7 @@ def make_trace(recipe: TraceRecipe, shop: CalibrationShop) -> LabelledTrace:
         cluster=shop.clusters[recipe.problem],
         split=shop.splits[recipe.problem],
         quality_e4=family.quality_e4,
-        body=mutate(family, shop.problems[recipe.problem], shop.catalogue, recipe),
+        body=mutate(family, shop.problems[recipe.problem], shop.catalogues[recipe.problem], recipe),
     )
 
 
@@ -233,6 +278,8 @@ def _slots(problem: Problem, pair: tuple[dict[str, Any], dict[str, Any], str], d
         "w_id": str(picked["product_id"]),
         "w_price": str(picked["price"]),
         "w_title": _brief(picked),
+        "w_sold": str(picked["sold_count"]),
+        "r_sold": str(rival["sold_count"]),
         "r_id": str(rival["product_id"]),
         "r_price": str(rival["price"]),
         "r_title": _brief(rival),

@@ -63,7 +63,7 @@ class Evidence(msgspec.Struct, frozen=True):
             }
             data |= {" ".join(pair) for pair in itertools.pairwise(sentence.tokens) if self._is_datum(pair, before)}
         marks = dict.fromkeys((mark for sentence in sentences(quote) for mark in sentence.marks), before)
-        for product in self._told(marks):
+        for product in self.told(marks):
             traits = [mark for mark in self._said(product.traits, marks) if self._splits(mark, before)]
             if _weight(traits, product.traits) >= FIRM:
                 data.update(traits)
@@ -106,32 +106,18 @@ class Evidence(msgspec.Struct, frozen=True):
             is_contrast = is_contrast or self._contrasts(said, before)
         return own >= _OWN_PAIRS_MIN and (is_contrast or self._names_two(told))
 
-    def named_in(self, text: str, before: int) -> tuple[frozenset[str], ...]:
-        """For each sentence of `text` the ids of the products it names by a mark that no other returned product has."""
-        found = []
-        for sentence in sentences(text):
-            marks = dict.fromkeys(sentence.marks, before)
-            named = {
-                one.product_id
-                for one in self._told(marks)
-                if _weight((m for m in self._said(one.names, marks) if self.spread[m] == 1), one.names)
-                >= self._least(one)
-            }
-            found.append(frozenset(named))
-        return tuple(found)
-
     def facts_in(self, text: str, before: int) -> frozenset[str]:
         """The prices, attributes and services in `text` that tell one returned product from another."""
         marks = dict.fromkeys((mark for sentence in sentences(text) for mark in sentence.marks), before)
         found: set[str] = set()
-        for product in self._told(marks):
+        for product in self.told(marks):
             firm = (mark for mark in self._said(product.names, marks) if product.names[mark][0] >= FIRM)
             found.update(mark for mark in firm if mark not in tokenise(product.product_id))
             found.update(mark for mark in self._said(product.traits, marks) if self._splits(mark, before))
         return frozenset(found)
 
     def _names_two(self, marks: Marks) -> bool:
-        named = [(frozenset(self._said(product.names, marks)), product) for product in self._told(marks)]
+        named = [(frozenset(self._said(product.names, marks)), product) for product in self.told(marks)]
         meant = [(said, product) for said, product in named if _weight(said, product.names) >= self._least(product)]
         if not any(_weight(said, product.names) >= self._most(product) for said, product in meant):
             return False
@@ -162,7 +148,7 @@ class Evidence(msgspec.Struct, frozen=True):
             near = said[max(0, place - 1) : place + 2]
             is_placed = any(one.is_first for one in near) and any(one.is_other for one in near)
             marks = dict.fromkeys(sentence.marks, before)
-            for product in self._told(marks):
+            for product in self.told(marks):
                 names = self._said(product.names, marks)
                 traits = [mark for mark in self._said(product.traits, marks) if self._splits(mark, before)]
                 is_named = sentence.is_other and _weight(names, product.names) >= self._most(product)
@@ -170,7 +156,7 @@ class Evidence(msgspec.Struct, frozen=True):
                     return True
         return False
 
-    def _told(self, marks: Marks) -> Iterator[ReturnedProduct]:
+    def told(self, marks: Collection[str]) -> Iterator[ReturnedProduct]:
         """Products that some mark may mean."""
         return (self.products[place] for place in {place for mark in marks for place in self.holders.get(mark, ())})
 

@@ -39,21 +39,28 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind says of one thing."""
+    """What a kind says of one thing, or of one use of it: `name` is then the row's."""
 
+    name: str = ""
     ran: str
     result: str
     is_red: bool
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of foreign things. `examine` takes a thing's path; it never raises for what the thing is."""
+    """One kind of foreign things. `examine` takes a thing's path; it never raises for what the thing is.
+
+    `patterns` are those of its files below the folder; of an installed program the file is the RECORD of its
+    distribution, in a virtual environment that is a folder there. `counted` says of a kind's rows what they hold
+    together.
+    """
 
     folder: str
     title: str
     about: str
-    pattern: str
-    examine: Callable[[Path], Finding]
+    patterns: tuple[str, ...]
+    examine: Callable[[Path], Sequence[Finding]]
+    counted: Callable[[Sequence[Row]], str] | None = None
 
 
 def known_kinds() -> tuple[Kind, ...]:
@@ -63,23 +70,24 @@ def known_kinds() -> tuple[Kind, ...]:
 
 
 def examine_all(foreign: Path, kind: Kind) -> Iterator[Row]:
-    """A row per thing of a kind in a folder, by name; nothing where the folder isn't there."""
+    """A row per thing of a kind in a folder, or per use of it, by path; nothing where the folder isn't there."""
     listed = foreign / "sources.json"
     sources = json.loads(listed.read_text("utf-8")) if listed.exists() else {}
-    for path in sorted((foreign / kind.folder).glob(kind.pattern)):
+    paths = {path for pattern in kind.patterns for path in (foreign / kind.folder).glob(pattern)}
+    for path in sorted(paths):
         known = sources.get(str(path.relative_to(foreign)), {})
-        found = kind.examine(path)
-        yield Row(
-            kind=kind.folder,
-            name=path.stem,
-            source=known.get("source", "not given"),
-            version=known.get("version", "not given"),
-            date=known.get("date", "not given"),
-            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-            ran=found.ran,
-            result=found.result,
-            is_red=found.is_red,
-        )
+        for found in kind.examine(path):
+            yield Row(
+                kind=kind.folder,
+                name=found.name or path.stem,
+                source=known.get("source", "not given"),
+                version=known.get("version", "not given"),
+                date=known.get("date", "not given"),
+                sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+                ran=found.ran,
+                result=found.result,
+                is_red=found.is_red,
+            )
 
 
 def write_page(rows: Sequence[Row], *, ran_on: str, version: str) -> str:
@@ -96,7 +104,8 @@ def write_page(rows: Sequence[Row], *, ran_on: str, version: str) -> str:
     for kind in known_kinds():
         mine = [row for row in rows if row.kind == kind.folder]
         red = sum(row.is_red for row in mine)
-        parts += [f"## {kind.title}", "", kind.about, "", f"{len(mine)} rows, {red} red.", ""]
+        held = f" {kind.counted(mine)}" if kind.counted else ""
+        parts += [f"## {kind.title}", "", kind.about, "", f"{len(mine)} rows, {red} red.{held}", ""]
         if mine:
             parts += [_line(COLUMNS), _line(["---"] * len(COLUMNS)), *map(_row_line, mine), ""]
     return "\n".join(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -9,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from judge.render import RenderedTrace
+from judge.rubric import GATES
 from judge.scripted import ScriptedJudge
 from tests.judge.bodies import RUBRIC
 from tests.judge.endpoint import chat, serving
@@ -98,8 +101,20 @@ def stumble(name: str, good: str, request: Mapping[str, Any]) -> tuple[int, Any,
     return 200, chat(good), {}
 
 
+def first_gate_alone(question: str) -> str:
+    """A usable reply to any rendered trace: no gate but the first, and a quote of the longest line said."""
+    spans = re.findall(r"^\[\[span (\d+) \| completion .*\n((?:\| .*\n?)+)", question, re.MULTILINE)
+    line, number = max((len(line), line, int(span)) for span, said in spans for line in said.splitlines())[1:]
+    gates = {gate: gate == GATES[0] for gate in GATES}
+    citations = [{"span": number, "quote": line[2:].strip()[:200], "gate": GATES[0]}]
+    return json.dumps(
+        {"gates": gates, "quality": 0.3, "citations": citations, "explanation": "Nothing more."}, separators=(",", ":")
+    )
+
+
 class StumblingEndpoint:
-    """Serves traces by the scripted judge, except that request n of the list `stumbles` goes wrong as it says."""
+    """Serves traces by the scripted judge and others as having inference alone, except that request n of the list
+    `stumbles` goes wrong as it says."""
 
     def __init__(self, traces: Mapping[str, RenderedTrace], stumbles: tuple[str, ...], slow_s: float = 0.0) -> None:
         self._traces, self._stumbles, self._slow_s = traces, stumbles, slow_s
@@ -109,7 +124,7 @@ class StumblingEndpoint:
     def answer(self, request: Mapping[str, Any]) -> tuple[int, Any, Mapping[str, str]]:
         question = request["messages"][1]["content"]
         trace = next((trace for text, trace in self._traces.items() if text in question), None)
-        good = ScriptedJudge().opine(trace, RUBRIC).text if trace else "no trace of mine"
+        good = ScriptedJudge().opine(trace, RUBRIC).text if trace else first_gate_alone(question)
         with self._lock:
             number = len(self.requests)
             self.requests.append(request)

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from judge.citations import check_citations
+from judge.citations import check_citations, reply_schema
 from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.panel import judge_body
-from judge.parse import parse_reply
+from judge.parse import REPLY_SCHEMA, parse_reply
 from judge.port import Judge
 from judge.prompts import prompt_sha256, prompt_text
 from judge.render import render
@@ -102,6 +102,17 @@ def test_the_client_sends_the_pinned_prompt_at_temperature_zero():
     assert render(episode(CITED)).text in request["messages"][1]["content"]
     assert "the quote was false" in request["messages"][2]["content"]
     assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
+
+
+def test_the_schema_offers_quotes_where_they_are_chosen_by_it():
+    requests, answer = asked((200, chat("{}")))
+    trace = render(episode(CITED))
+    with serving(answer) as base_url:
+        patience = RetryPolicy(is_quoting_by_schema=True)
+        OpenAIJudge(model="m", base_url=base_url, patience=patience).opine(trace, RUBRIC)
+        client(base_url).opine(trace, RUBRIC)
+    sent = [request["response_format"]["json_schema"]["schema"] for request in requests]
+    assert sent == [reply_schema(trace), REPLY_SCHEMA]
 
 
 def test_transport_faults_are_tried_again_with_growing_pauses():

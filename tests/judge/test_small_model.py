@@ -20,6 +20,7 @@ from judge.verdict import Verdict
 from tests.judge.bodies import RUBRIC
 from tests.judge.endpoint import serving
 
+PATIENCE = RetryPolicy(timeout_ms=1_200_000, is_quoting_by_schema=True)
 SMALL = replace(RUBRIC, models=("smollm2",), attempts_per_model=1)
 
 
@@ -37,7 +38,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.prove)])
 def test_a_small_real_model_gives_or_owes_every_verdict(endpoint: str, count: int) -> None:
-    judge = OpenAIJudge(model="smollm2", base_url=endpoint, patience=RetryPolicy(timeout_ms=1_200_000))
+    judge = OpenAIJudge(model="smollm2", base_url=endpoint, patience=PATIENCE)
     with open_shop() as shop:
         every = recipes("tune")
         bodies = [make_trace(every[(2 * place + 1) * len(every) // (2 * count)], shop).body for place in range(count)]

@@ -139,6 +139,6 @@ KIND = Kind(
         "fault; the fault's owner stands behind its code. That a scripted model solves little here says nothing of the "
         "agent: it knows the tools' own forms alone."
     ),
-    pattern="*.py",
-    examine=examine,
+    patterns=("*.py",),
+    examine=lambda path: (examine(path),),
 )
