@@ -1,4 +1,4 @@
-# make demo | test | bench | prove | prove-localnet | compat | lint | install | clean.
+# make demo | test | bench | docs | prove | prove-localnet | compat | shots | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,14 +18,16 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint bench prove prove-localnet compat clean
+.PHONY: help install demo test lint bench docs prove prove-localnet compat shots clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
 	@echo "make test      install with the development tools and the training engine, lint, type-check, run every test"
 	@echo "make bench     measure; prints a table and writes build/bench.json"
-	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents)"
+	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents): hours; goes on where it was stopped"
+	@echo "make docs      the site of the documents in build/site; open build/site/index.html"
 	@echo "make compat    FOREIGN=DIR: run the foreign agents in DIR, write docs/compatibility.md (DIR: tests/compat/rows.py)"
+	@echo "make shots     pictures of every page of a node, in build/shots (needs Chromium)"
 	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
 	@echo "make lint      ruff and mypy only"
 	@echo "make install   the environment in $(VENV) with the development tools"
@@ -39,7 +41,7 @@ demo: $(RUN_STAMP)
 # loadfile: a test file's fixtures (a Postgres, an index) are made once, in one worker; no reorder: tests/conftest.py puts
 # the long files first, which xdist would put last, since they hold few tests. Bytecode is kept, whatever the shell says:
 # else each of the some hundred commands that tests start would compile the product anew
-test: lint $(VENV)/bin/promtool
+test: lint $(VENV)/bin/promtool $(VENV)/bin/chromium
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
 lint: $(DEV_STAMP)
@@ -50,8 +52,15 @@ lint: $(DEV_STAMP)
 bench: $(DEV_STAMP)
 	$(PY) -m tests.benchmarks.run $(ARGS)
 
-prove: $(DEV_STAMP)
-	$(PY) -m pytest -m prove --durations 15 $(ARGS)
+docs: $(DEV_STAMP)
+	$(PY) -m mkdocs build --strict --quiet $(ARGS)
+
+prove: $(DEV_STAMP) $(VENV)/bin/chromium
+	@$(PY) -m tests.prove $(ARGS)
+
+# pictures of every page, wide and as on a phone, light and dark, of the site that the tests drive
+shots: $(DEV_STAMP) $(VENV)/bin/chromium
+	@$(PY) -m tests.web.shots build/shots
 
 prove-localnet: $(DEV_STAMP)
 	@$(PY) -m tests.prove.localnet
@@ -62,6 +71,10 @@ compat: $(DEV_STAMP)
 # where it can't be had, the tests of the alert rules say so, and fail under CI
 $(VENV)/bin/promtool: | $(DEV_STAMP)
 	@.ci/promtool $(VENV)/bin || echo "no promtool (Debian's package prometheus): the alert rules are not tested here"
+
+# where it can't be had, the tests of the pages in a browser say so, and fail under CI
+$(VENV)/bin/chromium: | $(DEV_STAMP)
+	@.ci/chromium $(VENV) || echo "no Chromium (Debian's package chromium): the pages are not tested in a browser here"
 
 # removes a $(VENV) only if this file made it
 clean:

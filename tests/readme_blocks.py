@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from typer.core import TyperCommand, TyperGroup
 
-from neurons.cli.app import COMMANDS, load_command
+from neurons.cli.app import load_command
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons", "examples")
@@ -48,12 +48,6 @@ def block_under(heading: str, page: Path = ROOT / "README.md") -> Block:
     """The one block under a heading."""
     (block,) = [each for each in blocks_of(page) if each.heading == heading]
     return block
-
-
-def is_known(line: str) -> bool:
-    """Whether a line's command exists."""
-    words = shlex.split(line)
-    return words[0] != "arena" or words[1] in {entry.name for entry in COMMANDS}
 
 
 def resolve(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:

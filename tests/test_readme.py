@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
-from tests.readme_blocks import is_known, resolve, unknown_options
+from tests.readme_blocks import resolve, unknown_options
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -27,7 +27,7 @@ def lines_of(program: str) -> list[str]:
     return [line for line in [*LINES, *INLINE] if line.split()[0] in (program, f".venv/bin/{program}")]
 
 
-@pytest.mark.parametrize("line", [line for line in lines_of("arena") if is_known(line)])
+@pytest.mark.parametrize("line", lines_of("arena"))
 def test_each_arena_line_names_a_command_and_options_that_exist(line: str) -> None:
     words = shlex.split(line)[1:]
     if words[0].startswith("--") or not words[0].islower():

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from arena.api.refusals import ErrorAnswer, add_refusals
-from arena.chain.port import RequestAuth
+from arena.chain.auth import HttpCheck
 from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, discard_body, read_body, read_form
 from arena.door.pause import PauseState, read_pause
@@ -87,7 +87,7 @@ class Door:
     def __init__(
         self,
         store: Store,
-        auth: RequestAuth,
+        auth: HttpCheck,
         registration: Registration,
         desk: SubmissionDesk,
         status: StatusDesk,

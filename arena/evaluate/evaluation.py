@@ -7,9 +7,11 @@ no caller can mistake it for a score.
 
 from __future__ import annotations
 
-from arena.evaluate.model import EpisodeCost, Evaluation, EvaluationStatus
+from arena.evaluate.model import EpisodeCost, Evaluation, EvaluationStatus, RanEpisode
 from arena.evaluate.ports import EvaluatePorts
 from arena.policy import Policy
+from foundation.codes.names import HOST_UNLIKE
+from foundation.errors import ArenaError
 from harness.inference.gateway import Gateway
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
@@ -28,6 +30,11 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     Raises ArenaError V2xxx or U3xxx when this host or an upstream failed; nothing is scored then, for no fault of ours
     is ever a 0.
     """
+    return settle(run(source, problem, ports), problem, ports)
+
+
+def run(source: str, problem: Problem, ports: EvaluatePorts) -> RanEpisode:
+    """The first half: the agent runs. It needs no answers (`Problem.without_answers`). Raises as `evaluate`."""
     policy = ports.policy
     toolbox = make_toolbox(policy.tool_profile, ports.catalogue, problem)
     gateway = Gateway(
@@ -49,27 +56,8 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
         ),
         episode_rules(policy, ports.catalogue.content_sha256),
     )
-    outcome = score_body(episode.body, problem, ports)
-    verdict: Verdict | UnscoredVerdict | None = None
-    if isinstance(outcome, OutcomeScore):
-        if ports.unjudged is None:
-            verdict = judge_body(episode.body, policy.rubric, ports.judges)
-        else:
-            verdict = UnscoredVerdict(
-                body_sha256=episode.body.body_hash(), rubric_id=policy.rubric.rubric_id, failure=ports.unjudged
-            )
-    status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
-    failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
-    if episode.body.failure is not None:
-        failure = episode.body.failure
-    if isinstance(outcome, UnscoredOutcome):
-        status, failure = "unscored", outcome.failure
-    return Evaluation(
+    return RanEpisode(
         body=episode.body,
-        outcome=outcome,
-        verdict=verdict,
-        status=status,
-        failure=failure,
         sandbox=ports.sandbox.level,
         cost=EpisodeCost(
             episode_ms=episode.episode_ms,
@@ -80,6 +68,53 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
             output_tail=episode.exit.output_tail,
         ),
     )
+
+
+def settle(ran: RanEpisode, problem: Problem, ports: EvaluatePorts) -> Evaluation:
+    """The second half, in which nothing of the agent runs: score and judge. Raises ArenaError as `evaluate`."""
+    body = ran.body
+    outcome = score_body(body, problem, ports)
+    verdict: Verdict | UnscoredVerdict | None = None
+    if isinstance(outcome, OutcomeScore):
+        if ports.unjudged is None:
+            verdict = judge_body(body, ports.policy.rubric, ports.judges)
+        else:
+            verdict = UnscoredVerdict(
+                body_sha256=body.body_hash(), rubric_id=ports.policy.rubric.rubric_id, failure=ports.unjudged
+            )
+    status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
+    failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
+    if body.failure is not None:
+        failure = body.failure
+    if isinstance(outcome, UnscoredOutcome):
+        status, failure = "unscored", outcome.failure
+    return Evaluation(
+        body=body,
+        outcome=outcome,
+        verdict=verdict,
+        status=status,
+        failure=failure,
+        sandbox=ran.sandbox,
+        cost=ran.cost,
+    )
+
+
+def require_own(ran: RanEpisode, source_sha256: str, problem: Problem, ports: EvaluatePorts) -> None:
+    """Raise ArenaError V2008 for an episode that another machine sends in place of the one it was asked for, or that it
+    ran under other rules than these `ports` have."""
+    body = ran.body
+    asked = {
+        "problem": (body.problem_id, problem.problem_id),
+        "query": (body.query, problem.query),
+        "bucket": (body.bucket, problem.bucket),
+        "agent": (body.agent_sha256, source_sha256),
+        "policy": (body.policy_sha256, ports.policy.policy_sha256),
+        "tools": (body.tool_profile, ports.policy.tool_profile),
+        "index": (body.catalogue_sha256, ports.catalogue.content_sha256),
+        "jail": (ran.sandbox, ports.sandbox.level),
+    }
+    if other := [name for name, (found, wanted) in asked.items() if found != wanted]:
+        raise ArenaError(HOST_UNLIKE, f"{', '.join(other)} of episode {problem.problem_id}")
 
 
 def score_body(body: EvaluationBody, problem: Problem, ports: EvaluatePorts) -> OutcomeScore | UnscoredOutcome:

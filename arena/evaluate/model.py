@@ -26,6 +26,14 @@ class EpisodeCost(msgspec.Struct, frozen=True, kw_only=True):
     output_tail: str = ""
 
 
+class RanEpisode(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode that came to its end and is neither scored nor judged."""
+
+    body: EvaluationBody
+    sandbox: SandboxLevel
+    cost: EpisodeCost
+
+
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Body, outcome, verdict or why not, status, fault. `score_e4` is outcome (0 or 1) x coefficient."""
 

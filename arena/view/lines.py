@@ -28,7 +28,8 @@ def trace_lines(view: TraceView, width: int, *, is_whole: bool = False) -> Itera
     """A trace from its result to its proof. `is_whole`: results and long texts are not folded."""
     yield StyledLine(view.heading[:width], "heading")
     yield from _wrapped(view.result, width, "heading")
-    yield from _wrapped(view.query, width)
+    if view.query:
+        yield from _wrapped(view.query, width)
     if view.constraints:
         yield StyledLine("\nWhat was asked, and what was found", "heading")
         for one in view.constraints:
@@ -49,7 +50,8 @@ def trace_lines(view: TraceView, width: int, *, is_whole: bool = False) -> Itera
             where = f"span {quote.span}" if quote.is_found else f"NOT in span {quote.span}"
             style = "mark" if quote.is_found else "bad"
             yield from _wrapped(f"[{quote.number}] {quote.gate}, {where}: “{quote.text}”", width, style, indent=2)
-    yield StyledLine("\nWhat happened", "heading")
+    if view.steps:
+        yield StyledLine("\nWhat happened", "heading")
     for step in view.steps:
         yield from _step_lines(step, width, is_whole=is_whole)
     yield StyledLine("\nFacts", "heading")
@@ -87,7 +89,8 @@ def loss_lines(loss: Loss, width: int) -> Iterator[StyledLine]:
     if loss.calls:
         said = f"calls: {loss.llm_calls} of {loss.calls} by the model"
         if loss.first_foreign_call:
-            said += f"; the first that was not: {_cut(loss.first_foreign_call, 160)}"
+            call = loss.first_foreign_call
+            said += f"; the first that was not: {call if len(call) <= 160 else call[:159] + '…'}"
         yield from _wrapped(said, width, "soft", indent=2)
 
 
@@ -107,10 +110,6 @@ def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[Styl
     yield from shown
     if len(shown) < len(lines):
         yield StyledLine(f"    … {len(lines) - len(shown)} lines more (--whole)", "soft")
-
-
-def _cut(text: str, chars: int) -> str:
-    return text if len(text) <= chars else f"{text[: chars - 1]}…"
 
 
 def _wrapped(text: str, width: int, style: str = "plain", *, indent: int = 0) -> Iterator[StyledLine]:

@@ -1,4 +1,4 @@
-"""V22xx: a request at the door, where miners submit, is refused."""
+"""V22xx: a request at the door, where miners submit, is refused; what serves it has ended."""
 
 from __future__ import annotations
 
@@ -32,5 +32,12 @@ ROWS = (
         "request is for another subnet",
         "nothing was taken",
         "name the door's subnet with --netuid, or submit to a validator of yours",
+    ),
+    row(
+        "V2206",
+        "serving process ended",
+        "readers and miners wait; races go on, and nothing that was taken in is lost",
+        "nothing to do: the node starts it again; where it goes on, read why in the log",
+        True,
     ),
 )

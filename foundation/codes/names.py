@@ -18,7 +18,10 @@ BAD_CALL = "A1050"
 # validator
 NO_SANDBOX = "V2001"
 HOST_FAILED = "V2004"
+WORKER_DIED = "V2005"
 LEASE_LOST = "V2006"
+SLOT_RESTS = "V2007"
+HOST_UNLIKE = "V2008"
 STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
 STORE_REFUSED = "V2022"
 HOTKEY_IN_USE = "V2024"

@@ -8,32 +8,23 @@ emits nothing. A test can make it reorganise, stand still, prune, or hang up in 
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import json
+from collections.abc import Mapping
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import bittensor_core
 import websockets
-from bittensor._transport.codec import RuntimeCodec, strip_option_opaque_metadata
 
-SPEC_VERSION, TRANSACTION_VERSION = 343, 1
+from tests.arena.fakepallets import FakePallets
+from tests.arena.runtime_apis import TRANSACTION_VERSION, RuntimeApis, as_option, grow_metadata, make_codec
+
 GENESIS = "0x" + "11" * 32
 FIRST_NONCE = 7
 STALE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
 FUTURE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction will be valid in the future"}
-SUBNET_DEFAULTS = {
-    "NetworksAdded": True,
-    "Tempo": 360,
-    "WeightsSetRateLimit": 100,
-    "MinAllowedWeights": 1,
-    "MaxWeightsLimit": 65_535,
-    "CommitRevealWeightsEnabled": False,
-    "RevealPeriodEpochs": 1,
-    "BlocksSinceLastStep": 0,
-    "ServingRateLimit": 50,
-}
 BAD_PROOF = "Transaction has a bad signature"
 _INFO = {"weight": {"ref_time": 1, "proof_size": 1}, "class": "Normal", "pays_fee": "No"}
 
@@ -43,8 +34,14 @@ FIRST_MS = 1_700_000_000_000  # block 1's timestamp where no block was skipped
 _NUMBER_BITS = 64
 
 
-def _scale_text(text: str) -> bytes:
-    return bytes([len(text) << 2]) + text.encode()  # a length below 64 is one byte
+def _parts(decoded: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """(hotkey, function, arguments) of a decoded extrinsic."""
+    call = decoded["call"]
+    return (
+        decoded["address"],
+        call["call_function"],
+        {argument["name"]: argument["value"] for argument in call["call_args"]},
+    )
 
 
 class PrunedError(Exception):
@@ -60,32 +57,28 @@ class FakeNode:
 
     def __init__(
         self,
-        metadata: Path,
+        metadata: bytes,
         *,
         netuid: int,
+        spec_version: int,
+        guards: Mapping[str, int],
         block: int = 1_000,
-        spec_version: int = SPEC_VERSION,
         renamed: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """`renamed`: names of storages and calls that this runtime has under another name of the same length; give it
-        a `spec_version` of its own, by which the SDK caches metadata."""
-        data = bytes.fromhex(metadata.read_text().strip().strip('"').removeprefix("0x"))
-        for old, new in renamed:
-            data = data.replace(_scale_text(old), _scale_text(new))
+        """`metadata` in version 15. `guards`: errors that the runtime's dispatch extensions find before an extrinsic is
+        taken, with the number that the pool then gives instead. `renamed`: names of storages and calls that this
+        runtime has under another name of the same length; give it a `spec_version` of its own, by which the SDK
+        caches metadata."""
+        metadata = grow_metadata(metadata, renamed)
         self.spec_version = spec_version
-        self._metadata_hex = "0x" + data.hex()
-        self._codec = RuntimeCodec(
-            strip_option_opaque_metadata(data),
-            spec_version=spec_version,
-            transaction_version=TRANSACTION_VERSION,
-            spec_name="node-subtensor",
-            ss58_format=42,
-        )
+        self._guards = guards
+        self._metadata_hex = "0x" + as_option(metadata).hex()
+        self._codec = make_codec(metadata, spec_version)
+        self._apis = RuntimeApis(self._codec)
         self.netuid = netuid
         self.block = 0
         self.finality = 2
         self.pruned_before = 0  # the state of older blocks is gone
-        self.refuses_commitments = False
         self.hangs_up_on: set[str] = set()  # methods at which the connection is closed
         self.pool_refusal: Any = (
             None  # what the pool says to the next extrinsic, as a runtime's dispatch extension does
@@ -99,13 +92,9 @@ class FakeNode:
         self._storage: dict[str, list[tuple[int, str | None]]] = {}
         self._blocks: dict[int, list[str]] = {}
         self._subscriptions = itertools.count(1)
-        self._uids: dict[str, int] = {}
-        self._permits: dict[str, bool] = {}
-        self._updates: dict[str, int] = {}
-        self._served: dict[str, int] = {}
         self._nonces: dict[str, int] = {}
-        for item, value in SUBNET_DEFAULTS.items():
-            self.write("SubtensorModule", item, [netuid], value)
+        self.pallets = FakePallets(self.write, netuid)
+        self.pallets.refuses_past_rounds = "InvalidRevealRound" in guards
         self.advance(block)
 
     # -- storage, kept by block
@@ -121,6 +110,14 @@ class FakeNode:
         place = bisect.bisect_right([block for block, _ in history], at)
         return history[place - 1][1] if place else None
 
+    def value(self, at: int, pallet: str, item: str, parameters: list[Any]) -> Any:
+        """A storage entry's value in a block, or the runtime's default; None where it has neither."""
+        entry = self._codec.storage_entry(pallet, item)
+        raw = self._read("0x" + self._codec.storage_key(entry, parameters).hex(), at)
+        if raw is None and entry.modifier == "Optional":
+            return None
+        return self._codec.decode(entry.value_type, entry.default_bytes if raw is None else bytes.fromhex(raw[2:]))
+
     # -- what the network does
     def advance(self, blocks: int = 1, *, block_ms: int = BLOCK_MS) -> None:
         """Seal `blocks` empty blocks, so far apart."""
@@ -131,10 +128,7 @@ class FakeNode:
 
     def time_of(self, block: int) -> int:
         """The timestamp of a block, unix milliseconds."""
-        entry = self._codec.storage_entry("Timestamp", "Now")
-        raw = self._read("0x" + self._codec.storage_key(entry, []).hex(), block)
-        assert raw is not None
-        return int(self._codec.decode(entry.value_type, bytes.fromhex(raw[2:])))
+        return int(self.value(block, "Timestamp", "Now", []))
 
     def reorg(self, depth: int) -> None:
         """Replace the newest `depth` blocks by empty ones: what they held is gone, and their hashes change."""
@@ -149,31 +143,22 @@ class FakeNode:
             self.block = number
             self.write("Timestamp", "Now", [], self._now_ms - (depth - 1 - (number - first)) * BLOCK_MS)
 
-    def block_hash(self, number: int) -> str:
-        """Block hashes of this node are the block's number, and how often it was replaced."""
-        return GENESIS if number == 0 else f"0x{(self._forks.get(number, 0) << _NUMBER_BITS) + number:064x}"
-
     def enrol(self, hotkey: str) -> int:
         """Give a hotkey the next uid."""
-        uid = self._uids.setdefault(hotkey, len(self._uids))
-        self.write("SubtensorModule", "Uids", [self.netuid, hotkey], uid)
-        self.write("SubtensorModule", "Keys", [self.netuid, uid], hotkey)
-        self.write("SubtensorModule", "Owner", [hotkey], hotkey)
-        self._write_vectors()
-        return uid
+        return self.pallets.enrol(hotkey)
 
     def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
         """Put stake behind a hotkey and decide on its validator permit."""
-        self.write("SubtensorModule", "TotalHotkeyAlpha", [hotkey, self.netuid], rao)
-        self._permits[hotkey] = has_permit
-        self._write_vectors()
+        self.pallets.stake(hotkey, rao, has_permit=has_permit)
 
-    def _write_vectors(self) -> None:
-        in_order = sorted(self._uids, key=self._uids.__getitem__)
-        self.write("SubtensorModule", "LastUpdate", [self.netuid], [self._updates.get(key, 0) for key in in_order])
-        self.write(
-            "SubtensorModule", "ValidatorPermit", [self.netuid], [self._permits.get(key, False) for key in in_order]
-        )
+    def publish(self, pulse_round: int, signature_hex: str) -> None:
+        """A pulse of the beacon reaches the chain: the next block reveals what was sealed to its round."""
+        self.advance()
+        self.pallets.reveal(self.block, pulse_round, signature_hex)
+
+    def block_hash(self, number: int) -> str:
+        """Block hashes of this node are the block's number, and how often it was replaced."""
+        return GENESIS if number == 0 else f"0x{(self._forks.get(number, 0) << _NUMBER_BITS) + number:064x}"
 
     # -- extrinsics
     def _include(self, raw: str, decoded: dict[str, Any]) -> None:
@@ -181,67 +166,14 @@ class FakeNode:
         self.extrinsics.append(decoded)
         self.advance()
         self._blocks[self.block] = [raw]
-        error = self._dispatch(decoded)
+        hotkey, function, arguments = _parts(decoded)
+        error = self.pallets.dispatch(self.block, hotkey, function, arguments)
         if error is None:
             event = {"ExtrinsicSuccess": {"dispatch_info": _INFO}}
         else:
             event = {"ExtrinsicFailed": {"dispatch_error": self._module_error(*error), "dispatch_info": _INFO}}
         record = {"phase": {"ApplyExtrinsic": 0}, "event": {"System": event}, "topics": []}
         self.write("System", "Events", [], [record])
-
-    def _dispatch(self, decoded: dict[str, Any]) -> tuple[str, str] | None:
-        hotkey = decoded["address"]
-        call = decoded["call"]
-        arguments = {argument["name"]: argument["value"] for argument in call["call_args"]}
-        match call["call_function"]:
-            case "set_commitment":
-                return self._set_commitment(hotkey, arguments)
-            case "set_mechanism_weights":
-                return self._set_weights(hotkey, arguments)
-            case "commit_timelocked_mechanism_weights":
-                return self._weights_refusal(hotkey)
-            case "serve_axon":
-                return self._serve_axon(hotkey, arguments)
-        return "System", "CallFiltered"
-
-    def _set_commitment(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
-        if hotkey not in self._uids:
-            return "Commitments", "AccountNotAllowedCommit"
-        if self.refuses_commitments:
-            return "Commitments", "SpaceLimitExceeded"
-        record = {"deposit": 0, "block": self.block, "info": arguments["info"]}
-        self.write("Commitments", "CommitmentOf", [self.netuid, hotkey], record)
-        return None
-
-    def _serve_axon(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
-        if hotkey not in self._uids:
-            return "SubtensorModule", "HotKeyNotRegisteredInNetwork"
-        if self.block - self._served.get(hotkey, -(10**9)) < SUBNET_DEFAULTS["ServingRateLimit"]:
-            return "SubtensorModule", "ServingRateLimitExceeded"
-        if arguments["ip_type"] not in (4, 6) or not arguments["ip"]:
-            return "SubtensorModule", "InvalidIpAddress"
-        self._served[hotkey] = self.block
-        kept = {name: value for name, value in arguments.items() if name != "netuid"}
-        self.write("SubtensorModule", "Axons", [self.netuid, hotkey], {"block": self.block, **kept})
-        return None
-
-    def _set_weights(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
-        refusal = self._weights_refusal(hotkey)
-        if refusal is None:
-            pairs = list(zip(arguments["dests"], arguments["weights"], strict=True))
-            if any(uid >= len(self._uids) for uid, _ in pairs):
-                return "SubtensorModule", "UidVecContainInvalidOne"
-            self.write("SubtensorModule", "Weights", [self.netuid, self._uids[hotkey]], pairs)
-            self._updates[hotkey] = self.block
-            self._write_vectors()
-        return refusal
-
-    def _weights_refusal(self, hotkey: str) -> tuple[str, str] | None:
-        if hotkey not in self._uids:
-            return "SubtensorModule", "HotKeyNotRegisteredInSubNet"
-        if not self._permits.get(hotkey):
-            return "SubtensorModule", "NeuronNoValidatorPermit"
-        return None
 
     def _module_error(self, pallet: str, name: str) -> dict[str, Any]:
         found = next(entry for entry in self._codec.metadata_ir().pallets if entry.name == pallet)
@@ -250,7 +182,7 @@ class FakeNode:
 
     def _is_signed(self, decoded: dict[str, Any]) -> bool:
         call = decoded["call"]
-        arguments = {argument["name"]: argument["value"] for argument in call["call_args"]}
+        _, _, arguments = _parts(decoded)
         period, phase = decoded["era"]
         birth = (self.block - phase) // period * period + phase
         payload = self._codec.signature_payload(
@@ -316,6 +248,10 @@ class FakeNode:
             self._spend_nonce(decoded["address"])
         next_one = self._nonces.get(decoded["address"], FIRST_NONCE)
         if refusal is None and decoded["nonce"] == next_one:
+            found = self.pallets.guard(self.block, *_parts(decoded))
+            if found is not None and found[1] in self._guards:
+                data = f"Custom error: {self._guards[found[1]]}"
+                return {"code": 1010, "message": "Invalid Transaction", "data": data}
             self._spend_nonce(decoded["address"])
             return None
         self.nonce_refusals += refusal is None
@@ -361,6 +297,9 @@ class FakeNode:
                 }
             case "state_call" if p[0] == "Metadata_metadata_at_version":
                 return self._metadata_hex
+            case "state_call":
+                at = self._kept(p, 2)
+                return self._apis.answer(p[0], p[1], self.netuid, at, functools.partial(self.value, at))
             case "state_getStorageAt" | "state_getStorage":
                 return self._read(p[0], self._kept(p, 1))
             case "state_queryStorageAt":

@@ -22,10 +22,19 @@ from tests.arena.tail_stand import Author, serving
 _IN_PATH = re.compile(r"{(\w+)}")
 PAGES = ("/", "/races", "/races/{race_id}", "/races/{race_id}/problems/{problem}", "/traces/{validator}/{seq}")
 PAGES += ("/agents", "/agents/{agent_version_id}", "/firehose", "/validators", "/verify", "/api")
+PAGES += ("/proofs/{validator}/{seq}", "/no/such/page")
+FILTERS = {"/races": ("stage", "promotion"), "/races/{race_id}": ("show",), "/agents": ("name", "state")}
+FILTERS |= {"/firehose": ("race", "agent", "wrote"), "/traces/{validator}/{seq}": ("with",)}
 PAGES_BY_POOL = PAGES[2:5]
 ALL_POOLS = [("pool", pool) for pool in POOLS]
 STREAMS = ("/v1/tail", "/v1/records")
-OF_THE_LOG = (*STREAMS, "/v1/head", "/v1/checkpoints", "/v1/validators")  # hashes cover what is sealed, by design
+OF_THE_LOG = (
+    *STREAMS,
+    "/v1/head",
+    "/v1/checkpoints",
+    "/v1/validators",
+    "/proofs/{validator}/{seq}",
+)  # hashes cover what is sealed, by design
 
 
 class Crawler:
@@ -51,6 +60,13 @@ class Crawler:
             "after": ["0", str(size - 1), str(size + 9)],
             "after_size": ["0"],
             "limit": ["1", "0"],
+            "stage": ["running", "settled"],
+            "promotion": ["true"],
+            "show": ["split", "all", "none", "void"],
+            "name": ["WINNER", "loser", "a1a1"],
+            "state": ["qualified"],
+            "wrote": ["model", "code"],
+            "with": [f"{validator}/5"],
         }
         names = {"x-bittensor-hotkey": stranger.hotkey, "x-hotkey": stranger.hotkey, "authorization": "Bearer x"}
         self.stranger = {**names, "x-signature": "0x" + stranger.sign(b"x").hex()}  # another miner
@@ -149,7 +165,8 @@ def page_route(path: str) -> tuple[str, dict]:
     """A page as the document would name it."""
     inside = [{"name": name, "in": "path"} for name in _IN_PATH.findall(path)]
     query = [{"name": "pool", "in": "query"}] if path in PAGES_BY_POOL else []
-    return path, {"get": {"parameters": inside + query}}
+    asked = [{"name": name, "in": "query"} for name in FILTERS.get(path, ())]
+    return path, {"get": {"parameters": inside + query + asked}}
 
 
 @pytest.fixture(scope="module")

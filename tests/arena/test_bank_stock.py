@@ -60,6 +60,24 @@ def test_a_stock_file_that_came_back_under_another_name_is_not_used_again(stock)
     assert stock.seal_for("race-2", 3).problems == SECOND
 
 
+def test_a_batch_that_was_changed_while_its_race_runs_is_refused_though_it_was_read_before(stock, tmp_path):
+    """Its size and its time of change are put back, as by somebody who hides it."""
+    stock.seal_for("race-1", 3)
+    assert stock.batch("race-1") is stock.batch("race-1")  # what did not change is not read again
+    (path,) = (tmp_path / "bank").glob("*.batch.json")
+    before, whole = path.stat(), path.read_bytes()
+    changed = whole.replace(FIRST[0].problem_id.encode(), FIRST[0].problem_id[::-1].encode())
+    assert len(changed) == len(whole) != 0 and changed != whole
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the file system's clock has steps
+        path.write_bytes(changed)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ArenaError, match="P4010"):
+        stock.batch("race-1")
+    path.unlink()
+    with pytest.raises(ArenaError, match="P4001"):
+        stock.batch("race-1")
+
+
 def test_an_unknown_race_has_no_batch(stock):
     with pytest.raises(ArenaError, match="P4001"):
         stock.batch("race-9")

@@ -10,7 +10,6 @@ import msgspec
 import structlog
 
 from arena.chain.keys import generate_signer
-from arena.door.server import DoorServer
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import SignedSubmission, make_submission
@@ -21,7 +20,7 @@ from neurons.node.node import Node
 def loop_of(store: PostgresStore, inbox: Inbox) -> DoorLoop:
     """The door's loop of a process that has just started."""
     node = SimpleNamespace(store=store, inbox=inbox, log=structlog.get_logger(), sharing=None)
-    return DoorLoop(cast("Node", node), cast("DoorServer", SimpleNamespace()), "http://127.0.0.1:1")
+    return DoorLoop(cast("Node", node), "http://127.0.0.1:1")
 
 
 def waiting_in(inbox: Inbox) -> set[str]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from arena.policies import AGENTIC
 from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
 from arena.race.settlement.draw import race_seed
+from arena.race.settlement.results import compared_with_others
 from arena.race.settlement.scores import bootstrap_interval, exact_score, problem_score, race_score_e4, rank, resample
 from arena.race.settlement.settle import settle
 from arena.records.model import SettlementRecord
@@ -143,8 +144,13 @@ def test_one_lying_validator_of_three_changes_no_score(liar):
         is_success, quality_e4 = honest(agent, problem_id, validator)
         return (not is_success, quality_e4) if validator == liar else (is_success, quality_e4)
 
-    record = settle(inputs(ABC, outcomes, rules=three_validators(), validators=VALS))
+    made = inputs(ABC, outcomes, rules=three_validators(), validators=VALS)
+    record = settle(made)
     assert [row.race_score_e4 for row in record.standings] == [8_000, 5_000, 2_000]
+    pairs, apart = len(ABC) * len(record.drawn), {liar: 2}  # a liar differs from both others, they from the liar alone
+    for validator in VALS:
+        assert compared_with_others(made, validator) == (2 * pairs, apart.get(validator, 1) * pairs)
+    assert compared_with_others(made, "val-of-nobody") == (0, 0)
 
 
 def test_results_beyond_the_assigned_count_only_where_an_assigned_validator_gave_none():

@@ -192,7 +192,7 @@ def test_verify_finds_a_log_cut_back_together_with_its_head(node: Path) -> None:
 def test_show_finds_a_record_by_number_and_by_the_beginning_of_an_id(node: Path) -> None:
     by_number = records(node, "show", "3")
     assert by_number.returncode == 0, by_number.stderr
-    for part in ("evaluation", "outcome by slot and axis", "I search first.", "find_product by llm", "span 1"):
+    for part in ("evaluation", "Scores by product and axis", "I search first.", "find_product [llm]", "span 1"):
         assert part in by_number.stdout
     assert "who wrote the calls, worked out again by emission/" in by_number.stdout
     shown = json.loads(records(node, "show", "3", "--json").stdout)

@@ -15,7 +15,8 @@ import arena.web
 from arena.chain.keys import generate_signer
 from arena.store.postgres.store import PostgresStore
 from arena.view.model import Piece, TraceStep, TraceView
-from arena.web.reading import LEADERS, TRACE_CHARS, bins, read_source, shorten_trace
+from arena.web.panels import bins, shape_panel
+from arena.web.reading import LEADERS, TRACE_CHARS, read_source, shorten_trace
 from arena.web.render import render_page
 from tests.arena.sealed_stand import AGENTS, OPEN, OPENS_MS, RACES, fill
 from tests.arena.tail_stand import Author, serving
@@ -80,7 +81,7 @@ def test_the_script_is_short_and_ours_alone():
 def test_a_refusal_is_a_page_with_its_code(site):
     http, _ = site
     answer = http.get("/races/race-none")
-    assert answer.status_code == 404 and "V2082" in answer.text and "there is no race race-none" in answer.text
+    assert answer.status_code == 404 and "V2082" in answer.text and "There is no race race-none." in answer.text
     assert http.get("/races?cursor=nonsense").status_code == 400
     assert http.get("/static/../secret").status_code == 404
 
@@ -125,10 +126,19 @@ def test_a_source_is_shown_with_its_findings_and_counts_what_it_leaves_out():
 
 def test_bins_count_every_value_once():
     assert [(bar.label, bar.count) for bar in bins([1, 2, 3, 9], (2, 4))] == [
-        ("up to 2", 2),
-        ("up to 4", 1),
+        ("0 to 2", 2),
+        ("3 to 4", 1),
         ("over 4", 1),
     ]
+
+
+def test_the_long_tail_is_counted_and_a_repeated_call_is_told_once():
+    often, rare = ("find", "find", "view"), [("find", f"tool{number}") for number in range(12)]
+    panel = shape_panel([often] * 5 + rare)
+    assert (panel.episodes, panel.ways, panel.once) == (17, 13, 12)
+    assert (panel.shapes[0].label, panel.shapes[0].count) == ("2 x find, view", 5)
+    assert (panel.shapes[-1].label, panel.shapes[-1].count) == ("5 other ways", 5)
+    assert (panel.tools[0].label, panel.tools[0].count) == ("find", 17)
 
 
 def test_an_empty_page_says_what_will_be_there():

@@ -8,6 +8,7 @@ shimmed (something was stood in for: `older_runtime`), or impossible, with the r
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -20,14 +21,18 @@ from typing import Any
 os.environ.setdefault("BITTENSOR_RUNTIME_CACHE_DIR", tempfile.mkdtemp(prefix="arena-runtime-"))
 
 import bittensor
+import bittensor_core
 import websockets
 from bittensor.sp_core import Keypair
 
 from arena.chain.keys import generate_signer
 from arena.chain.port import ChainResult
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
+from arena.chain.runtime import missing_from
 from foundation.errors import ArenaError
-from tests.prove.older_runtime import OlderRuntime, make_client
+from tests.arena.first_round import sdk_seal, seal_to_first_round
+from tests.arena.test_chain_beacon import ROUND_1
+from tests.prove.older_runtime import OlderRuntime, make_client, seal_as_earlier
 
 HOW = """no chain to prove against: set ARENA_PROVE_CHAIN=ws://HOST:PORT
   a localnet:  docker run --rm -p 9944:9944 ghcr.io/opentensor/subtensor-localnet:main   (then ws://127.0.0.1:9944)
@@ -279,6 +284,44 @@ async def seals(net: Localnet) -> str:
         await net.admin("sudo_set_commit_reveal_weights_enabled", enabled=False)
 
 
+async def reveals(net: Localnet) -> str:
+    """Sealed to a round that has been published where the node lets its storage be written, as executors do; the pulse
+    is then written into it. Elsewhere the node fetches pulses itself, and it takes as long as the subnet says."""
+    uid = (await net.chain.metagraph()).uid_of(net.miner.hotkey)
+    assert uid
+    vector = ((0, 21_845), (uid, 65_535))
+    signature = "0x" + ROUND_1.signature
+    randomness = "0x" + hashlib.sha256(bytes.fromhex(ROUND_1.signature)).hexdigest()
+    pulse = {"round": ROUND_1.round, "randomness": randomness, "signature": signature}
+    await net.admin("sudo_set_commit_reveal_weights_enabled", enabled=True)
+    try:
+        try:
+            await net.rpc("dev_setStorage", [{"Drand": {"Pulses": [[[ROUND_1.round], pulse]]}}])
+            async with bittensor.Client(net.url) as plain:
+                is_older = "SubtensorModule.commit_timelocked_mechanism_weights" in await missing_from(
+                    plain, net.netuid
+                )
+            bittensor_core.get_encrypted_commit_v2 = seal_as_earlier if is_older else seal_to_first_round
+            OlderRuntime.stood_in.add("the reveal round (quicknet's first) and its pulse")
+            if is_older:
+                OlderRuntime.stood_in.add("a payload without its hotkey")
+        except Impossible:
+            pass
+        expect(await net.chain.set_weights(net.validator, *zip(*vector, strict=True)), "ok", "sealed until round")
+        assert await net.chain.weights(net.validator.hotkey) != vector
+        for _ in range(2 * TEMPO + 4):
+            await net.advance(1)
+            held = await net.chain.weights(net.validator.hotkey)
+            if held == vector:
+                break
+        assert held == vector, held
+        await net.advance(2 * TEMPO + 4)
+        return f"{held}; two epochs later, incentive {list(await net.read('Incentive'))}"
+    finally:
+        bittensor_core.get_encrypted_commit_v2 = sdk_seal
+        await net.admin("sudo_set_commit_reveal_weights_enabled", enabled=False)
+
+
 Step = Callable[[Localnet], Awaitable[str]]
 STEPS: tuple[tuple[str, Step], ...] = (
     ("the runtime has all that is asked of it", fits),
@@ -298,6 +341,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("one hotkey, two clients", loses_no_extrinsic),
     ("one hotkey, two machines", makes_up_for_a_stale_one),
     ("weights sealed", seals),
+    ("sealed weights are revealed and set", reveals),
 )
 
 

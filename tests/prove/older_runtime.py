@@ -11,6 +11,8 @@ from typing import Any
 import bittensor
 from bittensor._transport.errors import StorageFunctionNotFound, SubstrateRequestException
 
+from tests.arena.first_round import payload_of, sealed_to_first_round
+
 _UNSET = {"SubnetEpochConsensus": "Yuma"}
 _EARLIER = {
     "set_mechanism_weights": "set_weights",
@@ -57,6 +59,11 @@ class OlderRuntime(bittensor.RpcSubstrate):  # type: ignore[misc]  # the SDK's b
             for argument in ("mecid", "commit_reveal_version"):
                 arguments.pop(argument, None)
             return await super().compose((pallet, _EARLIER[name], arguments), *rest, **settings)
+
+
+def seal_as_earlier(**asked: Any) -> tuple[bytes, int]:
+    """Weights sealed to quicknet's first round without their hotkey, which payloads of `commit_crv3_weights` lack."""
+    return sealed_to_first_round(payload_of(asked)[1 + len(asked["hotkey"]) :])
 
 
 def make_client(url: str) -> Any:

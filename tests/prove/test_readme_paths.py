@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.neurons.arena_stand import short_folder
-from tests.readme_blocks import ROOT, block_under, is_known
+from tests.readme_blocks import ROOT, block_under
 
 pytestmark = pytest.mark.prove
 WAIT_S = 600.0
@@ -26,6 +26,7 @@ SEEN = {
     "arena store restore backup1 --state-dir restored": "records of 1 logs are back",
     "arena records export --out day1 --state-dir state/demo/latest --wallet.hotkey //Validator": "trajectories in",
 }
+MINER_SEES = ("agent.py", "accept", "Why points were lost", "taken by", "agent")
 
 
 class Clone:
@@ -94,9 +95,10 @@ def test_the_validators_and_the_miners_lines_end_as_the_page_says(clone: Clone) 
     try:
         clone.until("cat node.log", '"event":"ready"')
         assert "taken by" in clone.until(submit, "taken by")
-        miner = block_under("I am a miner").lines
-        for line in miner if all(map(is_known, miner)) else ():
-            clone.run(line)
+        told = [
+            clone.until(line, said) for line, said in zip(block_under("I am a miner").lines, MINER_SEES, strict=True)
+        ]
+        assert "problem.jsonl" in told[0]
         shown = clone.until(status, "set for race-")
         assert shown.startswith("all is well"), shown
     finally:

@@ -146,7 +146,7 @@ class Board:
                     if content is not None:
                         self._take(log, content)
                     if record.seq % BREATHER == 0:
-                        await asyncio.sleep(0)  # a validator in the same loop goes on
+                        await asyncio.sleep(0)  # other requests in the same loop go on
                 log.head = (await self.store.head(validator)).hash
             self.submissions = {each.subject.agent_version_id: each for each in await self.store.submissions()}
             for agent in self.submissions:

@@ -65,7 +65,7 @@ def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (),
     submissions that the gate has not looked at, where they are known."""
     router = APIRouter(prefix="/v1/public", dependencies=list(dependencies))
     _add_versions(router, board, waiting)
-    _add_source(router, board)
+    _add_source(router, board, waiting)
     _add_races(router, board)
     _add_standings(router, board)
     _add_runs(router, board)
@@ -85,8 +85,7 @@ def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
         row = picture.version(agent_version_id)
         if row is not None:
             return deliver_json(request, picture.status(row))
-        arrivals = (each for each in await waiting() if version_uuid(each.agent_version_id) == agent_version_id)
-        arrival = next(arrivals, None)
+        arrival = await _arrival(waiting, agent_version_id)
         if arrival is None:
             return _refused(404, "AGENT_VERSION_NOT_FOUND")
         return deliver_json(request, picture.received(arrival))
@@ -101,7 +100,7 @@ def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
         return deliver_json(request, picture.public_version(row))
 
 
-def _add_source(router: APIRouter, board: Board) -> None:
+def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
     file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
 
     @router.get("/agent-versions/{agent_version_id}/code", **file)
@@ -127,6 +126,8 @@ def _add_source(router: APIRouter, board: Board) -> None:
         row = (await _look(board)).version(asked.agent_version_id)
         if row is not None and asked.artifact_type != "AGENT_CODE":
             return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
+        if row is None and await _arrival(waiting, asked.agent_version_id):
+            return _refused(404, "ARTIFACT_NOT_RELEASED")
         if refusal := _closed(row):
             return refusal
         version = version_uuid(row.agent_version_id if row else "")
@@ -251,6 +252,12 @@ def _add_runs(router: APIRouter, board: Board) -> None:
     async def get_validators(request: Request) -> Response:
         """The validators whose logs are served here."""
         return deliver_json(request, Runs(board, await _look(board)).validators())
+
+
+async def _arrival(waiting: Waiting, agent_version_id: str) -> Arrival | None:
+    """The version that waits for the gate under this UUID."""
+    arrivals = (each for each in await waiting() if version_uuid(each.agent_version_id) == agent_version_id)
+    return next(arrivals, None)
 
 
 def _closed(row: ListedAgent | None) -> Response | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from arena.bank.batches.batch import SALT_BYTES, SealedBatch, read_batch, seal, write_batch
+from arena.bank.batches.kept_batch import KeptBatch
 from arena.bank.partition_file import PoolAssignment, unpartitioned
 from arena.bank.stock.file_index import FileIndex, Held, IndexedFile
 from arena.bank.stock.level import StockLevel, measure_level
@@ -50,6 +51,7 @@ class BatchStock:
         self._assign = assign
         self._titles_of = titles_of
         self._index = FileIndex(folder, self._describe)
+        self._kept = KeptBatch()
 
     def add(self, name: str, problems: Sequence[Problem]) -> Path:
         """Put problems for one race into the stock, as `stock-<name>.jsonl`, mode 0600.
@@ -77,7 +79,7 @@ class BatchStock:
 
     def batch(self, race_id: str) -> SealedBatch:
         """The sealed batch of a race. Raises ArenaError P4001 when there is none, P4010 when it was edited."""
-        return read_batch(self._batch_file(race_id))
+        return self._kept.read(self._batch_file(race_id))
 
     def serves(self, batch_sha256: str, round_number: int) -> bool:
         """Always: these problems are no more secret before a round than after it."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.bank.batches.batch import SealedBatch, read_batch, write_batch
+from arena.bank.batches.kept_batch import KeptBatch
 from arena.bank.batches.sealed_file import BatchNotice, SealedFile, open_batch, read_sealed
 from arena.bank.stock.file_index import FileIndex, Held
 from arena.bank.stock.level import StockLevel, measure_level
@@ -52,6 +53,7 @@ class SealedStock:
         self._is_partition_required = is_partition_required
         self._are_titles_required = are_titles_required
         self._index = FileIndex(folder, _describe)
+        self._kept = KeptBatch()
 
     def seal_for(
         self, race_id: str, problems_min: int, undrawn: Collection[str] = (), *, round_number: int
@@ -105,7 +107,7 @@ class SealedStock:
 
     def batch(self, race_id: str) -> SealedBatch:
         """The open batch of a race. Raises ArenaError P4001 before it was opened, P4010 when it was edited."""
-        return read_batch(self._batch_path(race_id))
+        return self._kept.read(self._batch_path(race_id))
 
     def notices(self) -> tuple[BatchNotice, ...]:
         """The notices of every file here, soonest first. Raises ArenaError P4025 for one that the bank did not sign."""

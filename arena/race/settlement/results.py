@@ -118,6 +118,21 @@ def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]
     return {validator: frozenset(pairs) for validator, pairs in given.items()}
 
 
+def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int, int]:
+    """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
+    many of them have another outcome."""
+    problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
+    pairs = _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
+    differs = [
+        other.is_success != given[validator].is_success
+        for given in pairs
+        if validator in given
+        for name, other in given.items()
+        if name != validator
+    ]
+    return len(differs), sum(differs)
+
+
 def _agents(inputs: SettlementInputs) -> frozenset[str]:
     return frozenset(candidate.subject.agent_version_id for candidate in inputs.field)
 
