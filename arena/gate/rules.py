@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-RULES_VERSION = "gate/3"  # what a report of this code names; a policy states the version it was written for
+RULES_VERSION = "gate/4"  # what a report of this code names; a policy states the version it was written for
 
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
@@ -77,6 +77,7 @@ _ROWS = (
         "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"
     ),
     _integrity("entropy", "review", "a long token without spaces that looks random"),
+    _integrity("binary", "review", "a literal with many control characters: packed numbers, not text"),
     _integrity("integer-array", "review", "many numbers in one literal: integers, texts of digits or of few letters"),
     _integrity("big-integer", "review", "an integer constant of very many bits"),
     _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
@@ -111,6 +112,7 @@ INSTEAD: dict[str, str] = {
     "id-hits": "take ids from search results, and leave them out of the file",
     "benchmark-text": "examples of your own in the prompt: no sentence of a known problem",
     "entropy": "plain text; leave keys, hashes and packed data out",
+    "binary": "plain text and numbers; leave packed data out",
     "integer-array": "compute the numbers, or leave the table out",
     "big-integer": "plain text or small numbers",
     "unsearched": "less literal data: prompts of some pages are fine",

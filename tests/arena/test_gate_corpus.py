@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import random
+import struct
 import sysconfig
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -12,10 +14,10 @@ import pytest
 
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
-from tests.arena.gate_stand import RULES, gate, rules_met
+from tests.arena.gate_stand import IDS, RULES, gate, rules_met
 
 DATA_RULES = frozenset(
-    {"id-table", "id-hits", "benchmark-text", "entropy", "integer-array", "big-integer", "unsearched"}
+    {"id-table", "id-hits", "benchmark-text", "entropy", "binary", "integer-array", "big-integer", "unsearched"}
 )
 FILES = 60  # of which every fourth is read in each run of the tests, all by `make prove`
 # Tables of the standard library that are data indeed; a person may look at them.
@@ -82,6 +84,14 @@ def test_packed_data_is_looked_at(encode: object, size: int) -> None:
     assert callable(encode)
     packed = [encode(random.Random(seed).randbytes(size)).decode() for seed in range(30)]
     assert sum("entropy" in rules_met(gate(f"T = {text!r}")) for text in packed) >= 29
+
+
+@pytest.mark.parametrize("form", ["<q", ">I", "<d", ">Q"])
+@pytest.mark.parametrize("spell", [repr, lambda packed: repr(packed.decode("latin-1"))], ids=["bytes", "text"])
+def test_numbers_packed_into_bytes_are_looked_at(form: str, spell: Callable[[bytes], str]) -> None:
+    packed = b"".join(struct.pack(form, int(number)) for number in IDS[100:120])
+    for read in ("struct.unpack('<q', T[:8])", "int.from_bytes(T[:8], 'little')"):
+        assert rules_met(gate(f"import struct\nT = {spell(packed)}\nX = {read}")) == {"binary"}
 
 
 def test_packed_data_between_ordinary_text_is_looked_at() -> None:

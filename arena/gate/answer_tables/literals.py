@@ -29,6 +29,8 @@ _ADDRESS_CHARS_MAX = 400
 _KINDS = bytes(
     32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
 )
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")  # no text has them; the last are C1 in UTF-8
+_CONTROLS_MIN = 16  # ten packed ids have more; a character class or a table of escapes has fewer
 _STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")
 _BASE32 = re.compile(rb"[A-Za-z2-7]{16,}={0,6}")
@@ -149,7 +151,7 @@ def collect_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[bytes, int]]:
 
 
 def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rules: GateRules) -> list[Finding]:
-    """Integer arrays, big integers and random-looking tokens."""
+    """Integer arrays, big integers, random-looking tokens and packed numbers."""
     found: list[Finding] = []
     for node in nodes:
         match node:
@@ -161,6 +163,8 @@ def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rule
                 found.append(finding("big-integer", node.lineno, f"{number.bit_length()} bits"))
     token = re.compile(rb"\S{%d,}" % rules.token_chars)
     for literal in literals:
+        if (controls := len(_CONTROLS.findall(literal.text))) >= _CONTROLS_MIN:
+            found.append(finding("binary", literal.line, f"{controls} control characters"))
         if not literal.is_docstring and len(literal.text) >= rules.token_chars:
             found += _random_tokens(literal, token, rules)
     return found

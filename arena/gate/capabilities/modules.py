@@ -189,6 +189,8 @@ MODULES: dict[str, frozenset[str]] = {
         punctuation whitespace
         """
     ),
+    # numbers out of bytes, as `int.from_bytes` reads them too: a reviewer is shown the literal itself (`binary`)
+    "struct": _words("Struct calcsize error iter_unpack pack unpack unpack_from"),
     "textwrap": _words("TextWrapper dedent fill indent shorten wrap"),
     "threading": _words(
         """
