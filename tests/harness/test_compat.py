@@ -37,8 +37,7 @@ def test_the_page_is_read_back_and_has_the_run_it_speaks_of() -> None:
     assert len({row.sha256 for row in mine}) == len(mine) >= 50
     assert len({row.source.split(" ")[0] for row in mine}) >= 4
     rejected = [row for row in mine if row.result.startswith("gate reject")]
-    assert all(re.match(r"gate reject: [a-z-]+, line \d+: [^;]+; .+", row.result) for row in rejected)
-    assert {row.name for row in rejected} == {"ORO-AI__forge-agent__agent__fd5085d2"}  # imports struct, never uses it
+    assert not rejected
     assert all(row.version != "not given" for row in rows)
 
 
