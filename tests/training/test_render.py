@@ -144,9 +144,10 @@ def test_a_row_over_the_limit_is_refused_and_one_at_the_limit_is_whole(codec: Qw
     assert refused.value.failure.code == "V2122"
 
 
-def test_a_trace_without_a_turn_of_the_model_is_refused(codec: Qwen3Codec) -> None:
+@pytest.mark.parametrize("messages", [2, 0])
+def test_a_trace_without_a_turn_of_the_model_is_refused(codec: Qwen3Codec, messages: int) -> None:
     with pytest.raises(ArenaError) as refused:
-        codec.row("t", conversation()[:2], TOOLS, ROOM)
+        codec.row("t", conversation()[:messages], TOOLS, ROOM)
     assert refused.value.failure.code == "V2122"
 
 

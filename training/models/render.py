@@ -94,6 +94,8 @@ class Qwen3Codec:
         from renderers import build_training_sample
 
         is_learnt = [int(message.role == "assistant" and message.is_model) for message in messages]
+        if not any(is_learnt):  # an episode without a request has no message at all
+            raise UnfitRowError(f"{trace_id[:12]}: no assistant turn to learn")
         sample = build_training_sample(
             self._renderer,
             [chat_row(message) for message in messages],
