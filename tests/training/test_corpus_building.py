@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
+from arena.export.agents import AGENTS
 from foundation.errors import ArenaError
 from training.corpus.building import (
     FULL,
@@ -39,6 +40,18 @@ def filtered(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), worke
 
 def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
     return caught.value.failure.code
+
+
+def test_the_funnel_calls_agent_versions_as_the_export_does(day: Path, tmp_path: Path) -> None:
+    export, sources = open_export(day, verify), open_sources([day], [], verify)
+    lines = [msgspec.json.decode(line) for line in (day / AGENTS).read_bytes().splitlines()]
+    (tmp_path / AGENTS).write_bytes(b"\n".join(msgspec.json.encode({**line, "name": "lamp"}) for line in lines))
+    names = msgspec.structs.replace(export, folder=str(tmp_path)).names
+    assert set(names) == {line["agent_version_id"] for line in lines} and not export.names  # nobody submitted them
+    found = filter_sources(
+        msgspec.structs.replace(sources, names=names), Task(arms=(LOOSE,)), arms_of(LOOSE, ()), Guard()
+    )
+    assert {one.name: one.title for one in found.funnels[0].agents} == names
 
 
 def test_a_rules_file_is_the_paper_where_it_says_nothing(tmp_path: Path) -> None:

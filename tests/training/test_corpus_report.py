@@ -148,6 +148,17 @@ def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -
     assert "&lt;script&gt;" in text
 
 
+def test_an_agent_version_is_called_by_its_name_and_its_id(funnel: Funnel) -> None:
+    first = msgspec.structs.replace(funnel.agents[0], name="ab" * 32, title="lamp-finder-of-night", traces=10**6)
+    found = msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
+    assert "lamp-finde… abababab" in plain_text(sections(found))
+    text = render_page(LINEAGE, found)
+    assert "lamp-finde… abababab" in text and f"lamp-finder-of-night {'ab' * 32}" in text
+    hostile = msgspec.structs.replace(first, title=HOSTILE)
+    named = msgspec.structs.replace(funnel, agents=(hostile, *funnel.agents[1:]))
+    assert "<script" not in render_page(LINEAGE, named) and "\x1b" not in plain_text(sections(named))
+
+
 def test_smaller_agents_are_counted_where_they_are_not_shown(funnel: Funnel) -> None:
     one = funnel.agents[0]
     many = tuple(msgspec.structs.replace(one, name=f"a{number}") for number in range(AGENTS_MAX + 7))

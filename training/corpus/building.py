@@ -43,11 +43,12 @@ Draw = Callable[[Lineage, Funnel], str]
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read. `hashes` are of the manifests and foreign files, sorted."""
+    """What is read. `hashes` are of the manifests and foreign files, sorted; `names` the exports' agents by id."""
 
     shards: tuple[Shard, ...]
     hashes: tuple[str, ...]
     is_trusted_unsigned: bool
+    names: dict[str, str] = {}
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +136,7 @@ def open_sources(
     """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2098, V2050, V2027."""
     shards: list[Shard] = []
     hashes: set[str] = set()
+    names: dict[str, str] = {}
     is_trusted = bool(foreign)
     for folder in exports:
         report = functools.partial(progress, f"verify {folder.name}"[:24]) if progress else None
@@ -148,6 +150,7 @@ def open_sources(
         )
         if export.manifest_sha256 not in hashes:  # named twice: read once
             shards += export_shards(export)
+            names |= export.names
         hashes.add(export.manifest_sha256)
         is_trusted |= not export.is_verified
     for path in foreign:
@@ -158,7 +161,7 @@ def open_sources(
         if sha256 not in hashes:
             shards += foreign_shards(path)
         hashes.add(sha256)
-    return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted)
+    return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted, names=names)
 
 
 def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *others: str) -> AppraisalJournal:
@@ -221,7 +224,7 @@ def filter_sources(
         appraised=appraised,
         arms=tuple(arms),
         decisions=tuple(decisions),
-        funnels=tuple(funnel(appraised, one) for one in decisions),
+        funnels=tuple(funnel(appraised, one, sources.names) for one in decisions),
     )
 
 

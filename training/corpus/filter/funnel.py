@@ -29,12 +29,16 @@ class UnreadCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """One day, bucket or agent ("" where the source does not say): traces in, kept, and rejected by code."""
+    """One day, bucket or agent ("" where the source does not say): traces in, kept, and rejected by code.
+
+    `title` is the name that an agent version was submitted under, where an export says it.
+    """
 
     name: str
     traces: int
     kept: int
     codes: tuple[tuple[RejectCode, int], ...]
+    title: str = ""
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,9 @@ import tempfile
 import time
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -173,14 +174,15 @@ def decide(
     return Decision(rules=rules, ranks=ranks, codes=codes)
 
 
-def funnel(appraised: Appraised, decision: Decision) -> Funnel:
-    """The report's values for one decision."""
+def funnel(appraised: Appraised, decision: Decision, names: Mapping[str, str] = MappingProxyType({})) -> Funnel:
+    """The report's values for one decision; `names` of agent versions by id."""
     return funnel_of(
         appraised.traces,
         decision.ranks,
         decision.codes,
         decision.rules,
         appraised.quarantined,
+        names,
     )
 
 

@@ -7,7 +7,8 @@ import hashlib
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import get_args
 
 import numpy as np
@@ -35,9 +36,17 @@ _Codes = Sequence[tuple[RejectCode, ...]]
 
 
 def funnel_of(
-    traces: Iterable[Appraisal], is_kept: Sequence[int], codes: _Codes, rules: Rules, unread: tuple[UnreadCount, ...]
+    traces: Iterable[Appraisal],
+    is_kept: Sequence[int],
+    codes: _Codes,
+    rules: Rules,
+    unread: tuple[UnreadCount, ...],
+    names: Mapping[str, str],
 ) -> Funnel:
-    """The funnel of a decision; `is_kept` (0 or not) and `codes` stand beside `traces`, which are read once."""
+    """The funnel of a decision; `is_kept` (0 or not) and `codes` stand beside `traces`, which are read once.
+
+    `names` of agent versions by id, where they are known.
+    """
     before, after = _Measured(), _Measured()
     days, buckets, agents = _Sliced(), _Sliced(), _Sliced()
     queries, categories, tools = _Covered(), _Covered(), _Covered()
@@ -80,7 +89,7 @@ def funnel_of(
         removed=_in_order(removed),
         days=days.slices(),
         buckets=buckets.slices(),
-        agents=agents.slices(),
+        agents=agents.slices(names),
         before=distributions,
         after=after.distributions(),
         diversity_before=before.diversity(),
@@ -149,9 +158,15 @@ class _Sliced:
         self._kept[name] += stays
         self._found[name].update(found)
 
-    def slices(self) -> tuple[Slice, ...]:
+    def slices(self, titles: Mapping[str, str] = MappingProxyType({})) -> tuple[Slice, ...]:
         return tuple(
-            Slice(name=name, traces=self._counts[name], kept=self._kept[name], codes=_in_order(self._found[name]))
+            Slice(
+                name=name,
+                traces=self._counts[name],
+                kept=self._kept[name],
+                codes=_in_order(self._found[name]),
+                title=titles.get(name, ""),
+            )
             for name in sorted(self._counts)
         )
 

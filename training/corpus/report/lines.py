@@ -23,6 +23,7 @@ from training.corpus.report.measures import (
     largest_first,
     main_loss,
     percent,
+    slice_name,
     split_of,
     steps,
 )
@@ -105,7 +106,7 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
     header = ("name", ">traces", ">kept", ">share", "broken most")
     for title, shown, others in slices:
         rows = tuple(
-            (_name(one.name), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
+            (_name(slice_name(one)), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
             for one in shown
         )
         note = f"{others:,} more in funnel.json" if others else ""

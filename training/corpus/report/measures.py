@@ -13,6 +13,7 @@ from training.corpus.corpus_card import MEANING
 from training.corpus.filter.funnel import Coverage, Distribution, Funnel, Slice
 
 BINS_MAX = 28
+_TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 STRUCTURE_CODES = ("subtask", "subtask_guess")  # axis-B: by recorded emitters, and by the heuristic
 
 
@@ -138,6 +139,14 @@ def largest_first(slices: tuple[Slice, ...], most: int) -> tuple[tuple[Slice, ..
     """The slices with most traces, and how many are not among them."""
     ordered = sorted(slices, key=lambda one: (-one.traces, one.name))
     return tuple(ordered[:most]), max(0, len(ordered) - most)
+
+
+def slice_name(one: Slice, *, is_whole: bool = False) -> str:
+    """What a slice is called; an agent version by its own name and the first signs of its id, or whole."""
+    if not one.title or is_whole:
+        return f"{one.title} {one.name}".strip()
+    title = one.title if len(one.title) <= _TITLE_CHARS else f"{one.title[: _TITLE_CHARS - 1]}…"
+    return f"{title} {one.name[:_ID_CHARS]}"
 
 
 def main_loss(one: Slice) -> str:

@@ -25,6 +25,7 @@ from training.corpus.report.measures import (
     main_loss,
     percent,
     share_e4,
+    slice_name,
     split_of,
     steps,
 )
@@ -144,10 +145,11 @@ def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
         shown = tuple(sorted(shown, key=lambda one: one.name))
     rows = [
         Bar(
-            label=_short(one.name),
+            label=_short(slice_name(one)),
             parts=(("after", one.kept), ("lost", one.traces - one.kept)),
             numbers=f"{one.kept:,} of {one.traces:,}, {percent(one.kept, one.traces)}",
-            title=f"{one.name or _UNNAMED}: {one.kept:,} of {one.traces:,}; broken most: {main_loss(one) or 'none'}",
+            title=f"{slice_name(one, is_whole=True) or _UNNAMED}: {one.kept:,} of {one.traces:,};"
+            f" broken most: {main_loss(one) or 'none'}",
         )
         for one in shown
     ]
@@ -156,7 +158,12 @@ def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
         "plot": Markup(bars(rows, name=f"kept and rejected by {title}")) if rows else None,
         "others": others,
         "rows": [
-            (one.name or _UNNAMED, one.traces, one.kept, ", ".join(f"{code} {count:,}" for code, count in one.codes))
+            (
+                slice_name(one, is_whole=True) or _UNNAMED,
+                one.traces,
+                one.kept,
+                ", ".join(f"{code} {count:,}" for code, count in one.codes),
+            )
             for one in shown
         ],
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.port import Verifier
+from arena.export.agents import AGENTS, AgentRow
 from arena.export.model import Manifest
 from arena.export.verify.verification import verify_export
 from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of
@@ -24,6 +25,7 @@ from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
+_AGENT = msgspec.json.Decoder(AgentRow)
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,17 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     def is_verified(self) -> bool:
         """Whether the validator's own signature vouches for the whole of it."""
         return self.signer == self.manifest.log.validator
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of its agent versions by id, those it knows: the exporter's word. Raises ArenaError V2050."""
+        try:
+            rows = map(_AGENT.decode, (Path(self.folder) / AGENTS).read_bytes().splitlines())
+            return {row.agent_version_id: row.name for row in rows if row.name}
+        except FileNotFoundError:
+            return {}  # an export of version 1 has none
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ArenaError("V2050", f"{AGENTS}: {error}") from error
 
 
 class _Seal(msgspec.Struct, frozen=True, kw_only=True):
