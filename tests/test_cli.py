@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,24 @@ def test_help_begins_with_examples() -> None:
         command = cli.load_command(name)
         shown = command.commands["run"] if name == "validator" and isinstance(command, TyperGroup) else command
         assert (shown.help or "").splitlines()[2].startswith("$ arena "), name
+
+
+def test_each_example_of_a_help_stands_on_its_line() -> None:
+    def helps(command: object) -> Iterator[str]:
+        yield getattr(command, "help", "") or ""
+        for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
+            yield from helps(inner)
+
+    examples = [
+        line
+        for entry in cli.COMMANDS
+        for text in helps(cli.load_command(entry.name))
+        for line in text.splitlines()
+        if line.startswith("$ arena ")
+    ]
+    assert len(examples) >= 40
+    assert [line for line in examples if " arena " in line.removeprefix("$ arena ")] == []
+    assert "$ arena run my_agent/agent.py" in examples
 
 
 def test_the_shell_completes_policies_suites_stages_and_formats() -> None:

@@ -8,6 +8,7 @@ command is in a file of its own.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -160,9 +161,10 @@ def _tidied(command: TyperCommand | TyperGroup) -> TyperCommand | TyperGroup:
 
 
 def examples_first(text: str) -> str:
-    """A help text whose paragraphs of examples (they begin with `arena `) follow its first sentence, the rest after
-    them; a paragraph is one line, for the terminal to break."""
-    first, *others = [" ".join(part.split()) for part in text.split("\n\n") if part.strip()] or [""]
+    """A help text whose examples (paragraphs, or lines of one, that begin with `arena `) follow its first sentence, the
+    rest after them; a paragraph is one line, for the terminal to break."""
+    broken = re.sub(r"\n\s*(?=arena )", "\n\n", text)
+    first, *others = [" ".join(part.split()) for part in broken.split("\n\n") if part.strip()] or [""]
     examples = [part for part in others if part.startswith("arena ")]
     rest = [part for part in others if not part.startswith("arena ")]
     return "\n\n".join([first, *(["\n".join(f"$ {part}" for part in examples)] if examples else []), *rest])

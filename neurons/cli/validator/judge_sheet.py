@@ -29,7 +29,9 @@ def sheet(
 
     arena judge sheet --out build/sheet --raters anna,ben --traces 30
 
-    Give raters sheet.txt and their form (CSV: a quality of 0.1, 0.3, 0.5, 0.7 or 0.9 per trace). Keep key.json. Then:
+    Give raters sheet.txt and their form (CSV: a quality of 0.1, 0.3, 0.5, 0.7 or 0.9 per trace). Keep key.json:
+    `arena judge agreement` reads the forms by it.
+
     arena judge agreement build/sheet/key.json build/sheet/form-anna.csv build/sheet/form-ben.csv
     """
     import msgspec
