@@ -1,4 +1,5 @@
-"""`make bench`: run every `bench_*.py` beside this file, print one table and write `build/bench.json`.
+"""`make bench`: run every `bench_*.py` beside this file, print every figure, then what was asked for beside what was
+found (`goals.py`), and write `build/bench.json`.
 
 Promise: figures of one run only; a benchmark that fails is named and the rest still run. None of this is a timed test:
 nothing here fails because a machine is slow. Arguments choose benchmarks by a part of their file name.
@@ -18,6 +19,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.goals import lines_of
 from tests.benchmarks.row import Row
 
 HERE = Path(__file__).parent
@@ -59,6 +61,14 @@ def table_of(rows: Sequence[Row]) -> Table:
     return table
 
 
+def goals_of(rows: Sequence[Row]) -> Table:
+    """What was asked for, before and now."""
+    table = Table("what", "before", "goal", "now", "met")
+    for line in lines_of(rows):
+        table.add_row(*line)
+    return table
+
+
 def write(rows: Sequence[Row], path: Path = RESULT) -> None:
     """`build/bench.json`: name -> value, unit, baseline, ratio, command."""
     path.parent.mkdir(exist_ok=True)
@@ -79,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError("two benchmarks report a figure of the same name")
     write(rows)
     Console().print(table_of(rows))
+    Console().print(goals_of(rows))
     if failed:
         console.print(f"failed: {', '.join(failed)}", style="red")
     return 1 if failed else 0

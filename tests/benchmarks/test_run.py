@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.benchmarks import run
+from tests.benchmarks.goals import lines_of
 from tests.benchmarks.row import Row
 
 ROW = Row(name="search p50", value=0.8, unit="ms", baseline=480.0, ratio=600.0)
@@ -27,6 +28,17 @@ def test_the_table_shows_every_row() -> None:
     console.print(run.table_of([ROW]))
     shown = console.export_text()
     assert all(text in shown for text in ("search p50", "0.8", "480", "600x", "ms"))
+
+
+def test_a_goal_takes_its_figure_by_name_and_says_which_side_of_it_is_right() -> None:
+    rows = [
+        Row(name="episodes, 2 workers", value=41.0, unit="episodes/s"),
+        Row(name="episode median, sandbox on against off", value=70.0, unit="ms", baseline=50.0, ratio=1.4),
+    ]
+    found = {what: (now, met) for what, _, _, now, met in lines_of(rows)}
+    assert found["episodes, two workers"] == ("41 1/s", "yes")
+    assert found["episode in a jail to one without"] == ("1.4x", "no")
+    assert found["`arena --help`"] == ("not measured", "")
 
 
 def test_every_benchmark_file_offers_a_measure() -> None:
