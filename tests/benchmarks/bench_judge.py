@@ -4,9 +4,11 @@ cores, half of a plain dump."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
+from tokenizers import Tokenizer
 
 from judge.calibration.traces import make_trace, open_shop, recipes
 from judge.panel import judge_body
@@ -19,6 +21,7 @@ from tests.benchmarks.row import Row
 TARGET_PER_S = 25.0  # of one core
 TARGET_SHARE = 0.5
 TRACES = 120
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer" / "tokenizer.json"
 _RUBRIC = Rubric(rubric_id="reasoning/2", models=("m",), prompt_sha256=REASONING_2_PROMPT_SHA256)
 
 
@@ -48,7 +51,13 @@ def measure() -> Sequence[Row]:
     for body in bodies:
         judge_body(body, _RUBRIC, [ScriptedJudge("m")])
     scripted = len(bodies) / (time.process_time() - begun)
-    share = sum(len(trace.text) for trace in traces) / sum(len(msgspec.json.encode(body).decode()) for body in bodies)
+    shown, dumped = [trace.text for trace in traces], [msgspec.json.encode(body).decode() for body in bodies]
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    measures: dict[str, Callable[[str], int]] = {
+        "characters": len,
+        "tokens of the shipped tokenizer": lambda text: len(tokenizer.encode(text).ids),
+    }
+    shares = {name: sum(map(measure, shown)) / sum(map(measure, dumped)) for name, measure in measures.items()}
     return [
         Row(
             name="verdicts, model answers at once",
@@ -58,11 +67,14 @@ def measure() -> Sequence[Row]:
             ratio=rate / TARGET_PER_S,
         ),
         Row(name="verdicts by the scripted judge", value=scripted, unit="1/CPU s"),
-        Row(
-            name="rendered trace beside a plain dump, characters",
-            value=share,
-            unit="share",
-            baseline=TARGET_SHARE,
-            ratio=TARGET_SHARE / share,
+        *(
+            Row(
+                name=f"rendered trace beside a plain dump, {name}",
+                value=share,
+                unit="share",
+                baseline=TARGET_SHARE,
+                ratio=TARGET_SHARE / share,
+            )
+            for name, share in shares.items()
         ),
     ]

@@ -61,11 +61,12 @@ def table_of(rows: Sequence[Row]) -> Table:
     return table
 
 
-def goals_of(rows: Sequence[Row]) -> Table:
-    """What was asked for, before and now."""
+def goals_of(rows: Sequence[Row], *, is_whole: bool) -> Table:
+    """What was asked for, before and now; of a run of some benchmarks only what they measure."""
     table = Table("what", "before", "goal", "now", "met")
-    for line in lines_of(rows):
-        table.add_row(*line)
+    for *line, met in lines_of(rows):
+        if is_whole or met:
+            table.add_row(*line, met)
     return table
 
 
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure, print a table, write build/bench.json.")
     parser.add_argument("part", nargs="*", help="only benchmarks whose file name contains one of these")
     console = Console(stderr=True)
-    names = modules(parser.parse_args(argv).part)
+    wanted = parser.parse_args(argv).part
+    names = modules(wanted)
     if not names:
         parser.error(f"no such benchmark; there are {', '.join(modules([]))}")
     rows, failed = measure(names, console)
@@ -89,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError("two benchmarks report a figure of the same name")
     write(rows)
     Console().print(table_of(rows))
-    Console().print(goals_of(rows))
+    Console().print(goals_of(rows, is_whole=not wanted))
     if failed:
         console.print(f"failed: {', '.join(failed)}", style="red")
     return 1 if failed else 0
