@@ -214,6 +214,7 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert len(set(sizes.values())) == 1
     assert [found.stage for _, _, found in lineage_chain(out / "runs" / f"refresh-{SEED}")] == ["grpo", "sft"]
     kept = study.results.read([f"refresh-{SEED}"])[f"refresh-{SEED}"]
+    assert all("{study}/" in one.recipe and str(study.folder) not in one.recipe for one in kept.lineage)
     assert [found.stage for found in kept.lineage] == ["grpo", "sft"] and len(kept.reports) == 2
     assert {sum(counts.values()) for place in kept.failures.values() for counts in place.values()} == {1, 2}
     document = msgspec.json.decode((out / "report.json").read_bytes(), type=Document)

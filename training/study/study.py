@@ -55,7 +55,7 @@ from training.study.findings.notes import arm_lines, failure_lines, progress_not
 from training.study.findings.results import ResultFolder, RowResult
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
 from training.study.measure import UNCUT, file_name, measure
-from training.study.parts import BASE, Part, named_runs, parts_of, recipe_text, run_folder, run_name
+from training.study.parts import BASE, STUDY_MARK, Part, named_runs, parts_of, recipe_text, run_folder, run_name
 from training.study.plan import StudyPlan, read_plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
@@ -288,7 +288,10 @@ class Study:
             row=part.row,
             plan_sha256=self.results.plan_sha256,
             code_commit=self._commit,
-            lineage=tuple(lineage for _, _, lineage in chain),
+            lineage=tuple(
+                msgspec.structs.replace(lineage, recipe=lineage.recipe.replace(str(self.folder), STUDY_MARK))
+                for _, _, lineage in chain
+            ),
             reports=tuple(msgspec.json.decode(self._report(one).read_bytes(), type=EvalReport) for one in measured),
             failures=failures,
             seconds={name: value for name, value in took.items() if value is not None},

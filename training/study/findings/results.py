@@ -24,8 +24,8 @@ RESULT_VERSION = 1
 
 class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     """One row. `plan_sha256` is of what the plan's rows share. `lineage` leads from its checkpoint back to the base,
-    none for a control; `failures` is by report (SET DECODING), bucket and reason; `seconds` by part, of one
-    processor."""
+    none for a control, its recipes with `{study}` for the study's folder; `failures` is by report (SET DECODING),
+    bucket and reason; `seconds` by part, of one processor."""
 
     version: int = RESULT_VERSION
     row: str
