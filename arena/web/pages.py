@@ -6,7 +6,9 @@ counts and the reason.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,6 +21,7 @@ from arena.api.reads.pages import page_of
 from arena.api.reads.races import race_detail, race_row, require_seen
 from arena.api.reads.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
 from arena.api.tail import Tail
+from arena.bank.batches.explanation import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.log.tiles import TiledLogs
 from arena.records.model import EvaluationRecord, VerdictRecord
@@ -69,7 +72,9 @@ from arena.web.reading import (
     trace_href,
 )
 from foundation.errors import ArenaError
+from harness.trace import EvaluationBody
 from problems.model import Pool
+from problems.scoring.constraints import Constraint
 
 ROWS = 40
 LATEST = 10
@@ -81,8 +86,8 @@ SAMPLE, SAMPLE_BYTES, CALLED_KEPT = 60, 1 << 20, 20_000  # of the bodies that th
 class Pages:
     """Makes the pages of one store."""
 
-    def __init__(self, picture: Picture, tail: Tail) -> None:
-        self.picture, self.tail = picture, tail
+    def __init__(self, picture: Picture, tail: Tail, explain: Explain) -> None:
+        self.picture, self.tail, self._explain = picture, tail, explain
         self._results = Results(picture)
         self._tiles = TiledLogs(picture.store)
         self._called: dict[str, tuple[str, ...]] = {}  # by body: the tools called, in order
@@ -229,12 +234,17 @@ class Pages:
     async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
         """One published trajectory, and who else was asked the same."""
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
-        rows, about = agent_rows(self.picture), record.context
+        if shown.evaluation.body is None:
+            raise ArenaError("V2082", f"the body of record {seq} is not here")
+        rows, about, body = agent_rows(self.picture), record.context, decode_body(bytes(shown.evaluation.body))
+        constraints: Sequence[Constraint] = ()
         pool: Pool = "never_touch"  # of the public suite
         others: list[Solver] = []
         if about.stage == "race":
             race = self.picture.race(about.race_id)
             pool = pools_of(race)[about.problem_id]
+            if may_see("public", "problem", race.moment, pool=pool, pools=pools).is_seen:
+                constraints = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
             given = (await self._results.of(about.race_id)).get(about.problem_id, ())
             others = [
                 Solver(agent=name_of(rows, one.agent_version_id), result=one, href=trace_href(one, pool))
@@ -242,7 +252,7 @@ class Pages:
                 if (one.validator, one.seq) != (validator, seq)
             ]
         return TracePage(
-            view=trace_view(shown, record),
+            view=trace_view(shown, record, body, constraints),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
             pool=pool,
@@ -347,19 +357,20 @@ class Pages:
         return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=disagreements(results))
 
 
-def trace_view(shown: ShownTrajectory, record: EvaluationRecord) -> TraceView:
-    """The view of a published trajectory with the verdicts on it. Raises ArenaError V2082 where its body is gone."""
+def trace_view(
+    shown: ShownTrajectory, record: EvaluationRecord, body: EvaluationBody, constraints: Sequence[Constraint]
+) -> TraceView:
+    """The view of a published trajectory with the verdicts on it, and what was asked where that is known."""
     row, verdicts = shown.evaluation, []
-    if row.body is None:
-        raise ArenaError("V2082", f"the body of record {row.seq} is not here")
     for one in shown.verdicts:
         said = decode_content(bytes(one.content or b"")).payload
         if isinstance(said, VerdictRecord):
             verdicts.append(said.verdict)
     return shorten_trace(
         view_trace(
-            decode_body(bytes(row.body)),
+            body,
             outcome=record.outcome,
+            constraints=constraints,
             verdicts=verdicts,
             proof=(
                 ("validator", row.validator),

@@ -47,6 +47,7 @@ APPEARANCES = 60
 SOURCE_CHARS, LINE_CHARS = 60_000, 300
 TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
 QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges said
+CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
 Results = Mapping[str, Sequence[PairResult]]  # by problem
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
@@ -242,7 +243,17 @@ def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[tuple[S
 def shorten_trace(view: TraceView) -> TraceView:
     """A trace that fits a page: of a long one, the beginning of each text that no judge quoted, and of a very long one
     the first steps."""
-    view = msgspec.structs.replace(view, query=cut_text(view.query, QUERY_CHARS), judges=tuple(_judges(view.judges)))
+    view = msgspec.structs.replace(
+        view,
+        query=cut_text(view.query, QUERY_CHARS),
+        judges=tuple(_judges(view.judges)),
+        constraints=tuple(
+            msgspec.structs.replace(
+                one, asked=cut_text(one.asked, CONSTRAINT_CHARS), found=cut_text(one.found, CONSTRAINT_CHARS)
+            )
+            for one in view.constraints[:CONSTRAINTS]
+        ),
+    )
     if sum(len(step.text) for step in view.steps) <= TRACE_CHARS:
         return view
     steps: list[TraceStep] = []

@@ -12,7 +12,7 @@ from arena.chain.keys import generate_signer
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor, open_browser
-from tests.web.episode_stand import NOW_MS
+from tests.web.episode_stand import NOW_MS, explain
 from tests.web.site_stand import Site
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def served(postgres) -> Iterator[Served]:
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer))
     site.fill()
     with (
-        serving(site.author.dsn, now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
+        serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=explain, requests_per_s=1e6) as server,
         httpx.Client(base_url=server.address, timeout=30) as http,
     ):
         yield Served(site, http)
