@@ -48,6 +48,7 @@ from arena.web.model import (
     FirehosePage,
     FrontPage,
     MatrixRow,
+    PairedGap,
     ProblemPage,
     RacePage,
     RacesPage,
@@ -55,6 +56,7 @@ from arena.web.model import (
     TracePage,
     ValidatorsPage,
 )
+from arena.web.paired import paired_gap
 from arena.web.panels import bars, bins, shape_of, shape_panel
 from arena.web.reading import (
     COLUMNS,
@@ -101,10 +103,18 @@ class Pages:
             name: given for name, given in (await self._results.of(race.race_id)).items() if pools.get(name) == "train"
         }
 
+    async def _gap(self, race: RaceView) -> PairedGap | None:
+        """The first of a settled race against the second: of the whole race, as its standings are."""
+        if race.settlement is None or not may_see("public", "score", race.moment).is_seen:
+            return None
+        settlement, results = race.settlement, await self._results.of(race.race_id)
+        return self.picture.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
+
     async def front(self) -> FrontPage:
         """Who leads."""
         race = latest_settled(self.picture)
-        front = read_front(self.picture, await self.results_of(race))
+        gap = None if race is None else await self._gap(race)
+        front = read_front(self.picture, await self.results_of(race), gap)
         return msgspec.structs.replace(front, validators=validator_rows(self.picture))
 
     def races(self, asked: RaceFilter, cursor: str) -> RacesPage:
@@ -134,7 +144,7 @@ class Pages:
         voids: tuple[str, ...] = ()
         counts = dict.fromkeys(pools_of(race).values(), 0)
         if access.is_seen and race.settlement is not None and race.settlement.standings:
-            board = read_board(self.picture, race, await self.results_of(race))
+            board = read_board(self.picture, race, await self.results_of(race), await self._gap(race))
             agents = [leader.agent for leader in board.leaders[:COLUMNS]]
             if may_see("public", "outcome", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
                 whole = matching(read_matrix(race, await self._results.of(race_id), agents, pools), shown)

@@ -30,6 +30,7 @@ from arena.web.model import (
     IntervalMark,
     Leader,
     MatrixRow,
+    PairedGap,
     ProblemPage,
     RaceStep,
     RankedBoard,
@@ -63,13 +64,13 @@ def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> AgentName
     )
 
 
-def read_front(picture: Picture, results: Results) -> FrontPage:
+def read_front(picture: Picture, results: Results, gap: PairedGap | None) -> FrontPage:
     """The latest settled race and the one to come. `results` are those of the settled race, as far as they are
-    public."""
+    public; `gap` is between its first two."""
     race = latest_settled(picture)
     unsettled = [one for one in picture.races() if one.settlement is None and one.state is not None]
     return FrontPage(
-        board=None if race is None else read_board(picture, race, results),
+        board=None if race is None else read_board(picture, race, results, gap),
         coming=race_row(picture, unsettled[-1]) if unsettled else None,
         validators=(),
     )
@@ -83,7 +84,7 @@ def latest_settled(picture: Picture) -> RaceView | None:
     return None
 
 
-def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoard:
+def read_board(picture: Picture, race: RaceView, results: Results, gap: PairedGap | None) -> RankedBoard:
     """The leaderboard of a settled race that everybody may see."""
     assert race.settlement is not None  # `latest_settled`, or a page that looked
     settlement, rows = race.settlement, agent_rows(picture)
@@ -124,6 +125,8 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoar
         high=high / 10_000,
         is_told=bool(results),
         why=tuple(reasons(settlement, leaders, results, picture.now_ms(), is_open=is_open)),
+        gap=gap,
+        pools=tuple(sorted(set(pools_of(race).values()))),
     )
 
 
