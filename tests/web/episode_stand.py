@@ -21,7 +21,7 @@ from problems.scoring.constraints import Constraint, ConstraintAxis
 from problems.scoring.outcome import Axis, OutcomeScore, SlotScore
 from tests.arena.race_stand import BEACON
 
-DAY_MS = 86_400_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 1_790_000_000_000 + 30 * DAY_MS
 NAMES = (
     "lamp-finder",

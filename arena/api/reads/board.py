@@ -1,7 +1,7 @@
 """What the public reads are answered from: a fold over the logs of a store and the events of its races.
 
 Promise: every record is read once, and what follows from them is worked out once between two refreshes; what is kept of
-an episode is a count, so memory grows with agents, days and races, not with episodes. It keeps more than may be shown:
+an episode is a count, so memory grows with agents, hours and races, not with episodes. It keeps more than may be shown:
 whoever answers from it asks `arena.visibility.rule`. Verdicts are never counted: a failure has none, so their number
 would tell the score of a race that is under way.
 """
@@ -21,6 +21,7 @@ import msgspec
 from arena.export.writing.assembly import signed_content
 from arena.race.state.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
+    Conditions,
     EvaluationRecord,
     GateRecord,
     RecordContent,
@@ -37,6 +38,7 @@ from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
 
 REFRESH_S = 1.0
+HOUR_MS = 3_600_000
 BREATHER = 64  # records
 _Value = TypeVar("_Value")
 _NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
@@ -78,6 +80,8 @@ class _ServedLog:
         self.episodes = 0
         self.first_recorded_ms: int | None = None
         self.last_recorded_ms: int | None = None
+        self.hours: set[int] = set()  # of unix time, in which it signed a record
+        self.ran_under: dict[str, Conditions] = {}  # by race ("": the suite), newest evaluation last
 
 
 class RunCounts:
@@ -217,6 +221,11 @@ class Board:
         payload = content.payload
         log.last_recorded_ms = content.recorded_ms
         log.first_recorded_ms = log.first_recorded_ms or content.recorded_ms
+        log.hours.add(content.recorded_ms // HOUR_MS)
+        if isinstance(payload, EvaluationRecord):
+            race_id = payload.context.race_id if payload.context.stage == "race" else ""
+            log.ran_under.pop(race_id, None)
+            log.ran_under[race_id] = payload.conditions
         if isinstance(payload, SettlementRecord):
             self._settlements.setdefault(payload.race_id, payload)
         elif isinstance(payload, ReleaseRecord):
