@@ -50,6 +50,7 @@ TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
 QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges said
 CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
 Results = Mapping[str, Sequence[PairResult]]  # by problem
+Comparison = Mapping[tuple[str, str], tuple[int, int]]  # by two validators: results both have, and those that differ
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
 
@@ -321,21 +322,30 @@ def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, 
     )
 
 
-def disagreements(results: Iterable[Results]) -> tuple[tuple[str, str, int, int], ...]:
-    """Each two validators: pairs of agent and problem that both evaluated, and those with another outcome."""
+def disagreements(results: Results) -> Comparison:
+    """Of a race, by two validators: pairs of agent and problem that both evaluated, and those with another outcome."""
     both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for race in results:
-        for given in race.values():
-            of_agent: dict[str, list[PairResult]] = defaultdict(list)
-            for one in given:
-                of_agent[one.agent_version_id].append(one)
-            for pair in of_agent.values():
-                for place, first in enumerate(pair):
-                    for second in pair[place + 1 :]:
-                        if first.validator != second.validator:
-                            names = min(first.validator, second.validator), max(first.validator, second.validator)
-                            both[names] += 1
-                            other[names] += first.is_success != second.is_success
+    for given in results.values():
+        of_agent: dict[str, list[PairResult]] = defaultdict(list)
+        for one in given:
+            of_agent[one.agent_version_id].append(one)
+        for pair in of_agent.values():
+            for place, first in enumerate(pair):
+                for second in pair[place + 1 :]:
+                    if first.validator != second.validator:
+                        names = min(first.validator, second.validator), max(first.validator, second.validator)
+                        both[names] += 1
+                        other[names] += first.is_success != second.is_success
+    return {names: (count, other[names]) for names, count in both.items()}
+
+
+def add_up(races: Iterable[Comparison]) -> tuple[tuple[str, str, int, int], ...]:
+    """The same of several races together, by name."""
+    both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for race in races:
+        for names, (count, differing) in race.items():
+            both[names] += count
+            other[names] += differing
     return tuple((*names, count, other[names]) for names, count in sorted(both.items()))
 
 

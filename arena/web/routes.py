@@ -131,7 +131,7 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
         request: Request, validator: AgentVersion = "", record: RecordText = "", proof: RecordText = ""
     ) -> Response:
         """The record that is asked for is the script's to check; without a script, the page says with what."""
-        return await _answer(request, pages, "verify", pages.validators)
+        return await _answer(request, pages, "verify", pages.verify)
 
     @router.get("/api")
     async def show_api(request: Request) -> Response:

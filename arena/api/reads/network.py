@@ -79,7 +79,6 @@ def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
 
 def _validator_rows(board: Board) -> Iterator[ValidatorRow]:
     told = {race.race_id: race for race in board.races() if may_see("public", "score", race.moment).is_seen}
-    ran = {(validator, race_id) for validator, race_id, _ in board.runs}
     this_hour = board.now_ms() // HOUR_MS
     for name, log in board.logs.items():
         under = [conditions for race_id, conditions in log.ran_under.items() if not race_id or race_id in told]
@@ -101,7 +100,7 @@ def _validator_rows(board: Board) -> Iterator[ValidatorRow]:
             scoring=under[-1].scoring_pipeline if under else "",
             signed_hours=sum(hour in log.hours for hour in hours),
             hours=len(hours),
-            races_run=sum((name, race_id) in ran for race_id in permitted),
+            races_run=sum(race_id in log.ran_under for race_id in permitted),
             races=len(permitted),
         )
 
