@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from arena.bank.batches.explanation import BatchExplainer
@@ -19,7 +18,8 @@ def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExpla
         from harness.catalogue.engines.native import open_catalogue
         from harness.catalogue.index.layout import read_manifest
 
-        for folder in _folders(state_dir, catalogue) if catalogue_sha256 not in opened else ():
+        folders = [*([catalogue] if catalogue else []), *sorted((state_dir / "catalogues").glob("*/"))]
+        for folder in folders if catalogue_sha256 not in opened else ():
             try:
                 if read_manifest(folder).content_sha256 == catalogue_sha256:
                     opened[catalogue_sha256] = open_catalogue(folder, kernel="numpy").product
@@ -29,9 +29,3 @@ def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExpla
         return opened.get(catalogue_sha256)
 
     return BatchExplainer(state_dir / "bank", products_of)
-
-
-def _folders(state_dir: Path, catalogue: Path | None) -> Iterator[Path]:
-    if catalogue is not None:
-        yield catalogue
-    yield from sorted((state_dir / "catalogues").glob("*/"))

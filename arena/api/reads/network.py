@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -74,12 +73,8 @@ def suite_rows(board: Board) -> tuple[SuiteRow, ...]:
 
 def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
     """The validators whose logs are served here."""
-    return board.once("validators", lambda: tuple(_validator_rows(board)))
-
-
-def _validator_rows(board: Board) -> Iterator[ValidatorRow]:
     told = {race.race_id: race for race in board.races() if may_see("public", "score", race.moment).is_seen}
-    this_hour = board.now_ms() // HOUR_MS
+    this_hour, rows = board.now_ms() // HOUR_MS, []
     for name, log in board.logs.items():
         under = [conditions for race_id, conditions in log.ran_under.items() if not race_id or race_id in told]
         first = (log.first_recorded_ms or board.now_ms()) // HOUR_MS
@@ -90,7 +85,7 @@ def _validator_rows(board: Board) -> Iterator[ValidatorRow]:
             if race.settlement and race.settlement.drawn and race.settlement.inputs
             if name in race.settlement.inputs.validators
         ]
-        yield ValidatorRow(
+        row = ValidatorRow(
             validator=name,
             records=log.last_seq,
             head=log.head,
@@ -103,6 +98,8 @@ def _validator_rows(board: Board) -> Iterator[ValidatorRow]:
             races_run=sum(race_id in log.ran_under for race_id in permitted),
             races=len(permitted),
         )
+        rows.append(row)
+    return tuple(rows)
 
 
 def day_rows(board: Board) -> list[DayRow]:

@@ -69,12 +69,11 @@ class Results:
                 found = await self._read(race_id)
                 self._kept[race_id] = recorded, found
             self._kept.move_to_end(race_id)
-            while len(self._kept) > RACES_KEPT or (len(self._kept) > 1 and self._size() > RESULTS_KEPT):
-                self._kept.popitem(last=False)
+            size = sum(len(given) for _, race in self._kept.values() for given in race.values())
+            while len(self._kept) > RACES_KEPT or (len(self._kept) > 1 and size > RESULTS_KEPT):
+                _, (_, race) = self._kept.popitem(last=False)
+                size -= sum(map(len, race.values()))
             return found
-
-    def _size(self) -> int:
-        return sum(len(given) for _, race in self._kept.values() for given in race.values())
 
     async def _read(self, race_id: str) -> dict[str, list[PairResult]]:
         found: dict[str, list[PairResult]] = defaultdict(list)

@@ -141,7 +141,8 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
         ]
         body = msgspec.json.decode(stored.content, type=EvaluationBody)
         verdicts_on_body = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-        asked = _constraints(evaluation, body, releases[name], rules)
+        is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
+        asked = rules.explain(evaluation, body.catalogue_sha256) if is_problem_seen else ()
         view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names, constraints=asked)
         traces.append(FoundTrace(view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
@@ -190,15 +191,6 @@ def withheld_reason(
     embargoed = embargoed_races(releases, rules.now_ms)
     moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
     return may_see(rules.viewer, thing, moment, pool=pool, pools=rules.pools).reason
-
-
-def _constraints(
-    evaluation: EvaluationRecord, body: EvaluationBody, releases: Mapping[str, ReleaseRecord], rules: ReadRules
-) -> Sequence[Constraint]:
-    """What the problem asked, as far as `rules.viewer` may see it and it is known here."""
-    if withheld_reason(evaluation, releases, rules, "problem"):
-        return ()
-    return rules.explain(evaluation, body.catalogue_sha256)
 
 
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
