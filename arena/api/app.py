@@ -19,6 +19,7 @@ from arena.api.refusals import CursorError, ErrorAnswer, add_refusals, json_resp
 from arena.api.sn15.routes import add_sn15_reads
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
+from arena.bank.batches.explanation import Explain, explain_nothing
 from arena.exchange.routes import Exchange, add_exchange
 from arena.records.log.anchors import note_sha256
 from arena.web.routes import add_pages
@@ -52,16 +53,19 @@ def _knows(*names: str) -> Any:
     return Depends(check)
 
 
-def make_tail_app(tail: Tail, places: Places, board: Board, *, is_sn15_served: bool = False) -> FastAPI:
+def make_tail_app(
+    tail: Tail, places: Places, board: Board, *, explain: Explain = explain_nothing, is_sn15_served: bool = False
+) -> FastAPI:
     """The public application over one tail and the board of the same store.
 
-    `is_sn15_served`: also the read routes of the published SN15 API.
+    `explain` says of released problems what they asked, for the pages. `is_sn15_served`: also the read routes of the
+    published SN15 API.
     """
     app = _make_app("agent-arena public reads and live tail")
     _add_streams(app, tail, places)
     _add_values(app, tail)
     add_reads(app, board, tail)
-    add_pages(app, board, tail, places)
+    add_pages(app, board, tail, places, explain)
     if is_sn15_served:
         add_sn15_reads(app, board)
     return app

@@ -25,6 +25,7 @@ from arena.api.reads.answer_cache import AnswerCache
 from arena.api.reads.board import Board
 from arena.api.stream import Places
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail
+from arena.bank.batches.explanation import Explain, explain_nothing
 from arena.exchange.routes import Exchange
 from arena.store.port import Store
 from harness.catalogue.server.guard import Connections, GuardedProtocol
@@ -50,14 +51,15 @@ class TailServer:
         suites: Mapping[str, tuple[Problem, ...]] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         requests_per_s: float = REQUESTS_PER_S,
+        explain: Explain = explain_nothing,
         is_sn15_served: bool = False,
     ) -> None:
         """`clients` streams run at once; an address may make `requests_per_s`, and twice as many at once. `suites`: the
-        public problems by suite. `now_ms`: unix time, by which embargoes end. `is_sn15_served`: also under the
-        routes and names of the published SN15 API."""
+        public problems by suite. `now_ms`: unix time, by which embargoes end. `explain`: what released
+        problems asked, for the pages. `is_sn15_served`: also under the routes and names of the published SN15 API."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s, now_ms=now_ms)
         self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
-        self._requests_per_s, self._is_sn15_served = requests_per_s, is_sn15_served
+        self._requests_per_s, self._explain, self._is_sn15_served = requests_per_s, explain, is_sn15_served
         self.places = Places(clients)
         self._listener = listener
 
@@ -70,7 +72,9 @@ class TailServer:
         """Serve until `stop` is set."""
         room = self.places.limit + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
-        app = make_tail_app(self.tail, self.places, self.board, is_sn15_served=self._is_sn15_served)
+        app = make_tail_app(
+            self.tail, self.places, self.board, explain=self._explain, is_sn15_served=self._is_sn15_served
+        )
         cached, per_s = AnswerCache(app, self.board), self._requests_per_s
         limited = RequestLimits(cached, requests_per_s=per_s, burst=int(2 * per_s))
         await serve_app(limited, self._listener, connections, stop, self.tail.closing)

@@ -86,6 +86,12 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
 
+    @property
+    def agent(self) -> Field:
+        """Name and id of the agent version that a record is of; empty where that is not known."""
+        name, _, version = dict(self.facts).get("version", "").rpartition(" ")
+        return name, version
+
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Why a problem earned less than 1: what failed, with both values, what the judge said, and who wrote the calls."""

@@ -74,6 +74,27 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[tuple[str, str], ...] = ()
 
 
+class PairedGap(msgspec.Struct, frozen=True, kw_only=True):
+    """The best score less the second best, with its 95 % interval, paired over the problems of the race."""
+
+    gap_e4: int
+    low_e4: int
+    high_e4: int
+    problems: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval lies above nothing."""
+        return self.low_e4 > 0
+
+    @property
+    def mark(self) -> IntervalMark:
+        """On an axis with nothing in its middle."""
+        reach = max(1, abs(self.low_e4), abs(self.high_e4))
+        low, value, high = (50 + 50 * one / reach for one in (self.low_e4, self.gap_e4, self.high_e4))
+        return IntervalMark(low=low, value=min(100.0, max(0.0, value)), high=high)
+
+
 class RankedBoard(msgspec.Struct, frozen=True, kw_only=True):
     """The leaderboard of one settled race. `low` and `high` are the ends of the axis, in shares of 1."""
 
@@ -84,6 +105,8 @@ class RankedBoard(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     why: tuple[Reason, ...]  # what decided it
+    gap: PairedGap | None  # of the first two; None where the results here do not give the standings
+    pools: tuple[str, ...]  # of its problems, once they are released
 
 
 class FrontPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,24 +6,26 @@ counts and the reason.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
-from arena.api.reads.agents import agent_rows, read_detail, readable_source
-from arena.api.reads.answers import PairResult, ProblemRow, TrajectoryRow
+from arena.api.reads.agents import agent_rows, read_detail, readable_source, standings_of
+from arena.api.reads.answers import PairResult, ProblemRow, TrajectoryRow, ValidatorRow
 from arena.api.reads.board import Board as Picture
 from arena.api.reads.board import RaceView
-from arena.api.reads.network import day_rows, suite_rows, validator_rows
+from arena.api.reads.network import validator_rows
 from arena.api.reads.pages import page_of
 from arena.api.reads.races import race_detail, race_row, require_seen
 from arena.api.reads.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
 from arena.api.tail import Tail
+from arena.bank.batches.explanation import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.log.tiles import TiledLogs
 from arena.records.model import EvaluationRecord, VerdictRecord
 from arena.records.verify.proof import Proof
-from arena.store.bodies import restore_bodies
+from arena.store.port import StoredCheckpoint
 from arena.view.model import TraceView
 from arena.view.reading import view_trace
 from arena.visibility.rule import may_see
@@ -31,13 +33,13 @@ from arena.web.filters import (
     SHOWN,
     STAGES,
     STATES,
-    WROTE,
     AgentFilter,
     EpisodeFilter,
     RaceFilter,
     Shown,
     matching,
 )
+from arena.web.firehose import AGENTS_LISTED, RACES_COMPARED, Firehose
 from arena.web.model import (
     AgentName,
     AgentPage,
@@ -45,6 +47,7 @@ from arena.web.model import (
     FirehosePage,
     FrontPage,
     MatrixRow,
+    PairedGap,
     ProblemPage,
     RacePage,
     RacesPage,
@@ -52,9 +55,11 @@ from arena.web.model import (
     TracePage,
     ValidatorsPage,
 )
-from arena.web.panels import bars, bins, shape_of, shape_panel
+from arena.web.paired import paired_gap
 from arena.web.reading import (
     COLUMNS,
+    Comparison,
+    add_up,
     disagreements,
     latest_settled,
     name_of,
@@ -69,23 +74,24 @@ from arena.web.reading import (
     trace_href,
 )
 from foundation.errors import ArenaError
+from harness.trace import EvaluationBody
 from problems.model import Pool
+from problems.scoring.constraints import Constraint
 
 ROWS = 40
 LATEST = 10
-RACES_COMPARED = 8  # of the firehose's figures and the validators' agreement
-AGENTS_SHOWN, AGENTS_LISTED = 8, 200
-SAMPLE, SAMPLE_BYTES, CALLED_KEPT = 60, 1 << 20, 20_000  # of the bodies that the firehose looks into
 
 
 class Pages:
     """Makes the pages of one store."""
 
-    def __init__(self, picture: Picture, tail: Tail) -> None:
-        self.picture, self.tail = picture, tail
+    def __init__(self, picture: Picture, tail: Tail, explain: Explain) -> None:
+        self.picture, self.tail, self._explain = picture, tail, explain
         self._results = Results(picture)
         self._tiles = TiledLogs(picture.store)
-        self._called: dict[str, tuple[str, ...]] = {}  # by body: the tools called, in order
+        self._firehose = Firehose(picture, self.results_of)
+        self._anchored: dict[str, int] = {}  # by validator: records before the newest checkpoint known to be anchored
+        self._compared: dict[tuple[str, int], Comparison] = {}  # by race, and how much of it was recorded
 
     async def results_of(self, race: RaceView | None) -> dict[str, list[PairResult]]:
         """The results of a race as far as everybody may see them without asking for a pool by name."""
@@ -96,10 +102,18 @@ class Pages:
             name: given for name, given in (await self._results.of(race.race_id)).items() if pools.get(name) == "train"
         }
 
+    async def _gap(self, race: RaceView) -> PairedGap | None:
+        """The first of a settled race against the second: of the whole race, as its standings are."""
+        if race.settlement is None or not may_see("public", "score", race.moment).is_seen:
+            return None
+        settlement, results = race.settlement, await self._results.of(race.race_id)
+        return self.picture.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
+
     async def front(self) -> FrontPage:
         """Who leads."""
         race = latest_settled(self.picture)
-        front = read_front(self.picture, await self.results_of(race))
+        gap = None if race is None else await self._gap(race)
+        front = read_front(self.picture, await self.results_of(race), gap)
         return msgspec.structs.replace(front, validators=validator_rows(self.picture))
 
     def races(self, asked: RaceFilter, cursor: str) -> RacesPage:
@@ -129,7 +143,7 @@ class Pages:
         voids: tuple[str, ...] = ()
         counts = dict.fromkeys(pools_of(race).values(), 0)
         if access.is_seen and race.settlement is not None and race.settlement.standings:
-            board = read_board(self.picture, race, await self.results_of(race))
+            board = read_board(self.picture, race, await self.results_of(race), await self._gap(race))
             agents = [leader.agent for leader in board.leaders[:COLUMNS]]
             if may_see("public", "outcome", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
                 whole = matching(read_matrix(race, await self._results.of(race_id), agents, pools), shown)
@@ -191,7 +205,8 @@ class Pages:
 
     async def _latest(self, agent_version_id: str) -> list[TrajectoryRow]:
         """An agent's published traces of the newest race that has any."""
-        for race in reversed(self.picture.races()):
+        for race_id, _ in reversed(standings_of(self.picture).get(agent_version_id, ())):
+            race = self.picture.race(race_id)
             if not may_see("public", "trace", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
                 continue
             found = [
@@ -229,12 +244,17 @@ class Pages:
     async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
         """One published trajectory, and who else was asked the same."""
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
-        rows, about = agent_rows(self.picture), record.context
+        if shown.evaluation.body is None:
+            raise ArenaError("V2082", f"the body of record {seq} is not here")
+        rows, about, body = agent_rows(self.picture), record.context, decode_body(bytes(shown.evaluation.body))
+        constraints: Sequence[Constraint] = ()
         pool: Pool = "never_touch"  # of the public suite
         others: list[Solver] = []
         if about.stage == "race":
             race = self.picture.race(about.race_id)
             pool = pools_of(race)[about.problem_id]
+            if may_see("public", "problem", race.moment, pool=pool, pools=pools).is_seen:
+                constraints = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
             given = (await self._results.of(about.race_id)).get(about.problem_id, ())
             others = [
                 Solver(agent=name_of(rows, one.agent_version_id), result=one, href=trace_href(one, pool))
@@ -242,7 +262,7 @@ class Pages:
                 if (one.validator, one.seq) != (validator, seq)
             ]
         return TracePage(
-            view=trace_view(shown, record),
+            view=trace_view(shown, record, body, constraints),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
             pool=pool,
@@ -254,64 +274,16 @@ class Pages:
 
     async def firehose(self, asked: EpisodeFilter, base_url: str) -> FirehosePage:
         """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
-        told = [race for race in self.picture.races() if race.moment == "published"][-RACES_COMPARED:]
-        if asked.race and asked.race not in {race.race_id for race in told}:
-            raise ArenaError("V2082", f"{asked.race} is none of the last {RACES_COMPARED} published races")
-        everything = [
-            one
-            for race in told
-            if asked.race in ("", race.race_id)
-            for pairs in (await self.results_of(race)).values()
-            for one in pairs
-        ]
-        given = [one for one in everything if asked.holds(one)]
-        days = tuple(sorted(day_rows(self.picture), key=lambda row: row.day))[-30:]
-        good = [one for one in given if one.is_agentic and one.is_success and (one.coefficient_e4 or 0) >= 9_000]
-        funnel = {
-            "recorded in published races": len(given),
-            "calls by the model": sum(one.is_agentic for one in given),
-            "and solved": sum(one.is_agentic and one.is_success is True for one in given),
-            "and coefficient .9 or more": len(good),
-        }
-        rows = agent_rows(self.picture)
-        by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
-        listed = Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)
-        agents = tuple(sorted((name_of(rows, one) for one, _ in listed), key=lambda each: each.name))
-        return FirehosePage(
-            days=days,
-            most=max((row.episodes for row in days), default=0),
-            episodes=len(given),
-            races=tuple(race.race_id for race in reversed(told)),
-            agents=agents,
-            race=asked.race,
-            agent=asked.agent,
-            wrote=asked.wrote,
-            choices={str(one): said for one, said in WROTE.items()},
-            funnel=bars(funnel, list(funnel)),
-            calls=bins((one.tool_calls for one in given), (2, 4, 8, 16, 32)),
-            lengths=bins((one.tokens for one in given), (1_000, 4_000, 16_000, 64_000)),
-            whose=bars({f"{name_of(rows, one).name} ({one[:6]})": count for one, count in by_agent}),
-            called=shape_panel(await self._shapes(given)),
-            suites=suite_rows(self.picture),
-            base_url=base_url,
-        )
+        return await self._firehose.page(asked, base_url)
 
-    async def _shapes(self, given: list[PairResult]) -> list[tuple[str, ...]]:
-        """What a sample of episodes called, evenly taken; bodies that are large, or elsewhere, are left out."""
-        sample = given[:: max(1, -(-len(given) // SAMPLE))]
-        missing = defaultdict[str, list[str]](list)
-        for one in sample:
-            if one.body_sha256 not in self._called:
-                missing[one.validator].append(one.body_sha256)
-        if missing and len(self._called) > CALLED_KEPT:
-            self._called.clear()
-            return await self._shapes(given)
-        for validator, names in missing.items():
-            for frame in await self.picture.store.frames(names, validator):
-                if frame.size <= SAMPLE_BYTES:
-                    (stored,) = await restore_bodies([frame])
-                    self._called[frame.body_sha256] = shape_of(decode_body(stored.content))
-        return [self._called[one.body_sha256] for one in sample if one.body_sha256 in self._called]
+    async def _points(self, validator: str) -> list[StoredCheckpoint]:
+        """A log's signed checkpoints, by size, from the newest on that was known to be anchored: not all of a long
+        log's."""
+        found = await self.picture.store.checkpoints(validator, after_size=self._anchored.get(validator, 0))
+        anchored = max((one.size for one in found if one.anchor_block), default=0)
+        if anchored:
+            self._anchored[validator] = anchored - 1
+        return found
 
     async def proof(self, validator: str, seq: int) -> Proof:
         """A record under the newest signed checkpoint: hashes alone, so that one may be had before a release.
@@ -319,7 +291,7 @@ class Pages:
         Raises ArenaError V2082 where no signed checkpoint covers the record.
         """
         store = self.picture.store
-        points = await store.checkpoints(validator) if validator in self.picture.logs else []
+        points = await self._points(validator) if validator in self.picture.logs else []
         if not points or not 0 < seq <= points[-1].size:
             raise ArenaError("V2082", f"no signed checkpoint of {validator} covers record {seq} yet")
         record = await anext(aiter(store.records(validator, after_seq=seq - 1, page=1)))
@@ -338,28 +310,40 @@ class Pages:
         """Whose logs are served here, and whether they agree."""
         points = {}
         for name in self.picture.logs:
-            if found := await self.picture.store.checkpoints(name):
+            if found := await self._points(name):
                 anchored = max((one.anchor_block for one in found), default=0)
                 points[name] = (found[-1].size, found[-1].signed_ms, anchored)
         told = [race for race in self.picture.races() if race.moment in ("settled", "published")]
         told = told[-RACES_COMPARED:]
-        results = [await self.results_of(race) for race in told]
-        return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=disagreements(results))
+        recorded = {(race.race_id, self.picture.recorded[race.race_id]): race for race in told}
+        compared = {
+            key: self._compared[key] if key in self._compared else disagreements(await self.results_of(race))
+            for key, race in recorded.items()
+        }
+        self._compared = compared
+        return ValidatorsPage(
+            validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared.values())
+        )
+
+    async def verify(self) -> tuple[ValidatorRow, ...]:
+        """Whose records can be checked here."""
+        return validator_rows(self.picture)
 
 
-def trace_view(shown: ShownTrajectory, record: EvaluationRecord) -> TraceView:
-    """The view of a published trajectory with the verdicts on it. Raises ArenaError V2082 where its body is gone."""
+def trace_view(
+    shown: ShownTrajectory, record: EvaluationRecord, body: EvaluationBody, constraints: Sequence[Constraint]
+) -> TraceView:
+    """The view of a published trajectory with the verdicts on it, and what was asked where that is known."""
     row, verdicts = shown.evaluation, []
-    if row.body is None:
-        raise ArenaError("V2082", f"the body of record {row.seq} is not here")
     for one in shown.verdicts:
         said = decode_content(bytes(one.content or b"")).payload
         if isinstance(said, VerdictRecord):
             verdicts.append(said.verdict)
     return shorten_trace(
         view_trace(
-            decode_body(bytes(row.body)),
+            body,
             outcome=record.outcome,
+            constraints=constraints,
             verdicts=verdicts,
             proof=(
                 ("validator", row.validator),

@@ -30,6 +30,7 @@ from arena.web.model import (
     IntervalMark,
     Leader,
     MatrixRow,
+    PairedGap,
     ProblemPage,
     RaceStep,
     RankedBoard,
@@ -47,7 +48,9 @@ APPEARANCES = 60
 SOURCE_CHARS, LINE_CHARS = 60_000, 300
 TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
 QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges said
+CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
 Results = Mapping[str, Sequence[PairResult]]  # by problem
+Comparison = Mapping[tuple[str, str], tuple[int, int]]  # by two validators: results both have, and those that differ
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
 
@@ -62,13 +65,13 @@ def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> AgentName
     )
 
 
-def read_front(picture: Picture, results: Results) -> FrontPage:
+def read_front(picture: Picture, results: Results, gap: PairedGap | None) -> FrontPage:
     """The latest settled race and the one to come. `results` are those of the settled race, as far as they are
-    public."""
+    public; `gap` is between its first two."""
     race = latest_settled(picture)
     unsettled = [one for one in picture.races() if one.settlement is None and one.state is not None]
     return FrontPage(
-        board=None if race is None else read_board(picture, race, results),
+        board=None if race is None else read_board(picture, race, results, gap),
         coming=race_row(picture, unsettled[-1]) if unsettled else None,
         validators=(),
     )
@@ -82,7 +85,7 @@ def latest_settled(picture: Picture) -> RaceView | None:
     return None
 
 
-def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoard:
+def read_board(picture: Picture, race: RaceView, results: Results, gap: PairedGap | None) -> RankedBoard:
     """The leaderboard of a settled race that everybody may see."""
     assert race.settlement is not None  # `latest_settled`, or a page that looked
     settlement, rows = race.settlement, agent_rows(picture)
@@ -123,6 +126,8 @@ def read_board(picture: Picture, race: RaceView, results: Results) -> RankedBoar
         high=high / 10_000,
         is_told=bool(results),
         why=tuple(reasons(settlement, leaders, results, picture.now_ms(), is_open=is_open)),
+        gap=gap,
+        pools=tuple(sorted(set(pools_of(race).values()))),
     )
 
 
@@ -242,7 +247,17 @@ def read_source(text: str, findings: Iterable[tuple[int, str]]) -> tuple[tuple[S
 def shorten_trace(view: TraceView) -> TraceView:
     """A trace that fits a page: of a long one, the beginning of each text that no judge quoted, and of a very long one
     the first steps."""
-    view = msgspec.structs.replace(view, query=cut_text(view.query, QUERY_CHARS), judges=tuple(_judges(view.judges)))
+    view = msgspec.structs.replace(
+        view,
+        query=cut_text(view.query, QUERY_CHARS),
+        judges=tuple(_judges(view.judges)),
+        constraints=tuple(
+            msgspec.structs.replace(
+                one, asked=cut_text(one.asked, CONSTRAINT_CHARS), found=cut_text(one.found, CONSTRAINT_CHARS)
+            )
+            for one in view.constraints[:CONSTRAINTS]
+        ),
+    )
     if sum(len(step.text) for step in view.steps) <= TRACE_CHARS:
         return view
     steps: list[TraceStep] = []
@@ -307,21 +322,30 @@ def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, 
     )
 
 
-def disagreements(results: Iterable[Results]) -> tuple[tuple[str, str, int, int], ...]:
-    """Each two validators: pairs of agent and problem that both evaluated, and those with another outcome."""
+def disagreements(results: Results) -> Comparison:
+    """Of a race, by two validators: pairs of agent and problem that both evaluated, and those with another outcome."""
     both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for race in results:
-        for given in race.values():
-            of_agent: dict[str, list[PairResult]] = defaultdict(list)
-            for one in given:
-                of_agent[one.agent_version_id].append(one)
-            for pair in of_agent.values():
-                for place, first in enumerate(pair):
-                    for second in pair[place + 1 :]:
-                        if first.validator != second.validator:
-                            names = min(first.validator, second.validator), max(first.validator, second.validator)
-                            both[names] += 1
-                            other[names] += first.is_success != second.is_success
+    for given in results.values():
+        of_agent: dict[str, list[PairResult]] = defaultdict(list)
+        for one in given:
+            of_agent[one.agent_version_id].append(one)
+        for pair in of_agent.values():
+            for place, first in enumerate(pair):
+                for second in pair[place + 1 :]:
+                    if first.validator != second.validator:
+                        names = min(first.validator, second.validator), max(first.validator, second.validator)
+                        both[names] += 1
+                        other[names] += first.is_success != second.is_success
+    return {names: (count, other[names]) for names, count in both.items()}
+
+
+def add_up(races: Iterable[Comparison]) -> tuple[tuple[str, str, int, int], ...]:
+    """The same of several races together, by name."""
+    both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for race in races:
+        for names, (count, differing) in race.items():
+            both[names] += count
+            other[names] += differing
     return tuple((*names, count, other[names]) for names, count in sorted(both.items()))
 
 

@@ -23,6 +23,7 @@ from arena.api.reads.routes import require_known
 from arena.api.refusals import refusal, status_of
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail
+from arena.bank.batches.explanation import Explain
 from arena.records.verify.proof import encode_proof
 from arena.web.filters import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
 from arena.web.pages import Pages
@@ -41,9 +42,10 @@ RecordText = Annotated[str, Query(max_length=128)]
 AgentVersion = Annotated[str, Query(pattern=r"^[0-9A-Za-z]{0,128}$")]
 
 
-def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places) -> None:
-    """Add the pages to the application of the reads. `places` bounds streams of news together with the tail's."""
-    pages = Pages(picture, tail)
+def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places, explain: Explain) -> None:
+    """Add the pages to the application of the reads. `places` bounds streams of news together with the tail's;
+    `explain` says what released problems asked."""
+    pages = Pages(picture, tail, explain)
     router = APIRouter(dependencies=[Depends(require_known)], include_in_schema=False)
     _add_races(router, pages)
     _add_others(router, pages)
@@ -129,7 +131,7 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
         request: Request, validator: AgentVersion = "", record: RecordText = "", proof: RecordText = ""
     ) -> Response:
         """The record that is asked for is the script's to check; without a script, the page says with what."""
-        return await _answer(request, pages, "verify", pages.validators)
+        return await _answer(request, pages, "verify", pages.verify)
 
     @router.get("/api")
     async def show_api(request: Request) -> Response:

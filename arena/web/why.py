@@ -36,8 +36,7 @@ def reasons(
         gap_e4 = first.standing.race_score_e4 - second.standing.race_score_e4
         yield Reason(
             text=f"{first.agent.name} scored {_share(gap_e4)} more than {second.agent.name}:"
-            f" {_interval(first.standing)} against {_interval(second.standing)}"
-            + (", and the intervals overlap." if first.standing.low_e4 <= second.standing.high_e4 else "."),
+            f" {_interval(first.standing)} against {_interval(second.standing)}.",
             links=((f"/v1/races/{race_id}/leaderboard", "standings"),),
         )
         yield from _duel(race_id, first, second, counted, is_open=is_open)

@@ -50,6 +50,7 @@ from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
     away_setups,
+    catalogue_path,
     chain_of,
     code_commit,
     policy_of,
@@ -211,6 +212,7 @@ def open_serving(
         bodies_url=settings.bodies_url,
         policy=policy,
         suites=suites,
+        catalogue_dir=str(catalogue_path(settings)),
         reads=reads.fileno() if reads is not None else NO_SOCKET,
         reads_port=settings.serve_port,
         clients=settings.serve_clients,

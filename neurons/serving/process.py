@@ -34,6 +34,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
 from neurons.node.observe import configure_logs
+from neurons.race.explaining import open_explainer
 from neurons.serving.protocol import LINE_BYTES_MAX, NO_SOCKET, STOP_LINE, ServingSetup, ServingState, encode_line
 
 ORPHANED = 3  # exit status when the node is gone
@@ -97,6 +98,7 @@ async def open_tail(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> Ta
         stack.enter_context(socket.socket(fileno=setup.reads)),
         clients=setup.clients,
         suites=setup.suites,
+        explain=open_explainer(Path(setup.state_dir), Path(setup.catalogue_dir)).explain,
         is_sn15_served=setup.is_sn15_served,
     )
 

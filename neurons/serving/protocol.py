@@ -30,6 +30,7 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     bodies_url: str
     policy: Policy
     suites: dict[str, tuple[Problem, ...]]
+    catalogue_dir: str
     reads: int = NO_SOCKET
     reads_port: int = 0
     clients: int

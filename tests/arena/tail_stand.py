@@ -106,6 +106,10 @@ class Author:
         self.dsn, self.signer = dsn, signer
         self._clock = Clock()
 
+    def turn_clock(self, now_ms: int) -> None:
+        """What is appended from now on is recorded after this moment."""
+        self._clock = Clock(now_ms)
+
     def append(self, payloads: Sequence[Any], bodies: Sequence[Any] = ()) -> int:
         async def write() -> int:
             store = await PostgresStore.open(self.dsn, self.signer.hotkey)

@@ -15,7 +15,16 @@ from arena.policies import AGENTIC
 from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
 from arena.race.settlement.draw import race_seed
 from arena.race.settlement.results import compared_with_others
-from arena.race.settlement.scores import bootstrap_interval, exact_score, problem_score, race_score_e4, rank, resample
+from arena.race.settlement.scores import (
+    Interval,
+    bootstrap_interval,
+    difference_interval,
+    exact_score,
+    problem_score,
+    race_score_e4,
+    rank,
+    resample,
+)
 from arena.race.settlement.settle import settle
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -372,3 +381,20 @@ def test_the_interval_is_close_to_the_binomial_one():
 def test_a_certain_score_has_a_point_interval():
     interval = bootstrap_interval(agent_score("a", *[10_000] * 5), 0, np.zeros((40, 5), dtype=np.int64))
     assert (interval.low_e4, interval.high_e4) == (10_000, 10_000)
+
+
+def test_two_agents_that_differ_by_as_much_on_every_problem_differ_for_certain():
+    picks, shares = resample("00" * 32, 30), [n * 300 for n in range(30)]
+    better, worse = agent_score("a", *(one + 1_000 for one in shares)), agent_score("b", *shares)
+    assert bootstrap_interval(better, 0, picks).low_e4 < bootstrap_interval(worse, 0, picks).high_e4
+    assert difference_interval(better, worse, 0, picks) == Interval(1_000, 1_000)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), min_size=1, max_size=40))
+def test_the_difference_turns_with_the_agents_and_stays_within_that_of_their_problems(pairs):
+    picks = resample("ab" * 32, len(pairs))
+    first, second = (agent_score(name, *scores) for name, scores in zip("ab", zip(*pairs, strict=True), strict=True))
+    there, back = difference_interval(first, second, 0, picks), difference_interval(second, first, 0, picks)
+    assert (there.low_e4, there.high_e4) == (-back.high_e4, -back.low_e4)
+    assert difference_interval(first, first, 0, picks) == Interval(0, 0)
+    assert there.low_e4 >= min(mine - theirs for mine, theirs in pairs) - 1

@@ -1,4 +1,5 @@
-"""Time to make each page of a node with 100,000 records and 200 agents, in its server's process: p95 of each route.
+"""Processor time to make each page of a node with 100,000 records and 200 agents, in its server's process: p95 of each
+route, and the size of the largest page. What the database spends is not in it: `tests/web/test_plans.py` has its plans.
 
 Two ways: as served, with the public picture read again once a second, and with the picture read again for every request
 and nothing kept between two. Answers kept whole (`arena.api.reads.answer_cache`) are left out: they cost nothing.
@@ -39,7 +40,7 @@ from tests.postgres_stand import start_new
 
 RECORDS, AGENTS, PROBLEMS = 100_000, 200, 16
 ROUNDS = 25
-TARGET_MS = 100.0
+TARGET_MS, TARGET_KB = 100.0, 200.0
 NOW_MS = 2_000_000_000_000
 
 
@@ -61,8 +62,9 @@ async def _measure(server: EmbeddedServer, records: int, agents: int) -> list[Ro
         races, size = await fill(store, signer, records, agents)
         about = f"{size:,} records, {agents} agents"
         for how, refresh_s in (("as served", REFRESH_S), ("nothing kept", 0.0)):
-            seen = await look(store, signer.hotkey, races, refresh_s)
+            seen, sizes = await look(store, signer.hotkey, races, refresh_s)
             rows += list(figures(seen, f"pages, {how}, {about}", f"{records} {agents}"))
+            rows.append(largest(sizes, f"pages, {how}, {about}", f"{records} {agents}"))
     finally:
         await store.close()
     return rows
@@ -88,12 +90,28 @@ def figures(seen: dict[str, list[float]], about: str, arguments: str) -> Iterato
         )
 
 
-async def look(store: PostgresStore, validator: str, races: Sequence[str], refresh_s: float) -> dict[str, list[float]]:
-    """Milliseconds of each page, asked one after another."""
+def largest(sizes: dict[str, int], about: str, arguments: str) -> Row:
+    """The largest page."""
+    path, size = max(sizes.items(), key=lambda pair: pair[1])
+    return Row(
+        name=f"{about}: size of {path[:40]}",
+        value=size / 1_000,
+        unit="kB",
+        baseline=TARGET_KB,
+        ratio=size / 1_000 / TARGET_KB,
+        command=f"python -m tests.benchmarks.bench_pages {arguments}",
+    )
+
+
+async def look(
+    store: PostgresStore, validator: str, races: Sequence[str], refresh_s: float
+) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Milliseconds of processor time of each page, asked one after another; and its bytes."""
     board = Board(store, now_ms=lambda: NOW_MS, refresh_s=refresh_s)
     app = make_tail_app(Tail(store, now_ms=lambda: NOW_MS), Places(8), board)
     transport = httpx.ASGITransport(app=app)
     seen: dict[str, list[float]] = {}
+    sizes: dict[str, int] = {}
     async with httpx.AsyncClient(transport=transport, base_url="http://pages", timeout=120) as http:
         listed = (await http.get(f"/v1/races/{races[-1]}/trajectories?limit=2")).json()["items"]
         first, second = (one["href"].removeprefix("/v1/trajectories/").partition("?")[0] for one in listed)
@@ -104,13 +122,14 @@ async def look(store: PostgresStore, validator: str, races: Sequence[str], refre
         paths += ("/no/such/page", *(("/proofs/" + first,) if await store.checkpoints(validator) else ()))
         for turn in range(ROUNDS + 1):
             for path in paths:
-                begun = time.perf_counter()
+                begun = time.process_time()
                 answer = await http.get(path, headers={"accept": "text/html"})
                 if answer.status_code != (404 if path == "/no/such/page" else 200):
                     raise RuntimeError(f"{path}: {answer.status_code} {answer.text[:200]}")
                 if turn:  # the first round reads the log
-                    seen.setdefault(path.replace(validator, "V"), []).append((time.perf_counter() - begun) * 1e3)
-    return seen
+                    seen.setdefault(path.replace(validator, "V"), []).append((time.process_time() - begun) * 1e3)
+                    sizes[path.replace(validator, "V")] = len(answer.content)
+    return seen, sizes
 
 
 async def fill(store: PostgresStore, signer: Signer, records: int, agents: int) -> tuple[list[str], int]:

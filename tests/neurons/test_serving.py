@@ -41,6 +41,7 @@ def make_setup(server: EmbeddedServer, folder: Path, reads: socket.socket, door:
         bodies_url="",
         policy=DEMO,
         suites={},
+        catalogue_dir=str(folder / "catalogue"),
         reads=reads.fileno(),
         reads_port=reads.getsockname()[1],
         clients=4,

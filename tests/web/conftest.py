@@ -9,10 +9,12 @@ import httpx
 import pytest
 
 from arena.chain.keys import generate_signer
+from arena.records.model import EvaluationRecord
+from problems.scoring.constraints import Constraint
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor, open_browser
-from tests.web.episode_stand import NOW_MS
+from tests.web.episode_stand import NOW_MS, explain
 from tests.web.site_stand import Site
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class Served(NamedTuple):
 
     site: Site
     http: httpx.Client
+    explained: set[str]  # problems of which a page asked what they asked
 
     @property
     def address(self) -> str:
@@ -41,11 +44,17 @@ def served(postgres) -> Iterator[Served]:
     signer = generate_signer()
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer))
     site.fill()
+    explained: set[str] = set()
+
+    def note(record: EvaluationRecord, catalogue_sha256: str) -> tuple[Constraint, ...]:
+        explained.add(record.context.problem_id)
+        return explain(record, catalogue_sha256)
+
     with (
-        serving(site.author.dsn, now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
+        serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=note, requests_per_s=1e6) as server,
         httpx.Client(base_url=server.address, timeout=30) as http,
     ):
-        yield Served(site, http)
+        yield Served(site, http, explained)
 
 
 @pytest.fixture(scope="session")

@@ -11,18 +11,17 @@ from msgspec.structs import replace
 from arena.policies import DEMO
 from arena.race.model import Batch, SealedProblem
 from arena.race.settlement.draw import draw_problems, race_seed
-from arena.records.model import (
-    Subject,
-)
+from arena.records.model import EvaluationRecord, Subject
 from arena.store.port import StoredBody
 from foundation.canonical import text_hash
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.rubric import coefficient_e4
 from judge.verdict import Citation, Opinion, Verdict
+from problems.scoring.constraints import Constraint, ConstraintAxis
 from problems.scoring.outcome import Axis, OutcomeScore, SlotScore
 from tests.arena.race_stand import BEACON
 
-DAY_MS = 86_400_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 1_790_000_000_000 + 30 * DAY_MS
 NAMES = (
     "lamp-finder",
@@ -195,6 +194,27 @@ def verdict_on(stored: StoredBody, body: EvaluationBody, words: Words, quality_e
                 reply_sha256="55",
             ),
         ),
+    )
+
+
+def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> tuple[Constraint, ...]:
+    """What the problem asked, as many constraints of each axis as the outcome counts; in place of a batch's answers."""
+    if not isinstance(record.outcome, OutcomeScore):
+        return ()
+    values: dict[ConstraintAxis, tuple[str, str, str]] = {
+        "title": ("Blue cotton shirt", words.product, words.product),
+        "price": ("at most 500 PHP", "480 PHP", "620 PHP"),
+        "sku": ("size: L", "size: L, M", "no size"),
+        "attribute": ("material: cotton", "material: cotton", "material: polyester"),
+    }
+    return tuple(
+        Constraint(
+            slot=slot, axis=axis, asked=asked, found=has if place < counted.hits else lacks, is_met=place < counted.hits
+        )
+        for slot, scored in enumerate(record.outcome.slots, 1)
+        for axis, (asked, has, lacks) in values.items()
+        for counted in (getattr(scored, axis),)
+        for place in range(counted.total)
     )
 
 

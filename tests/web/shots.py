@@ -14,7 +14,7 @@ from arena.chain.keys import generate_signer
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import PHONE, WIDE, Visitor, open_browser
-from tests.web.episode_stand import NOW_MS
+from tests.web.episode_stand import NOW_MS, explain
 from tests.web.places import every_page
 from tests.web.site_stand import Site
 
@@ -28,7 +28,9 @@ def shoot(folder: Path, names: list[str]) -> int:
         signer = generate_signer()
         Site(Author(postgres.dsn_for(signer.hotkey), signer)).fill()
         with (
-            serving(postgres.dsn_for(signer.hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
+            serving(
+                postgres.dsn_for(signer.hotkey), now_ms=lambda: NOW_MS, explain=explain, requests_per_s=1e6
+            ) as server,
             httpx.Client(base_url=server.address, timeout=30) as http,
             open_browser() as browser,
         ):

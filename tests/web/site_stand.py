@@ -51,6 +51,7 @@ from tests.arena.tail_stand import Author
 from tests.web.episode_stand import (
     DAY_MS,
     EMBARGOED,
+    HOUR_MS,
     NAMES,
     NOW_MS,
     PLAIN,
@@ -93,6 +94,7 @@ class Site:
     ) -> tuple[list[CountedEvaluation], list[CountedVerdict]]:
         """Episodes of a race, written; and as a settlement counts them."""
         race_id, rng = RACES[race_number], random.Random(race_number)
+        self.author.turn_clock(self.closes_ms(race_number) + HOUR_MS)
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
         evaluations, verdicts = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 from arena.chain.keys import generate_signer
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor
-from tests.web.episode_stand import NAMES, NOW_MS, RACES, Words, agent_id
+from tests.web.episode_stand import NAMES, NOW_MS, RACES, Words, agent_id, explain
 from tests.web.site_stand import Site
 
 BITE = (
@@ -80,7 +81,9 @@ def hostile(postgres) -> Iterator[httpx.Client]:
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer), HOSTILE)
     site.fill(agents=2)
     with (
-        serving(site.author.dsn, now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
+        serving(
+            site.author.dsn, now_ms=lambda: NOW_MS, explain=partial(explain, words=HOSTILE), requests_per_s=1e6
+        ) as server,
         httpx.Client(base_url=server.address, timeout=60, headers={"accept": "text/html"}) as http,
     ):
         yield http

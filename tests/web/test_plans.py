@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import date
 
 import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from arena.api.reads.board import Board
+from arena.api.tail import Tail
+from arena.bank.batches.explanation import explain_nothing
+from arena.chain.keys import generate_signer
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import engine_url
-from tests.web.episode_stand import PUBLISHED
+from arena.store.postgres.store import PostgresStore
+from arena.web.filters import EpisodeFilter
+from arena.web.firehose import RACES_COMPARED
+from arena.web.pages import Pages
+from tests.arena.log_stand import episode
+from tests.arena.tail_stand import Author
+from tests.web.episode_stand import NOW_MS, PUBLISHED
 
 ASKED = {
     "the records of a race": (
@@ -24,6 +35,18 @@ ASKED = {
     "some traces": (sql.BODIES, dict(body_sha256s=[b"\0" * 32]), "sha256"),
     "a tile of leaves": (sql.LEAVES, dict(after_seq=256, after_day=date.max, to_seq=512, page=1_000), "seq "),
 }
+
+
+RACES = [f"race-{number:06d}" for number in range(1, 11)]
+
+
+class CountingStore(PostgresStore):
+    """Says of which races the records were read."""
+
+    def records(self, validator=None, **asked):
+        if asked.get("race_id"):
+            self.read.append(asked["race_id"])
+        return super().records(validator, **asked)
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -45,3 +68,39 @@ async def plan(dsn: str, statement: TextClause, values: dict[str, object]) -> li
             return [row[0] for row in await connection.execute(bound, values)]
     finally:
         await engine.dispose()
+
+
+async def test_a_race_is_read_again_only_when_more_of_it_was_recorded(postgres):
+    """However much is recorded of others, and however many are compared."""
+    signer = generate_signer()
+    author = Author(postgres.dsn_for(signer.hotkey), signer)
+
+    async def write(append, *given: object) -> None:
+        await asyncio.to_thread(append, *given)
+
+    for race_id in RACES:
+        await write(author.race, race_id, [1, 2])
+        await write(author.finish, race_id, [1, 2])
+    store = await CountingStore.open(author.dsn, signer.hotkey)
+    try:
+        picture = Board(store, now_ms=lambda: NOW_MS, refresh_s=0.0)
+        pages = Pages(picture, Tail(store, now_ms=lambda: NOW_MS), explain_nothing)
+        agent = episode(1)[0][0].subject.agent_version_id
+
+        async def look() -> list[str]:
+            store.read = []
+            await picture.refresh()
+            await pages.front(), await pages.firehose(EpisodeFilter(), ""), await pages.validators()
+            await pages.verify(), await pages.agent(agent)
+            return store.read
+
+        assert sorted(await look()) == RACES[-RACES_COMPARED:]
+        assert await look() == []
+        payloads, body = episode(7, race_id="race-000099")
+        await write(author.append, payloads, [body])
+        assert await look() == []
+        payloads, body = episode(3, race_id=RACES[-2])
+        await write(author.append, payloads, [body])
+        assert await look() == [RACES[-2]]
+    finally:
+        await store.close()

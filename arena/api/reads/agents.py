@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -106,9 +106,6 @@ def _agent_rows(board: Board) -> dict[str, ListedAgent]:
     subjects: dict[str, Subject] = dict(board.subjects)
     subjects |= {agent: stored.subject for agent, stored in board.submissions.items()}
     standings, promotions = standings_of(board), board.promotions()
-    in_races, on_suite = Counter[str](), Counter[str]()
-    for (_, race_id, agent), run in board.runs.items():
-        (in_races if race_id else on_suite)[agent] += run.episodes
     rows = {}
     for agent, subject in subjects.items():
         stored, promoted = board.submissions.get(agent), promotions.get(agent, ())
@@ -123,8 +120,8 @@ def _agent_rows(board: Board) -> dict[str, ListedAgent]:
             state=stored.state if stored else "unknown",
             agent_sha256=subject.agent_sha256,
             commitment_block=subject.commitment_block,
-            suite_episodes=on_suite[agent],
-            race_episodes=in_races[agent],
+            suite_episodes=board.episodes_of[agent, False],
+            race_episodes=board.episodes_of[agent, True],
             best_rank=min((one.rank for _, one in standings.get(agent, ())), default=None),
             promoted_in=tuple(race.race_id for race in promoted),
             source=SourceAccess(is_public=access.is_seen, opens=access.opens, opens_ms=opens, href=href),

@@ -165,13 +165,21 @@ class SuiteRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidatorRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A validator whose log is served here."""
+    """A validator whose log is served here. `code` and `scoring`: what its newest public evaluation says it ran under.
+    `signed_hours`: of the last `hours` UTC hours, those in which it signed a record; one with nothing to do signs none.
+    `races_run`: of the `races` settled ones in which it held a permit, those in which it has a result."""
 
     validator: str
     records: int
     head: str
     episodes: int
     last_recorded_ms: int | None
+    code: str = ""  # a commit, or a released version
+    scoring: str = ""
+    signed_hours: int = 0
+    hours: int = 0  # 168, or fewer where the log is younger
+    races_run: int = 0
+    races: int = 0
 
 
 class DayRow(msgspec.Struct, frozen=True, kw_only=True):

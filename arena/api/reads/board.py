@@ -1,8 +1,8 @@
 """What the public reads are answered from: a fold over the logs of a store and the events of its races.
 
 Promise: every record is read once, and what follows from them is worked out once between two refreshes; what is kept of
-an episode is a count, so memory grows with agents, days and races, not with episodes. It keeps more than may be shown:
-whoever answers from it asks `arena.visibility.rule`. Verdicts are never counted: a failure has none, so their number
+an episode is a count, so memory grows with agents, hours and races, not with episodes. It keeps more than may be shown:
+whoever answers from it asks `arena.visibility.rule`. Verdicts are never told as a number: a failure has none, so it
 would tell the score of a race that is under way.
 """
 
@@ -21,12 +21,14 @@ import msgspec
 from arena.export.writing.assembly import signed_content
 from arena.race.state.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
+    Conditions,
     EvaluationRecord,
     GateRecord,
     RecordContent,
     ReleaseRecord,
     SettlementRecord,
     Subject,
+    VerdictRecord,
 )
 from arena.store.port import Store, StoredSubmission
 from arena.visibility.moments import moment_at, released_moment, settlement_moment
@@ -37,6 +39,7 @@ from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
 
 REFRESH_S = 1.0
+HOUR_MS = 3_600_000
 BREATHER = 64  # records
 _Value = TypeVar("_Value")
 _NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
@@ -78,6 +81,8 @@ class _ServedLog:
         self.episodes = 0
         self.first_recorded_ms: int | None = None
         self.last_recorded_ms: int | None = None
+        self.hours: set[int] = set()  # of unix time, in which it signed a record
+        self.ran_under: dict[str, Conditions] = {}  # by race ("": the suite), newest evaluation last
 
 
 class RunCounts:
@@ -111,6 +116,8 @@ class Board:
         self.suite_episodes: Counter[str] = Counter()  # by suite
         self.runs: dict[tuple[str, str, str], RunCounts] = {}  # by validator, race ("": the suite) and agent
         self.race_episodes: Counter[str] = Counter()
+        self.episodes_of: Counter[tuple[str, bool]] = Counter()  # by agent version, and whether in races
+        self.recorded: Counter[str] = Counter()  # by race: its evaluations and verdicts; to be told to nobody
         self._days: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
         self._day_agents: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._settlements: dict[str, SettlementRecord] = {}
@@ -217,6 +224,13 @@ class Board:
         payload = content.payload
         log.last_recorded_ms = content.recorded_ms
         log.first_recorded_ms = log.first_recorded_ms or content.recorded_ms
+        log.hours.add(content.recorded_ms // HOUR_MS)
+        if isinstance(payload, EvaluationRecord | VerdictRecord):
+            self.recorded[payload.context.race_id] += 1
+        if isinstance(payload, EvaluationRecord):
+            race_id = payload.context.race_id if payload.context.stage == "race" else ""
+            log.ran_under.pop(race_id, None)
+            log.ran_under[race_id] = payload.conditions
         if isinstance(payload, SettlementRecord):
             self._settlements.setdefault(payload.race_id, payload)
         elif isinstance(payload, ReleaseRecord):
@@ -229,6 +243,7 @@ class Board:
             self.subjects.setdefault(agent, payload.subject)
             self.first_seen_ms.setdefault(agent, content.recorded_ms)
             log.episodes += 1
+            self.episodes_of[agent, bool(race_id)] += 1
             run = self.runs.setdefault((log.validator, race_id, agent), RunCounts(content.recorded_ms))
             run.episodes, run.last_ms = run.episodes + 1, content.recorded_ms
             if race_id:

@@ -125,7 +125,17 @@ SUITE_PROBLEMS = ListPage[SuiteProblem](
 VALIDATORS = ListPage[ValidatorRow](
     items=(
         ValidatorRow(
-            validator=_VALIDATOR, records=9_120, head="f6" * 32, episodes=3_020, last_recorded_ms=1_781_118_050_000
+            validator=_VALIDATOR,
+            records=9_120,
+            head="f6" * 32,
+            episodes=3_020,
+            last_recorded_ms=1_781_118_050_000,
+            code="agent-arena 0.1.0",
+            scoring="scoring/1",
+            signed_hours=161,
+            hours=168,
+            races_run=14,
+            races=14,
         ),
     )
 )

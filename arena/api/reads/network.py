@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from arena.api.reads.answers import DayRow, SuiteProblem, SuiteRow, ValidatorRow
-from arena.api.reads.board import Board, DayCounts
+from arena.api.reads.board import HOUR_MS, Board, DayCounts
 from arena.api.reads.delivery import deliver_json
 from arena.api.reads.document import described
 from arena.api.reads.examples import DAYS, SUITE_PROBLEMS, SUITES, VALIDATORS
@@ -18,6 +18,8 @@ from arena.visibility.rule import may_see
 from foundation.errors import ArenaError
 
 SuiteName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="A suite.")]
+
+HOURS_SHOWN = 7 * 24
 
 
 def add_network(router: APIRouter, board: Board) -> None:
@@ -71,16 +73,33 @@ def suite_rows(board: Board) -> tuple[SuiteRow, ...]:
 
 def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
     """The validators whose logs are served here."""
-    return tuple(
-        ValidatorRow(
+    told = {race.race_id: race for race in board.races() if may_see("public", "score", race.moment).is_seen}
+    this_hour, rows = board.now_ms() // HOUR_MS, []
+    for name, log in board.logs.items():
+        under = [conditions for race_id, conditions in log.ran_under.items() if not race_id or race_id in told]
+        first = (log.first_recorded_ms or board.now_ms()) // HOUR_MS
+        hours = range(max(first, this_hour - HOURS_SHOWN + 1), this_hour + 1)
+        permitted = [
+            race_id
+            for race_id, race in told.items()
+            if race.settlement and race.settlement.drawn and race.settlement.inputs
+            if name in race.settlement.inputs.validators
+        ]
+        row = ValidatorRow(
             validator=name,
             records=log.last_seq,
             head=log.head,
             episodes=log.episodes,
             last_recorded_ms=log.last_recorded_ms,
+            code=under[-1].code_commit if under else "",
+            scoring=under[-1].scoring_pipeline if under else "",
+            signed_hours=sum(hour in log.hours for hour in hours),
+            hours=len(hours),
+            races_run=sum(race_id in log.ran_under for race_id in permitted),
+            races=len(permitted),
         )
-        for name, log in board.logs.items()
-    )
+        rows.append(row)
+    return tuple(rows)
 
 
 def day_rows(board: Board) -> list[DayRow]:

@@ -34,7 +34,7 @@ from judge.verdict import Verdict
 from problems.model import Pool
 from problems.scoring.outcome import OutcomeScore
 
-RACES_KEPT = 4
+RACES_KEPT, RESULTS_KEPT = 12, 300_000  # some 350 bytes a result
 AXES = ("title", "price", "service", "sku", "attribute")
 DEFAULT_POOLS: list[Pool] = ["train"]
 Pools = Annotated[
@@ -58,17 +58,22 @@ class Results:
 
     def __init__(self, board: Board) -> None:
         self._board, self._reading = board, asyncio.Lock()
-        self._kept: OrderedDict[tuple[str, int], dict[str, list[PairResult]]] = OrderedDict()
+        # by race, the last asked for last: how much of it was recorded when it was read, and what was read
+        self._kept: OrderedDict[str, tuple[int, dict[str, list[PairResult]]]] = OrderedDict()
 
     async def of(self, race_id: str) -> dict[str, list[PairResult]]:
         """By problem id, in log order; without the control agent. Raises ArenaError V2021."""
-        key = (race_id, sum(log.last_seq for log in self._board.logs.values()))
         async with self._reading:
-            if key not in self._kept:
-                self._kept[key] = await self._read(race_id)
-                if len(self._kept) > RACES_KEPT:
-                    self._kept.popitem(last=False)
-            return self._kept[key]
+            recorded, (read, found) = self._board.recorded[race_id], self._kept.get(race_id, (-1, {}))
+            if read != recorded:
+                found = await self._read(race_id)
+                self._kept[race_id] = recorded, found
+            self._kept.move_to_end(race_id)
+            size = sum(len(given) for _, race in self._kept.values() for given in race.values())
+            while len(self._kept) > RACES_KEPT or (len(self._kept) > 1 and size > RESULTS_KEPT):
+                _, (_, race) = self._kept.popitem(last=False)
+                size -= sum(map(len, race.values()))
+            return found
 
     async def _read(self, race_id: str) -> dict[str, list[PairResult]]:
         found: dict[str, list[PairResult]] = defaultdict(list)

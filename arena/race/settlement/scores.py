@@ -168,15 +168,34 @@ def product_of_means_e4(agent: AgentScore) -> int:
 
 def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
     """The 95 % percentile interval of the race score over resampled problems (`picks` from `resample`)."""
+    return _percentiles(_resampled_e4(agent, lambda_e4, picks)) if agent.problems else Interval(0, 0)
+
+
+def difference_interval(first: AgentScore, second: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
+    """The 95 % percentile interval of `first`'s race score less `second`'s, paired: each resample holds the same
+    problems for both. Both must have been scored on the same problems."""
+    if not first.problems:
+        return Interval(0, 0)
+    return _percentiles(_resampled_e4(first, lambda_e4, picks) - _resampled_e4(second, lambda_e4, picks))
+
+
+def _resampled_e4(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> np.ndarray:
+    """The race score of each resample, rounded down."""
     import numpy as np
 
     count = len(agent.problems)
-    if count == 0:
-        return Interval(0, 0)
     scores = np.array([problem.score_e4 for problem in agent.problems], dtype=np.int64)
     agentic = np.array([problem.is_agentic for problem in agent.problems], dtype=np.int64)
     totals = scores[picks].sum(axis=1) * ((_UNIT - lambda_e4) * count + lambda_e4 * agentic[picks].sum(axis=1))
-    ordered = np.sort(totals // (count * count * _UNIT))
+    resampled: np.ndarray = totals // (count * count * _UNIT)
+    return resampled
+
+
+def _percentiles(values: np.ndarray) -> Interval:
+    """What is left when the lowest and the highest fortieth are cut off."""
+    import numpy as np
+
+    ordered = np.sort(values)
     edge = len(ordered) // 40
     return Interval(int(ordered[edge]), int(ordered[-1 - edge]))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import DsnOption, JsonOption, StateDirOption, ValidatorOption
+from neurons.cli.options import CatalogueOption, DsnOption, JsonOption, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, echo_styled, text_width
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def view(
     ] = None,
     most: Annotated[int, typer.Option("--most", min=1, help="Read this many traces at most.")] = 500,
     validator: ValidatorOption = "",
+    catalogue: CatalogueOption = None,
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
@@ -57,9 +58,10 @@ def view(
     arena view body.json --whole
 
     Shows each constraint with what was found, scores by product and axis, the judge's sentences with their quotes, each
-    turn with who wrote its calls, and, for a record, its signature and chain state. Pages load nothing and run nothing;
-    open index.html. Of a node's store, pages hold only what is public by now (--viewer operator: everything; such
-    pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
+    turn with who wrote its calls, and, for a record, its signature and chain state. What a raced problem asked stands
+    in its batch, and what was found in the catalogue: those of the state folder are taken, or --catalogue. Pages load
+    nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now (--viewer
+    operator: everything; such pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
     """
     import msgspec
 
@@ -67,7 +69,14 @@ def view(
         raise typer.BadParameter("operator or public", param_hint="--viewer")
     try:
         found = _found(
-            target, viewer or ("public" if html else "operator"), pool or ["train"], most, validator, dsn, state_dir
+            target,
+            viewer or ("public" if html else "operator"),
+            pool or ["train"],
+            most,
+            validator,
+            catalogue,
+            dsn,
+            state_dir,
         )
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
@@ -94,12 +103,20 @@ def view(
 
 
 def _found(
-    target: str, viewer: str, pools: list[str], most: int, validator: str, dsn: str, state_dir: Path | None
+    target: str,
+    viewer: str,
+    pools: list[str],
+    most: int,
+    validator: str,
+    catalogue: Path | None,
+    dsn: str,
+    state_dir: Path | None,
 ) -> FoundTraces:
     """The traces that a target names: a file or folder here, else a record or race of a store."""
     from neurons.cli.records.traces import ReadRules, traces_of_file, traces_of_folder, traces_of_store
-    from neurons.cli.store_reading import MESSAGE_NOT_FOUND, run_on_store
+    from neurons.cli.store_reading import MESSAGE_NOT_FOUND, run_on_store, state_folder
     from neurons.practice.content_cache import default_cache_dir
+    from neurons.race.explaining import open_explainer
     from problems.model import POOLS
 
     path = Path(target) if target else default_cache_dir() / "last-run.json"
@@ -114,7 +131,8 @@ def _found(
         raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
     asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
     now_ms = time.time_ns() // 1_000_000
-    rules = ReadRules("public" if viewer == "public" else "operator", asked, now_ms, most, validator)
+    explain = open_explainer(state_folder(state_dir), catalogue).explain
+    rules = ReadRules("public" if viewer == "public" else "operator", asked, now_ms, most, validator, explain)
     found = run_on_store(dsn, state_dir, lambda store: traces_of_store(store, target, rules))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=target), err=True)

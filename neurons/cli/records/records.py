@@ -18,9 +18,11 @@ from neurons.cli.records.costs import costs
 from neurons.cli.records.export import export
 from neurons.cli.records.tail import serve, tail
 from neurons.cli.records.verify import prove, schema, verifier, verify
-from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, read_or_none, run_on_store
+from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, read_or_none, run_on_store, state_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from arena.records.body import Unread
     from arena.records.model import RecordContent, SignedRecord
     from arena.store.postgres.store import PostgresStore
@@ -72,7 +74,7 @@ def show_record(
     """Show one record: what it says, and of an evaluation its trace, as `arena view` shows it."""
     from neurons.cli.records import view
 
-    found = run_on_store(dsn, state_dir, lambda store: _find(store, which, validator))
+    found = run_on_store(dsn, state_dir, lambda store: _find(store, which, validator, state_folder(state_dir)))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
         raise typer.Exit(EXIT_USAGE)
@@ -96,12 +98,14 @@ def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOu
     show(summary, lines, as_json=as_json)
 
 
-async def _find(store: PostgresStore, which: str, validator: str) -> Found | None:
-    """The record of a number or an id's beginning; of an evaluation its body, the verdicts on it and its view too."""
+async def _find(store: PostgresStore, which: str, validator: str, state_dir: Path) -> Found | None:
+    """The record of a number or an id's beginning; of an evaluation its body, the verdicts on it and its view too, with
+    what its problem asked where the state folder has its batch."""
     from arena.records.body import Unread, decode_content, read_body
     from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
     from neurons.cli.records.traces import view_stored
     from neurons.cli.records.view import attribution_facts
+    from neurons.race.explaining import open_explainer
     from neurons.race.sentences import names_of
 
     found = await find_record(store, which, validator)
@@ -119,7 +123,9 @@ async def _find(store: PostgresStore, which: str, validator: str) -> Found | Non
     points = await store.checkpoints(record.validator)
     facts = attribution_facts(body) if body else ()
     names = names_of(await store.submissions())
-    return record, content, body, verdicts, view_stored(record, content.payload, body, verdicts, points, names, facts)
+    asked = open_explainer(state_dir).explain(content.payload, body.catalogue_sha256) if body else ()
+    view = view_stored(record, content.payload, body, verdicts, points, names, facts, constraints=asked)
+    return record, content, body, verdicts, view
 
 
 async def _summarise(store: PostgresStore) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTERRUPTED
-from neurons.cli.options import DsnOption, JsonOutOption, StateDirOption, ValidatorOption
+from neurons.cli.options import CatalogueOption, DsnOption, JsonOutOption, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json
-from neurons.cli.store_reading import logs_of, open_store, read_or_none, run_on_store
+from neurons.cli.store_reading import logs_of, open_store, read_or_none, run_on_store, state_folder
 
 if TYPE_CHECKING:
     from arena.records.model import SignedRecord
@@ -75,15 +75,17 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = PORT,
     clients: Annotated[int, typer.Option(min=1, max=1024, help="Streams at once.")] = 32,
     sn15: Annotated[bool, typer.Option("--sn15", help="Also serve the reads of the published SN15 API.")] = False,
+    catalogue: CatalogueOption = None,
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
 ) -> None:
     """Serve the logs of a store over HTTP, as a validator does with `serve_port`, until Ctrl-C or SIGTERM.
 
     Anybody who reaches the address may read; records of races that are not released leave as stubs. The routes are
-    listed at /openapi.json; `arena records tail --url` is the client.
+    listed at /openapi.json; `arena records tail --url` is the client. Pages of released traces say what each constraint
+    asked and what was found, from the state folder's batches and catalogues, or over --catalogue.
     """
-    asyncio.run(_serve(host, port, clients, sn15, dsn, state_dir))
+    asyncio.run(_serve(host, port, clients, sn15, catalogue, dsn, state_dir))
 
 
 async def _tail_store(
@@ -121,15 +123,19 @@ async def _records(
         await asyncio.sleep(POLL_S)
 
 
-async def _serve(host: str, port: int, clients: int, sn15: bool, dsn: str, state_dir: Path | None) -> None:
+async def _serve(
+    host: str, port: int, clients: int, sn15: bool, catalogue: Path | None, dsn: str, state_dir: Path | None
+) -> None:
     from arena.api.server import TailServer
     from harness.catalogue.server.application import listen
+    from neurons.race.explaining import open_explainer
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with listen(host, port) as listener:
         async with open_store(dsn, state_dir) as store:
-            server = TailServer(store, listener, clients=clients, is_sn15_served=sn15)
+            explain = open_explainer(state_folder(state_dir), catalogue).explain
+            server = TailServer(store, listener, clients=clients, explain=explain, is_sn15_served=sn15)
             typer.echo(f"serving {len(await store.validators())} logs at {server.address}; Ctrl-C stops it")
             await server.run(stop)

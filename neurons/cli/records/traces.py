@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from arena.bank.batches.explanation import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AGENTS, AgentRow
 from arena.export.model import LogRow
@@ -24,13 +25,14 @@ from arena.records.verify.inspection import Entry, inspect
 from arena.view.model import Field, TraceView
 from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
 from arena.visibility.moments import embargoed_races, standing_of
-from arena.visibility.rule import Viewer, may_see
+from arena.visibility.rule import Thing, Viewer, may_see
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.store_reading import find_record, logs_of, read_or_none
 from neurons.practice.local_run import LocalRun, read_run
 from neurons.race.sentences import names_of
 from problems.model import Pool
+from problems.scoring.constraints import Constraint
 from problems.scoring.outcome import OutcomeScore
 
 if TYPE_CHECKING:
@@ -56,13 +58,15 @@ class FoundTraces(NamedTuple):
 
 
 class ReadRules(NamedTuple):
-    """Who looks, at what pools that were named, when, and at how many traces at most."""
+    """Who looks, at what pools that were named, when, and at how many traces at most. `explain` says what problems
+    asked; it is asked for those that `viewer` may see."""
 
     viewer: Viewer
     pools: tuple[Pool, ...]
     now_ms: int
     most: int
     validator: str = ""
+    explain: Explain = explain_nothing
 
 
 def traces_of_file(path: Path) -> FoundTraces:
@@ -137,7 +141,9 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
         ]
         body = msgspec.json.decode(stored.content, type=EvaluationBody)
         verdicts_on_body = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-        view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names)
+        is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
+        asked = rules.explain(evaluation, body.catalogue_sha256) if is_problem_seen else ()
+        view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names, constraints=asked)
         traces.append(FoundTrace(view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
 
@@ -150,13 +156,22 @@ def view_stored(
     points: Sequence[StoredCheckpoint],
     names: Mapping[str, str],
     facts: Sequence[Field] = (),
+    constraints: Sequence[Constraint] = (),
 ) -> TraceView:
     """The view of an evaluation's record, with `facts` beside its own. `body` None: the store does not hold it.
-    `names`: of agent versions, where they are known."""
+    `names`: of agent versions, where they are known; `constraints`: of its problem, where they may be seen."""
     name, told = str(record.seq), (*record_facts(evaluation, names), *facts)
     proof = (*signature_facts(record), chain_fact(record.seq, points))
     if body is not None:
-        return view_trace(body, name=name, outcome=evaluation.outcome, verdicts=verdicts, facts=told, proof=proof)
+        return view_trace(
+            body,
+            name=name,
+            outcome=evaluation.outcome,
+            verdicts=verdicts,
+            constraints=constraints,
+            facts=told,
+            proof=proof,
+        )
     outcome = evaluation.outcome
     return TraceView(
         name=name,
@@ -169,11 +184,13 @@ def view_stored(
     )
 
 
-def withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules) -> str:
-    """Why `rules.viewer` may not see this trace now; "" where it may."""
+def withheld_reason(
+    evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules, thing: Thing = "trace"
+) -> str:
+    """Why `rules.viewer` may not see this trace, or another thing of its problem, now; "" where it may."""
     embargoed = embargoed_races(releases, rules.now_ms)
     moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
-    return may_see(rules.viewer, "trace", moment, pool=pool, pools=rules.pools).reason
+    return may_see(rules.viewer, thing, moment, pool=pool, pools=rules.pools).reason
 
 
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:

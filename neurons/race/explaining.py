@@ -1,0 +1,31 @@
+"""Where a node's batches and catalogues lie, for explaining results on raced problems to people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from arena.bank.batches.explanation import BatchExplainer
+from foundation.errors import ArenaError
+from problems.scoring.score import ProductOf
+
+
+def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExplainer:
+    """Explains from the batches in a state folder, over `catalogue` (an index folder) and those beside them. Opens
+    nothing yet."""
+    opened: dict[str, ProductOf] = {}
+
+    def products_of(catalogue_sha256: str) -> ProductOf | None:
+        from harness.catalogue.engines.native import open_catalogue
+        from harness.catalogue.index.layout import read_manifest
+
+        folders = [*([catalogue] if catalogue else []), *sorted((state_dir / "catalogues").glob("*/"))]
+        for folder in folders if catalogue_sha256 not in opened else ():
+            try:
+                if read_manifest(folder).content_sha256 == catalogue_sha256:
+                    opened[catalogue_sha256] = open_catalogue(folder, kernel="numpy").product
+                    break
+            except (ArenaError, OSError):  # no index, or one of another release
+                continue
+        return opened.get(catalogue_sha256)
+
+    return BatchExplainer(state_dir / "bank", products_of)

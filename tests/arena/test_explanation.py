@@ -1,0 +1,115 @@
+"""What raced problems asked and what was found: as the signed score counts it, or nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.bank.batches.batch import seal, write_batch
+from arena.bank.batches.explanation import BatchExplainer
+from arena.records.model import EvaluationRecord
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from neurons.race.explaining import open_explainer
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.score import score
+from problems.scoring.title_matching import AcceptedTitles, LexicalTitles, reward_titles
+from tests.arena.log_stand import episode
+from tests.problems.stand import PROBLEMS, PRODUCTS
+
+CATALOGUE = "22"
+BATCH = seal("race-1", PROBLEMS, bytes(range(32)))
+UNSURFACED = st.frozensets(st.sampled_from([*PRODUCTS]))
+ids = st.lists(st.sampled_from([*PRODUCTS, "999"]), max_size=2, unique=True)
+
+
+def record_of(number: int, recommended: list[str], unsurfaced: frozenset[str] = frozenset()) -> EvaluationRecord:
+    """A record of the race on one of the problems, scored over the catalogue."""
+    problem = PROBLEMS[number]
+    outcome = score(problem, recommended, PRODUCTS.get, LexicalTitles(), unsurfaced=unsurfaced)
+    (_, made, _), _ = episode(number)
+    assert isinstance(made, EvaluationRecord) and isinstance(outcome, OutcomeScore)
+    context = replace(
+        made.context, stage="race", race_id="race-1", problem_id=problem.problem_id, batch_sha256=BATCH.batch_sha256
+    )
+    return replace(made, context=context, outcome=outcome)
+
+
+@pytest.fixture(scope="module")
+def explainer(tmp_path_factory) -> BatchExplainer:
+    folder = tmp_path_factory.mktemp("bank")
+    write_batch(folder / "race-1.batch.json", BATCH)
+    return BatchExplainer(folder, {CATALOGUE: PRODUCTS.get}.get)
+
+
+@given(number=st.integers(0, len(PROBLEMS) - 1), recommended=ids, unsurfaced=UNSURFACED)
+def test_every_constraint_is_there_and_as_many_are_met_as_the_score_counts(explainer, number, recommended, unsurfaced):
+    record = record_of(number, recommended, unsurfaced)
+    found = explainer.explain(record, CATALOGUE)
+    asked = sum(
+        len(item.title) + len(item.price) + len(item.service) + sum(map(len, (*item.sku_options, *item.attributes)))
+        for item in PROBLEMS[number].rewards
+    )
+    together = sum(flag is not None for flag in (record.outcome.is_one_shop, record.outcome.is_within_budget))
+    assert len(found) == asked + together and all(one.asked and one.found for one in found)
+    met = Counter(one.slot for one in found if one.is_met)
+    for place, slot in enumerate(record.outcome.slots, 1):
+        if not slot.is_answer:
+            assert met[place] == slot.rule_hits
+
+
+def test_values_are_those_of_the_product_that_was_recommended(explainer):
+    found = {one.axis: one for one in explainer.explain(record_of(0, ["103"]), CATALOGUE)}
+    assert (found["price"].asked, found["price"].found, found["price"].is_met) == ("200 to 300 PHP", "400 PHP", False)
+    assert found["title"].found == "Steel Kettle Two Litres" and not found["title"].is_met
+
+
+def test_nothing_is_said_where_batch_catalogue_titles_or_score_are_others(explainer):
+    record = record_of(0, ["103"])
+    assert explainer.explain(record, CATALOGUE)
+    others = {
+        "of another catalogue": (record, "33"),
+        "of another batch": (replace(record, context=replace(record.context, batch_sha256="ab" * 32)), CATALOGUE),
+        "of a race whose batch is not here": (replace(record, context=replace(record.context, race_id="x")), CATALOGUE),
+        "of a problem of none": (replace(record, context=replace(record.context, problem_id="x")), CATALOGUE),
+        "of qualifying": (replace(record, context=replace(record.context, stage="qualifying")), CATALOGUE),
+        "by other titles": (replace(record, outcome=replace(record.outcome, titles="qwen@1")), CATALOGUE),
+    }
+    said = {name: explainer.explain(*asked) for name, asked in others.items()}
+    assert said == dict.fromkeys(others, ())
+    slot = replace(record.outcome.slots[0], price=record_of(0, ["101"]).outcome.slots[0].price)
+    assert explainer.explain(replace(record, outcome=replace(record.outcome, slots=(slot,))), CATALOGUE) == ()
+
+
+def test_titles_of_the_batch_decide(tmp_path):
+    titles = AcceptedTitles(name="qwen@bank", accepted={one: frozenset({"103"}) for one in reward_titles(PROBLEMS)})
+    batch = seal("race-1", PROBLEMS, bytes(range(32)), titles=titles)
+    write_batch(tmp_path / "race-1.batch.json", batch)
+    record = record_of(0, ["103"])
+    outcome = score(PROBLEMS[0], ["103"], PRODUCTS.get, titles)
+    record = replace(record, outcome=outcome, context=replace(record.context, batch_sha256=batch.batch_sha256))
+    found = BatchExplainer(tmp_path, {CATALOGUE: PRODUCTS.get}.get).explain(record, CATALOGUE)
+    assert [one.is_met for one in found if one.axis == "title"] == [True]
+
+
+def test_a_state_folder_has_what_it_takes_and_an_index_may_be_named(tmp_path):
+    record, state = record_of(1, ["102", "104"]), tmp_path / "state"
+    documents = tmp_path / "documents.jsonl"
+    with documents.open("wb") as stream:
+        write_documents(PRODUCTS.values(), stream)
+    index = tmp_path / "index"
+    build_index(documents, index)
+    (state / "bank").mkdir(parents=True)
+    (state / "catalogues" / "torn").mkdir(parents=True)
+    write_batch(state / "bank" / "race-1.batch.json", BATCH)
+    sha256 = open_catalogue(index).content_sha256
+    assert open_explainer(state).explain(record, sha256) == ()
+    named = open_explainer(state, index).explain(record, sha256)
+    assert {one.axis for one in named if one.slot == 0} == {"shop"}
+    (state / "catalogues" / "mine").symlink_to(index)
+    assert open_explainer(state).explain(record, sha256) == named

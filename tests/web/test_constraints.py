@@ -1,0 +1,81 @@
+"""What a raced problem asked, beside what was found: for whom the rule lets see the problem, and for nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from arena.records.model import EvaluationRecord
+from arena.store.postgres.store import PostgresStore
+from arena.view.lines import trace_lines
+from arena.view.page import trace_pages
+from neurons.cli.records.traces import FoundTraces, ReadRules, traces_of_store
+from tests.web.episode_stand import EMBARGOED, NAMES, NOW_MS, PUBLISHED, RUNNING, agent_id, drawn_of, explain
+from tests.web.places import ASKED, traces_of
+
+
+def found_of(served, race_id: str, viewer: str) -> tuple[FoundTraces, set[str]]:
+    """The traces of a race as `arena view` finds them, and the problems that were explained for it."""
+    explained = set()
+
+    def note(record: EvaluationRecord, catalogue_sha256: str):
+        explained.add(record.context.problem_id)
+        return explain(record, catalogue_sha256)
+
+    async def read() -> FoundTraces:
+        store = await PostgresStore.open(served.site.author.dsn)
+        try:
+            return await traces_of_store(store, race_id, ReadRules(viewer, ("train",), NOW_MS, 500, explain=note))
+        finally:
+            await store.close()
+
+    return asyncio.run(read()), explained
+
+
+def test_a_trace_page_has_each_constraint_with_both_values_and_whether_it_was_met(served):
+    for place in traces_of(served.http, ASKED):
+        page = served.http.get(f"/traces/{place}", headers={"accept": "text/html"}).text
+        solved = ">solved, rule" in page
+        rows = page[page.index("What was asked, and what was found") : page.index("Scores by product and axis")]
+        assert "<td>price</td><td>at most 500 PHP</td><td>480 PHP</td>" in rows or not solved
+        assert ("NO</td>" in rows) == (not solved)
+        assert rows.count("<tr>") == 5 if solved else rows.count("<tr>") >= 5
+
+
+def test_no_page_asks_what_a_problem_asked_before_everybody_may_know(served):
+    published = {name for race in PUBLISHED for name in drawn_of(race)}
+    served.explained.clear()
+    statuses = {}
+    for seq in range(1, served.site.size + 1, 2):
+        path = f"/traces/{served.site.author.signer.hotkey}/{seq}"
+        statuses[seq] = served.http.get(path, headers={"accept": "text/html"}).status_code
+    assert served.explained and served.explained <= published
+    assert not any(name.startswith((EMBARGOED, RUNNING)) for name in served.explained)
+    assert {drawn_of(race)[-1] for race in PUBLISHED}.isdisjoint(served.explained)  # of pool eval, not asked for
+    assert set(statuses.values()) == {200, 404}
+
+
+@pytest.mark.parametrize(("race_id", "viewer"), [(PUBLISHED[0], "public"), (EMBARGOED, "operator")])
+def test_the_terminal_says_the_same(served, race_id, viewer):
+    found, explained = found_of(served, race_id, viewer)
+    assert explained and len(found.traces) > 5
+    one = next(trace for trace in found.traces if trace.view.result.startswith("not solved"))
+    text = "\n".join(line.text for line in trace_lines(one.view, 100))
+    assert "asked at most 500 PHP; found" in text and "NO  product 1" in text
+
+
+@pytest.mark.parametrize("race_id", [EMBARGOED, RUNNING])
+def test_the_public_gets_nothing_of_a_sealed_race_in_the_terminal(served, race_id):
+    found, explained = found_of(served, race_id, "public")
+    assert found.traces == () and explained == set() and found.withheld
+
+
+def test_the_index_of_a_race_names_the_agent_beside_its_id(served):
+    found, _ = found_of(served, PUBLISHED[0], "public")
+    index = trace_pages(found.title, [one.view for one in found.traces])["index.html"]
+    rows = [row for row in index.split("<tr>") if "<td>" in row]
+    assert len(rows) == len(found.traces)
+    for number in (0, 3):
+        named = [row for row in rows if f"{NAMES[number]} <code" in row]
+        assert named and all(f'title="{agent_id(number)}">{agent_id(number)[:10]}<' in row for row in named)
