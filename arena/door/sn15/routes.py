@@ -145,7 +145,7 @@ def _add_not_offered(app: FastAPI, door: Door) -> None:
 
     def refused(request: Request, status: int, detail: str, code: str = "") -> Response:
         door.admit_address(request)
-        return json_response(Refused(detail=detail, error_code=code), status, _FRESH | {"connection": "close"})
+        return json_response(Refused(detail=detail, error_code=code), status, _FRESH)
 
     @app.post("/v1/miner/inference-auth/{provider}", **described(ProviderStatus, None))
     async def store_inference_credential(request: Request, provider: Provider) -> Response:
