@@ -247,19 +247,6 @@ async def test_a_large_body_is_refused_before_it_is_read(served: Stand) -> None:
     assert await refusal(miner.signed("GET", "/v1/submissions", b"a body")) == (413, "V2202")
 
 
-async def test_a_refusal_ends_its_connection_only_where_a_body_is_still_on_its_way(served: Stand) -> None:
-    miner = await Miner(served).register()
-    made = await miner.commit()
-    read = [await send(request) for request in (miner.request(made, file=b"x = 1"), miner.request(made))]
-    assert [(answer.status_code, answer.headers.get("connection")) for answer in read] == [(422, None), (202, None)]
-    host, port = served.address.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"POST /v1/elsewhere HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\nx")
-    head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 404") and b"connection: close" in head
-    writer.close()
-
-
 async def test_a_slow_body_ends_in_408_and_slow_ones_keep_nobody_out(stand: Stand) -> None:
     rules = DoorRules(body_s=0.5, bodies=8, bodies_per_network=2, address=WIDE_RULES.address, hotkey=WIDE_RULES.hotkey)
     with serving(stand, rules):
