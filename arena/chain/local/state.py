@@ -22,7 +22,7 @@ from arena.chain.port import Commitment, Metagraph, Neuron
 from foundation.errors import ArenaError
 
 _BUSY_TIMEOUT_S = 30.0
-_KEPT_READERS = 4
+_READERS_KEPT = 4
 _OTHER_FOLDER = "give a --state-dir that this user may write to"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS chain (one INTEGER PRIMARY KEY CHECK (one = 1), rules TEXT NOT NULL,
@@ -64,14 +64,14 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     max_uids: int = 256
 
 
-class _Reader(NamedTuple):
+class _KeptReader(NamedTuple):
     """A connection that only reads, and the process and the file that it was opened in and for."""
 
     connection: sqlite3.Connection
     place: tuple[int, int, int]
 
 
-_OF_PARENTS: list[_Reader] = []
+_OF_PARENTS: list[_KeptReader] = []
 
 
 class LocalState:
@@ -82,7 +82,7 @@ class LocalState:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._readers: list[_Reader] = []  # that are free; any thread takes the last
+        self._readers: list[_KeptReader] = []  # that are free; any thread takes the last
         weakref.finalize(self, _close, self._readers)
 
     @contextmanager
@@ -95,7 +95,7 @@ class LocalState:
             connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
             yield connection
             connection.execute("COMMIT")
-            if reader is not None and len(self._readers) < _KEPT_READERS:
+            if reader is not None and len(self._readers) < _READERS_KEPT:
                 self._readers.append(reader)
                 connection = None
         except sqlite3.Error as error:
@@ -109,7 +109,7 @@ class LocalState:
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
-    def _reader(self) -> _Reader:
+    def _reader(self) -> _KeptReader:
         """A free one of this process and this file, or a new one."""
         try:
             found = self._path.stat()
@@ -121,7 +121,7 @@ class LocalState:
             if reader.place == place:
                 return reader
             _close([reader])
-        return _Reader(self._connect(), place)
+        return _KeptReader(self._connect(), place)
 
     def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
         """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
@@ -158,7 +158,7 @@ class LocalState:
         return msgspec.json.decode(text, type=LocalRules), int(genesis_ms)
 
 
-def _close(readers: list[_Reader]) -> None:
+def _close(readers: list[_KeptReader]) -> None:
     for reader in readers:
         if reader.place[0] == os.getpid():
             reader.connection.close()
