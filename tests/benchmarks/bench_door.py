@@ -133,12 +133,13 @@ class Burned:
 
 
 def _seconds(process: psutil.Process) -> float:
-    total = 0.0
+    """By the scheduler's own account: the clock ticks that `cpu_times` counts are longer than a request."""
+    nanoseconds = 0
     for one in (process, *process.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            total += times.user + times.system
-    return total
+        for task in Path(f"/proc/{one.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                nanoseconds += int(task.read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def fill(dsn: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import http.client
@@ -17,13 +16,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import uvicorn
 from uvicorn.protocols.http import auto
-from uvicorn.server import ServerState
 
 from foundation.errors import ArenaError
 from harness.catalogue.server import guard
@@ -109,50 +106,6 @@ def test_requests_sent_at_once_are_answered_in_order(port: int) -> None:
         client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         answers = read_all(client)
     assert answers.count(b"200 OK") == 2 and answers.index(b"healthy") < answers.index(b"/find_product")
-
-
-class Wire(asyncio.Transport):
-    """A connection that keeps what is sent, call by call; "" stands for its close."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[bytes] = []
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self.sent[-1:] == [b""]
-
-    def close(self) -> None:
-        if not self.is_closing():
-            self.sent.append(b"")
-
-
-@pytest.mark.parametrize(
-    ("size", "connection", "calls"), [(900, "keep-alive", 1), (900, "close", 2), (guard.PIECE_BYTES, "close", 2)]
-)
-async def test_an_answer_is_sent_in_one_piece_before_its_connection_closes(
-    size: int, connection: str, calls: int
-) -> None:
-    body = b"x" * size
-
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
-        await send({"type": "http.response.body", "body": body[:100], "more_body": True})
-        await send({"type": "http.response.body", "body": body[100:]})
-
-    config = uvicorn.Config(answer, ws="none", lifespan="off", log_config=None)
-    config.load()
-    wire, protocol = Wire(), guard.GuardedProtocol(config, ServerState(), {})
-    protocol.connection_made(wire)
-    protocol.data_received(f"GET / HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\n\r\n".encode())
-    async with asyncio.timeout(10):
-        while len(wire.sent) < calls:
-            await asyncio.sleep(0)
-    assert wire.sent[1:] == [b""] * (calls - 1)
-    assert wire.sent[0].startswith(b"HTTP/1.1 200") and wire.sent[0].endswith(b"\r\n\r\n" + body)
-    protocol.connection_lost(None)
 
 
 def test_head_has_no_body_and_a_body_is_not_read(port: int) -> None:

@@ -5,9 +5,6 @@ grows over 64 KiB (431), is not finished within ten seconds (408), or whose clie
 reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it, and while that waits for a
 body, what comes in is the application's to bound.
 
-What is written in one turn of the event loop is sent in one piece: the protocol inside writes head and body of an
-answer apart, which would be two calls of the system and wake the client twice.
-
 `Connections` bounds how many are open. When all places are taken, one connection that is not being answered is closed,
 of the network that holds most. So neither silent nor idle clients keep others out.
 """
@@ -24,7 +21,6 @@ from typing import Any
 HEAD_MAX = 65_536  # bytes received that did not complete a request head
 HEAD_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 30.0  # without the client reading while the write buffer is full
-PIECE_BYTES = 65_536  # written and not sent before the turn is over
 _NETWORKS_KEPT = 4_096
 
 _REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
@@ -81,37 +77,6 @@ def network_of(address: str) -> str:
     return str(parsed)
 
 
-class _InOnePiece:
-    """A transport that keeps what is written until the event loop's next turn, or PIECE_BYTES are together."""
-
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._written: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        """Send it with what else is written in this turn."""
-        if not self._written:
-            self._loop.call_soon(self._send)
-        self._written.append(data)
-        self._size += len(data)
-        if self._size >= PIECE_BYTES:  # from here on the transport's own bounds count
-            self._send()
-
-    def close(self) -> None:
-        """Close it once everything that was written is sent."""
-        self._send()
-        self._transport.close()
-
-    def _send(self) -> None:
-        if self._written:
-            written, self._written, self._size = self._written, [], 0
-            self._transport.writelines(written)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 class GuardedProtocol(asyncio.Protocol):
     """One connection. Takes the arguments that uvicorn gives its own protocol class, and the server's `Connections`."""
 
@@ -158,8 +123,8 @@ class GuardedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A silent connection has as long as a slow head."""
-        self._transport = _InOnePiece(transport, self._loop)
-        self._inner.connection_made(self._transport)
+        self._transport = transport
+        self._inner.connection_made(transport)
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if self._connections is not None and not self._connections.enter(self, address):
