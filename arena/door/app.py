@@ -21,13 +21,13 @@ from arena.api.refusals import ErrorAnswer, add_refusals
 from arena.chain.auth import HttpCheck
 from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, discard_body, read_body, read_form
-from arena.door.pause import PauseState, read_pause
+from arena.door.pause import STREAM, PauseState, read_pause
 from arena.door.refusals import refusal
 from arena.door.registration import Registration
 from arena.door.status import StatusDesk, SubmissionStatus
 from arena.exchange.limits import ShareRules, Shares
 from arena.policy import Policy
-from arena.store.port import Store
+from arena.store.port import HotkeyState, Store
 from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import network_of
@@ -129,6 +129,23 @@ class Door:
 
         Raises ArenaError A1008, V2110, V2112, V2201 to V2205.
         """
+        hotkey, nonce, body = await self._signed(request, netuid, check)
+        keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
+        self._spend(hotkey, is_new=await self.store.spend_nonce(hotkey, nonce, keep_ms=keep_ms, most=most))
+        return hotkey, body
+
+    async def submitter(
+        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
+    ) -> tuple[str, bytes, HotkeyState]:
+        """As `caller`, with what the desk has to know of the hotkey, in one round trip with the nonce."""
+        hotkey, nonce, body = await self._signed(request, netuid, check)
+        keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
+        known = await self.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
+        self._spend(hotkey, is_new=known is not None)
+        assert known is not None
+        return hotkey, body, known
+
+    async def _signed(self, request: Request, netuid: int | None, check: RequestCheck | None) -> tuple[str, int, bytes]:
         self.admit_address(request)
         if netuid not in (None, self.netuid):
             raise ArenaError("V2205", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
@@ -148,11 +165,13 @@ class Door:
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         hotkey, nonce = check.signed(headers, request.method, target, body)
-        keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
-        if not await self.store.spend_nonce(hotkey, nonce, keep_ms=keep_ms, most=most):
+        return hotkey, nonce, body
+
+    def _spend(self, hotkey: str, *, is_new: bool) -> None:
+        """Take one request of the hotkey's share, unless its nonce was spent. Raises ArenaError V2110, V2112."""
+        if not is_new:
             raise ArenaError("V2110", "this request was made before, or too many were made at once")
         self._hotkeys.spend_request(hotkey)
-        return hotkey, body
 
     @contextmanager
     def _place(self, network: str) -> Iterator[None]:
@@ -194,8 +213,8 @@ def make_door_app(door: Door) -> FastAPI:
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body = await door.caller(request, netuid=netuid)
-        taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body))
+        hotkey, body, known = await door.submitter(request, netuid=netuid)
+        taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return _json(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions", response_class=Response, responses=several)

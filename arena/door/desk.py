@@ -18,7 +18,7 @@ from arena.door.refusals import AgentFileError, CooldownError
 from arena.door.registration import Registration
 from arena.gate.rules import RULES
 from arena.policy import Policy
-from arena.store.port import Store
+from arena.store.port import HotkeyState, Store
 from arena.submissions.admission import admit
 from arena.submissions.model import SignedSubmission, is_agent_name
 from arena.submissions.stored import past_submissions
@@ -58,31 +58,32 @@ class SubmissionDesk:
         self._store, self._chain, self._registration = store, chain, registration
         self._policy, self._verify, self.parser = policy, verify, parser
 
-    async def take(self, caller: str, form: SubmissionForm) -> TakenSubmission:
-        """Take a submission of the hotkey that signed the request.
+    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
+        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
 
         Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
         """
-        await require_open(self._store)
+        require_open(known.event)
         if not is_agent_name(form.agent_name):
             raise ArenaError("A1010", ascii(form.agent_name[:80]))
         submission = await self._read(caller, form)
         agent = submission.agent_version_id
-        stored = await self._store.submissions(miner_hotkey=caller)
-        known = next((each for each in stored if each.subject.agent_version_id == agent), None)
-        for arrival in await self._store.arrivals(caller):
-            if arrival.agent_version_id == agent and (known is not None or arrival.state == "waiting"):
+        stored = next((each for each in known.submissions if each.subject.agent_version_id == agent), None)
+        for arrival in known.arrivals:
+            if arrival.agent_version_id == agent and (stored is not None or arrival.state == "waiting"):
                 return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
-        if known is not None:  # another validator brought it
-            return self._taken(agent, known.name, caller, known.submitted_block, 0)
+        if stored is not None:  # another validator brought it
+            return self._taken(agent, stored.name, caller, stored.submitted_block, 0)
         commitment = await self._chain.commitment(caller)
-        if commitment is None or commitment.sha256 != submission.commitment_sha256:  # else it may become final yet
+        metagraph = await self._registration.metagraph()
+        # one for this file may become final yet; one for another that is not final may hide the one that is
+        if commitment and commitment.sha256 != submission.commitment_sha256 and commitment.block > metagraph.block:
             commitment = await self._chain.commitment(caller, await self._chain.finalized_block())
         admission = admit(
             submission,
             commitment=commitment,
-            past=past_submissions(stored, caller),
-            metagraph=await self._registration.metagraph(),
+            past=past_submissions(known.submissions, caller),
+            metagraph=metagraph,
             rules=self._policy.cooldown,
             verify=self._verify,
             is_commitment_enough=self._policy.admission.is_commitment_enough is True,

@@ -2,15 +2,18 @@
 
 Promise: a hostile file costs that process and `within_s` at most, never this one; one source is parsed at a time. What
 it could not decide in time, or what ended the process, is let through: the gate decides it later, without a client
-that waits. The process is started with the first file and lasts.
+that waits. The process is started with the first file and lasts. What it said of a file it is not asked again: the last
+DECIDED_MAX of them are known by their hashes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import sys
+from collections import OrderedDict
 from pathlib import Path
 
 import msgspec
@@ -21,6 +24,7 @@ from arena.policy import GateRules
 LENGTH_BYTES = 4
 MEMORY_BYTES = 1 << 30  # address space
 ANSWER_BYTES_MAX = 1 << 20
+DECIDED_MAX = 1_024
 _ROOT = Path(__file__).parents[2]
 
 
@@ -32,14 +36,23 @@ class Parser:
         self._rules, self._within_s = rules, within_s
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
+        self._decided: OrderedDict[bytes, Finding | None] = OrderedDict()
 
     async def first_finding(self, source: bytes) -> Finding | None:
         """What keeps a source from the gate; None where nothing does, or nobody could say in time."""
-        try:
-            async with asyncio.timeout(self._within_s), self._turn:
-                return await self._ask(source)
-        except TimeoutError:
-            return None
+        key = hashlib.sha256(source).digest()
+        if key not in self._decided:
+            try:
+                async with asyncio.timeout(self._within_s), self._turn:
+                    found = await self._ask(source)
+            except TimeoutError:
+                return None
+            if found is None:
+                return None
+            self._decided[key] = found[0] if found else None
+            if len(self._decided) > DECIDED_MAX:
+                self._decided.popitem(last=False)
+        return self._decided[key]
 
     async def close(self) -> None:
         """End the process."""
@@ -49,7 +62,8 @@ class Parser:
                 process.kill()
             await process.wait()
 
-    async def _ask(self, source: bytes) -> Finding | None:
+    async def _ask(self, source: bytes) -> list[Finding] | None:
+        """All that keeps a source from the gate; None where the process ended over it."""
         is_answered = False
         try:
             if self._process is None:
@@ -68,9 +82,9 @@ class Parser:
             process.stdin.write(len(source).to_bytes(LENGTH_BYTES) + source)
             await process.stdin.drain()
             line = await process.stdout.readline()
-            found = msgspec.json.decode(line, type=list[Finding]) if line else []
-            is_answered = bool(line)
-            return found[0] if found else None
+            found = msgspec.json.decode(line, type=list[Finding]) if line else None
+            is_answered = found is not None
+            return found
         except (OSError, ValueError, msgspec.DecodeError):  # it died while it was told; a line over the limit
             return None
         finally:

@@ -23,7 +23,7 @@ class PauseState(msgspec.Struct, frozen=True, kw_only=True):
 async def read_pause(store: Store) -> PauseState:
     """The state now."""
     events = await store.events(STREAM)
-    return msgspec.json.decode(events[-1], type=PauseState) if events else PauseState()
+    return _read_state(events[-1] if events else "")
 
 
 async def put_pause(store: Store, state: PauseState) -> None:
@@ -32,8 +32,13 @@ async def put_pause(store: Store, state: PauseState) -> None:
     await store.put_event(STREAM, len(events), msgspec.json.encode(state).decode())
 
 
-async def require_open(store: Store) -> None:
-    """Return while submissions are taken. Raises ArenaError V2200 with the operator's reason."""
-    state = await read_pause(store)
+def require_open(event: str) -> None:
+    """Return where submissions are taken after this event, the stream's last. Raises ArenaError V2200 with the
+    operator's reason."""
+    state = _read_state(event)
     if state.is_paused:
         raise ArenaError("V2200", state.reason)
+
+
+def _read_state(event: str) -> PauseState:
+    return msgspec.json.decode(event, type=PauseState) if event else PauseState()

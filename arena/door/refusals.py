@@ -61,7 +61,7 @@ def status_of(error: ArenaError) -> int:
 def refusal(error: ArenaError, status: int = 0) -> Response:
     """The answer to a failed request; `status` 0: the one that goes with its code."""
     status = status or status_of(error)
-    headers = {"cache-control": "no-store", "connection": "close"}  # a body that was not read ends with its connection
+    headers = {"cache-control": "no-store"}
     if status in (429, _UNAVAILABLE):
         headers["retry-after"] = str(RETRY_S)
     line = error.line if isinstance(error, AgentFileError) else 0

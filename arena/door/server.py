@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arena.api.reads.board import Board
 from arena.api.server import address_of, serve_app
@@ -15,6 +15,7 @@ from arena.door.sn15.routes import PATHS, make_sn15_app
 from harness.catalogue.server.guard import Connections
 
 CONNECTIONS, CONNECTIONS_PER_ADDRESS = 256, 32
+_BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class DoorServer:
@@ -44,9 +45,33 @@ class DoorServer:
         if self.door.policy.admission.is_commitment_enough is True:
             app = _ByPath(app, make_sn15_app(self.door, self._board))
         try:
-            await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain)
+            await serve_app(_ClosesUnread(app), self._listener, connections, stop, asyncio.Event(), explain)
         finally:
             await self.door.desk.parser.close()
+
+
+class _ClosesUnread:
+    """An application whose answer ends the connection where it comes before the whole body: what is still on its way
+    would be read for nothing. Every other connection is kept, since a new one costs both sides more than a refusal."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read = not any(name in _BODY_HEADERS for name, _ in scope["headers"])
+
+        async def heard() -> Message:
+            nonlocal is_read
+            message = await receive()
+            is_read = is_read or not message.get("more_body", False)
+            return message
+
+        async def said(message: Message) -> None:
+            if message["type"] == "http.response.start" and not is_read:
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, heard, said)
 
 
 class _ByPath:

@@ -122,6 +122,14 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     received_ms: int
 
 
+class HotkeyState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a door has to know of one hotkey, all of one moment. `event` is the last of the stream asked for, or ""."""
+
+    event: str
+    submissions: tuple[StoredSubmission, ...]
+    arrivals: tuple[Arrival, ...]
+
+
 class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
     """Work items of one agent in one race ("" for qualifying): how many are done, and how many there are."""
 
@@ -332,6 +340,12 @@ class Store(Protocol):
     async def spend_nonce(self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int) -> bool:
         """True for a signed request that no process let through before; kept for `keep_ms` (milliseconds), `most` of
         one hotkey at once."""
+        ...
+
+    async def spend_and_look(
+        self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
+    ) -> HotkeyState | None:
+        """As `spend_nonce`, and what is known of the hotkey then; None for a request that was let through before."""
         ...
 
     async def receive(

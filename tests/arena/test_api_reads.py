@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from arena.api.limits import RequestLimits
-from arena.api.reads.answer_cache import ANSWER_BYTES_MAX, AnswerCache
+from arena.api.reads.answer_cache import ANSWER_BYTES_MAX, REFUSALS_MAX, AnswerCache
 from arena.api.reads.delivery import deliver
 from arena.api.reads.pages import page_of, read_cursor, write_cursor
 from foundation.errors import ArenaError
@@ -208,6 +208,37 @@ def test_an_answer_is_kept_until_the_board_is_refreshed():
     assert len(asked) == before + 2
     http.get("/v1/races")
     assert len(asked) == before + 2
+
+
+def test_what_a_board_does_not_show_is_refused_from_memory_until_it_is_refreshed():
+    asked = []
+
+    async def answer(request: Request):
+        asked.append(request.url.path)
+        return PlainTextResponse("closed", 404 if "gone" in request.url.path else 403)
+
+    board = Standing()
+    routes = [Route(f"/v1/{path}", answer) for path in ("leaderboard", "races/{race}/leaderboard", "records")]
+    http = TestClient(AnswerCache(Starlette(routes=routes), board))
+
+    def times_asked(path: str, count: int = 3) -> int:
+        before = len(asked)
+        for _ in range(count):
+            answer = http.get(path, headers={"if-none-match": "*"})
+            assert (answer.status_code, answer.text) == (404 if "gone" in path else 403, "closed")
+        return len(asked) - before
+
+    assert times_asked("/v1/leaderboard") == 1
+    assert times_asked("/v1/races/gone/leaderboard") == 1
+    assert times_asked("/v1/records") == 3  # that is made of the log itself
+    assert times_asked(f"/v1/races/{'x' * 300}/leaderboard") == 3  # nobody fills the memory with targets
+    board.epoch = 2
+    assert times_asked("/v1/leaderboard") == 1
+    names = [f"/v1/races/{number}/leaderboard" for number in range(2 * REFUSALS_MAX)]
+    assert sum(times_asked(name, 2) for name in names) == 4 * REFUSALS_MAX - (REFUSALS_MAX - 1)
+    assert times_asked("/v1/leaderboard") == 0
+    board.is_fresh = False
+    assert times_asked("/v1/leaderboard") == 3
 
 
 # -- a winner, by HTTP

@@ -198,6 +198,46 @@ async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
     assert caught.value.failure.code == "U3030"
 
 
+async def test_reads_open_the_file_once_and_see_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, other = (_open(tmp_path / "chain.sqlite", Clock()) for _ in range(2))
+    await chain.register(ALICE)
+    await chain.block()
+    opened: list[object] = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *all_, **named: opened.append(all_) or connect(*all_, **named))
+    for number in range(20):
+        assert (await other.commit(ALICE, f"{number:064x}")).status == "ok"
+        found = await chain.commitment(ALICE.hotkey)
+        assert found is not None and found.sha256 == f"{number:064x}"
+    assert len(opened) == 20  # the writes
+
+
+async def test_a_chain_made_anew_at_the_same_path_is_the_one_that_is_read(tmp_path: Path) -> None:
+    path, clock = tmp_path / "chain.sqlite", Clock()
+    chain = _open(path, clock)
+    await chain.register(ALICE)
+    assert (await chain.metagraph()).uid_of(ALICE.hotkey) == 0
+    for each in tmp_path.glob("chain.sqlite*"):
+        each.unlink()
+    await _open(path, clock).register(BOB)
+    metagraph = await chain.metagraph()
+    assert (metagraph.uid_of(BOB.hotkey), metagraph.uid_of(ALICE.hotkey)) == (0, None)
+
+
+def test_a_forked_process_reads_over_a_connection_of_its_own(tmp_path: Path) -> None:
+    chain = _open(tmp_path / "chain.sqlite", Clock())
+    asyncio.run(chain.register(ALICE))
+    asyncio.run(chain.block())
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(10 + len(asyncio.run(chain.metagraph()).neurons))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+    assert asyncio.run(chain.metagraph()).uid_of(ALICE.hotkey) == 0
+
+
 async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "chain.sqlite"
     LocalSubtensor(path, now_ms=lambda: time.time_ns() // 1_000_000, block_ms=BLOCK_MS)

@@ -116,6 +116,7 @@ def _measure(base: Path, seconds: int) -> list[Row]:
         *_rows_of_requests(seen, lasted_s),
         *_rows_of_episodes(quiet, loaded, lost, (lasted_s, seconds)),
         *_rows_of_processor(burns, (seconds / 2, lasted_s)),
+        Row(name="... the clients, on the same machine", value=seen.processor_s / lasted_s, unit="cores"),
     ]
 
 
@@ -231,10 +232,12 @@ async def read_episodes(
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What the clients saw: milliseconds from when a request was due, ascending, by kind."""
+    """What the clients saw: milliseconds from when a request was due, ascending, by kind; and what they took
+    themselves."""
 
     milliseconds: dict[str, list[float]]
     statuses: dict[str, int]
+    processor_s: float
 
 
 class Load:
@@ -358,12 +361,13 @@ async def _clients(told: str) -> None:
     await clients.enrol()
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
+    before_s = time.process_time()
     await asyncio.gather(
         clients.work("read", READS_PER_S, asked["seconds"]),
         clients.work("submission", SUBMISSIONS_PER_S, asked["seconds"]),
     )
     seen = {kind: sorted(values) for kind, values in clients.seen.items()}
-    print(msgspec.json.encode(Seen(seen, dict(clients.statuses))).decode())
+    print(msgspec.json.encode(Seen(seen, dict(clients.statuses), time.process_time() - before_s)).decode())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Whole answers, kept until the board that they were made from is refreshed, around the application of the reads.
 
 Promise: an answer is kept no longer than the board itself stands (`Board.is_fresh`: a second, or an embargo's end), so
-it shows what a read at that moment may see. Only whole 200 answers with an ETag are kept, and memory is bounded.
+it shows what a read at that moment may see. Only whole 200 answers with an ETag are kept, and of what is made of the
+board alone that it is not there or not yet open (403, 404); memory is bounded, and refusals take no place of answers.
 Whether somebody may ask so often is decided before (`arena.api.limits`).
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from starlette.datastructures import Headers
@@ -16,6 +18,9 @@ from arena.api.reads.board import Board
 from arena.api.reads.delivery import is_known
 
 ANSWERS_MAX, ANSWER_BYTES_MAX = 512, 64 << 10
+REFUSALS_MAX, REFUSED_TARGET_BYTES_MAX = 64, 256
+_OF_BOARD = re.compile(r"/v1/leaderboard|/v1/races/[^/]+(/leaderboard|/settlement)?|/v1/agents/[^/]+")
+_REFUSED = frozenset({403, 404})
 _OF_PARTS = frozenset({b"range", b"if-range"})
 _OK, _UNCHANGED = 200, 304
 
@@ -33,6 +38,7 @@ class AnswerCache:
         self._app, self._board = app, board
         self._epoch = -1
         self._answers: dict[tuple[bytes, bytes], _Answer] = {}
+        self._refusals = 0  # of them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -44,8 +50,10 @@ class AnswerCache:
         is_fresh = self._board.is_fresh
         found = self._kept().get(key) if is_fresh else None
         if found is None:  # whoever asks a board that is not fresh gets the next epoch's answer
-            await self._app(scope, receive, self._keeping(key, self._board.epoch + (not is_fresh), send))
-        elif is_known(found.etag, Headers(scope=scope).get("if-none-match", "")):
+            is_of_board = _OF_BOARD.fullmatch(scope["path"]) is not None
+            keeping = self._keeping(key, self._board.epoch + (not is_fresh), send, is_of_board=is_of_board)
+            await self._app(scope, receive, keeping)
+        elif found.etag and is_known(found.etag, Headers(scope=scope).get("if-none-match", "")):
             bare = [(name, value) for name, value in found.start["headers"] if not name.startswith(b"content-")]
             await send({**found.start, "status": _UNCHANGED, "headers": bare})
             await send({"type": "http.response.body"})
@@ -57,21 +65,30 @@ class AnswerCache:
         if self._epoch != self._board.epoch:
             self._epoch = self._board.epoch
             self._answers.clear()
+            self._refusals = 0
         return self._answers
 
-    def _keeping(self, key: tuple[bytes, bytes], epoch: int, send: Send) -> Send:
+    def _keeping(self, key: tuple[bytes, bytes], epoch: int, send: Send, *, is_of_board: bool) -> Send:
         """Sends an answer on, and keeps it when it is one whole piece and the board's epoch is still this one."""
         start: Message = {}
 
         async def kept(message: Message) -> None:
             if message["type"] == "http.response.start":
                 start.update(message)
-            elif start["status"] == _OK and not message.get("more_body"):
+            elif (start["status"] == _OK or (is_of_board and start["status"] in _REFUSED)) and not message.get(
+                "more_body"
+            ):
                 headers, body, answers = Headers(raw=start["headers"]), message.get("body", b""), self._kept()
                 is_whole = headers.get("content-length") == str(len(body)) and len(body) <= ANSWER_BYTES_MAX
                 is_current = self._board.is_fresh and self._board.epoch == epoch
-                if "etag" in headers and is_whole and is_current and len(answers) < ANSWERS_MAX:
-                    answers[key] = _Answer(dict(start), headers["etag"], body)
+                is_refusal = start["status"] != _OK
+                if is_refusal:
+                    has_place = self._refusals < REFUSALS_MAX and sum(map(len, key)) <= REFUSED_TARGET_BYTES_MAX
+                else:
+                    has_place = "etag" in headers and len(answers) - self._refusals < ANSWERS_MAX
+                if is_whole and is_current and has_place:
+                    self._refusals += is_refusal and key not in answers
+                    answers[key] = _Answer(dict(start), headers.get("etag", ""), body)
             await send(message)
 
         return kept

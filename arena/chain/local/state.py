@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,6 +22,7 @@ from arena.chain.port import Commitment, Metagraph, Neuron
 from foundation.errors import ArenaError
 
 _BUSY_TIMEOUT_S = 30.0
+_READERS_KEPT = 4
 _OTHER_FOLDER = "give a --state-dir that this user may write to"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS chain (one INTEGER PRIMARY KEY CHECK (one = 1), rules TEXT NOT NULL,
@@ -62,27 +64,64 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     max_uids: int = 256
 
 
+class _KeptReader(NamedTuple):
+    """A connection that only reads, and the process and the file that it was opened in and for."""
+
+    connection: sqlite3.Connection
+    place: tuple[int, int, int]
+
+
+_OF_PARENTS: list[_KeptReader] = []
+
+
 class LocalState:
-    """Opens the file per call: no connection is shared between threads, processes or forks."""
+    """Opens the file for each write. What reads is kept for the next read and used by one transaction at a time: to
+    open the file takes several times as long as a read, since SQLite makes its shared memory with the first connection
+    there is and takes it away with the last. A kept one is left alone by a fork, and where the path names another
+    file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._readers: list[_KeptReader] = []  # that are free; any thread takes the last
+        weakref.finalize(self, _close, self._readers)
 
     @contextmanager
     def transaction(self, *, is_write: bool) -> Iterator[sqlite3.Connection]:
         """One transaction. Raises ArenaError U3030 when the file can't be read, written or locked."""
         connection: sqlite3.Connection | None = None
         try:
-            connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
-            connection.execute("PRAGMA synchronous = FULL")
+            reader = None if is_write else self._reader()
+            connection = reader.connection if reader else self._connect()
             connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
             yield connection
             connection.execute("COMMIT")
+            if reader is not None and len(self._readers) < _READERS_KEPT:
+                self._readers.append(reader)
+                connection = None
         except sqlite3.Error as error:
             raise ArenaError("U3030", f"{self._path}: {error}") from error
         finally:
             if connection is not None:
                 connection.close()  # an open transaction rolls back
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def _reader(self) -> _KeptReader:
+        """A free one of this process and this file, or a new one."""
+        try:
+            found = self._path.stat()
+            place = os.getpid(), found.st_dev, found.st_ino
+        except OSError:
+            place = os.getpid(), 0, 0  # SQLite says what is wrong
+        while self._readers:
+            reader = self._readers.pop()
+            if reader.place == place:
+                return reader
+            _close([reader])
+        return _KeptReader(self._connect(), place)
 
     def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
         """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
@@ -117,6 +156,14 @@ class LocalState:
         with self.transaction(is_write=False) as connection:
             text, genesis_ms = connection.execute("SELECT rules, genesis_ms FROM chain").fetchone()
         return msgspec.json.decode(text, type=LocalRules), int(genesis_ms)
+
+
+def _close(readers: list[_KeptReader]) -> None:
+    for reader in readers:
+        if reader.place[0] == os.getpid():
+            reader.connection.close()
+        else:  # the parent's: SQLite forbids to use it here, and being collected would close it
+            _OF_PARENTS.append(reader)
 
 
 def raise_high_block(connection: sqlite3.Connection, block: int) -> int:

@@ -61,7 +61,7 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
         found = Violation(rule=code, severity="form", message=error.failure.detail or error.entry.title, line=line)
         value = Refused(detail=detail, error_code=name, violations=(found,))
     answered = status or answered
-    headers = {"cache-control": "no-store", "connection": "close"}  # a body that was not read ends with its connection
+    headers = {"cache-control": "no-store"}
     if answered in (429, 503):
         headers["retry-after"] = str(RETRY_S)
     return json_response(value, answered, headers)

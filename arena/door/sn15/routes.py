@@ -87,9 +87,9 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
     @app.post("/v1/miner/submit", openapi_extra=_FORM, **described(SubmitAnswer, None))
     async def submit_agent(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
-        hotkey, body = await door.caller(request, check=auth)
+        hotkey, body, known = await door.submitter(request, check=auth)
         form = read_unsigned_form(request.headers.get("content-type", ""), body, _now_ms())
-        taken = await door.desk.take(hotkey, form)
+        taken = await door.desk.take(hotkey, form, known)
         left = taken.next_allowed_block - (await door.registration.metagraph()).block
         answer = SubmitAnswer(
             agent_id=agent_uuid(hotkey, taken.name),
@@ -145,7 +145,7 @@ def _add_not_offered(app: FastAPI, door: Door) -> None:
 
     def refused(request: Request, status: int, detail: str, code: str = "") -> Response:
         door.admit_address(request)
-        return json_response(Refused(detail=detail, error_code=code), status, _FRESH | {"connection": "close"})
+        return json_response(Refused(detail=detail, error_code=code), status, _FRESH)
 
     @app.post("/v1/miner/inference-auth/{provider}", **described(ProviderStatus, None))
     async def store_inference_credential(request: Request, provider: Provider) -> Response:

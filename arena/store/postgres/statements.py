@@ -196,9 +196,11 @@ PUT_SUBMISSION = _typed(
     source=LargeBinary(),
     submitted_block=BigInteger(),
 )
+_SUBMISSION = (
+    "agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, state, submitted_block, report"
+)
 SUBMISSIONS = _typed(
-    "select agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, name, state,"
-    " submitted_block, report from arena.submission"
+    f"select {_SUBMISSION}, name from arena.submission"
     " where validator = :validator and (:states is null or state = any (:states))"
     " and (:miner_hotkey = '' or miner_hotkey = :miner_hotkey) order by ordinal",
     validator=Text(),
@@ -222,6 +224,27 @@ SPEND_NONCE = _typed(
     keep_ms=BigInteger(),
     most=Integer(),
 )
+_ARRIVAL = (
+    "agent_version_id, miner_hotkey, commitment_block, name, state,"
+    " (extract(epoch from received_at) * 1000)::bigint as received_ms"
+)
+# No row for a nonce that was spent before, and nothing is read for it then. JSON holds no bytes: names go as hex.
+SPEND_AND_LOOK = _typed(
+    "with spent as materialized (select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most) as is_new)"
+    " select (select event from arena.event where validator = :validator and stream = :stream"
+    " order by index desc limit 1) as event,"
+    f" (select json_agg(s) from (select {_SUBMISSION}, encode(name, 'hex') as name from arena.submission"
+    " where validator = :validator and miner_hotkey = :hotkey order by ordinal) s)::text as submissions,"
+    f" (select json_agg(a) from (select {_ARRIVAL} from arena.arrival where validator = :validator"
+    " and miner_hotkey = :hotkey order by received_at, agent_version_id) a)::text as arrivals"
+    " from spent where is_new",
+    validator=Text(),
+    hotkey=Text(),
+    nonce_ns=BigInteger(),
+    keep_ms=BigInteger(),
+    most=Integer(),
+    stream=Text(),
+)
 RECEIVE = _typed(
     "select agent_version_id, miner_hotkey, commitment_block, name, state, received_ms"
     " from arena.receive(:validator, :agent_version_id, :miner_hotkey, :commitment_block, :name, :submission)",
@@ -229,8 +252,7 @@ RECEIVE = _typed(
     submission=LargeBinary(),
 )
 ARRIVALS = text(
-    "select agent_version_id, miner_hotkey, commitment_block, name, state,"
-    " (extract(epoch from received_at) * 1000)::bigint as received_ms from arena.arrival where validator = :validator"
+    f"select {_ARRIVAL} from arena.arrival where validator = :validator"
     " and case when cast(:miner_hotkey as text) = '' then state = 'waiting' else miner_hotkey = :miner_hotkey end"
     " order by received_at, agent_version_id"
 )

@@ -17,6 +17,7 @@ from arena.records.model import Stage, Subject
 from arena.store.port import (
     Arrival,
     AttemptUsage,
+    HotkeyState,
     ItemCount,
     Lease,
     StoredSource,
@@ -155,12 +156,7 @@ class PostgresStore(PostgresLog):
         rows = await self._session.rows(
             sql.SUBMISSIONS, validator=self._validator, states=list(states) or None, miner_hotkey=miner_hotkey
         )
-        found = []
-        for row in rows:
-            fields = dict(row._mapping) | {"name": row.name.decode()}
-            subject = Subject(**{name: fields.pop(name) for name in Subject.__struct_fields__})
-            found.append(StoredSubmission(subject=subject, **fields))
-        return found
+        return [_read_submission(dict(row._mapping), row.name) for row in rows]
 
     async def source(self, agent_version_id: str) -> str | None:
         """The agent file of a stored submission, or None."""
@@ -194,6 +190,21 @@ class PostgresStore(PostgresLog):
         """True for a signed request that no process let through before."""
         values = {"hotkey": hotkey, "nonce_ns": nonce_ns, "keep_ms": keep_ms, "most": most}
         return bool(await self._session.write_scalar(sql.SPEND_NONCE, validator=self._validator, **values))
+
+    async def spend_and_look(
+        self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
+    ) -> HotkeyState | None:
+        """As `spend_nonce`, and what is known of the hotkey then, in one statement."""
+        values = {"hotkey": hotkey, "nonce_ns": nonce_ns, "keep_ms": keep_ms, "most": most, "stream": stream}
+        rows = await self._session.write(sql.SPEND_AND_LOOK, validator=self._validator, **values)
+        if not rows:
+            return None
+        stored: list[dict[str, Any]] = msgspec.json.decode(rows[0].submissions or "[]")
+        return HotkeyState(
+            event=rows[0].event or "",
+            submissions=tuple(_read_submission(fields, bytes.fromhex(fields["name"])) for fields in stored),
+            arrivals=msgspec.json.decode(rows[0].arrivals or "[]", type=tuple[Arrival, ...]),
+        )
 
     async def receive(
         self, agent_version_id: str, miner_hotkey: str, commitment_block: int, name: str, submission: bytes
@@ -288,3 +299,8 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise ArenaError("V2025", f"not UTF-8: {error.reason}") from error
+
+
+def _read_submission(fields: dict[str, Any], name: bytes) -> StoredSubmission:
+    subject = Subject(**{each: fields.pop(each) for each in Subject.__struct_fields__})
+    return StoredSubmission(subject=subject, **fields | {"name": name.decode()})

@@ -12,6 +12,7 @@ of the network that holds most. So neither silent nor idle clients keep others o
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any
 HEAD_MAX = 65_536  # bytes received that did not complete a request head
 HEAD_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 30.0  # without the client reading while the write buffer is full
+_NETWORKS_KEPT = 4_096
 
 _REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
 
@@ -61,6 +63,7 @@ class Connections:
         return True
 
 
+@functools.lru_cache(_NETWORKS_KEPT)
 def network_of(address: str) -> str:
     """Whose address it is: an IPv4 address itself, of IPv6 the /64 that one party has; other text as it is."""
     try:
