@@ -32,53 +32,71 @@ from bittensor_wallet import Wallet
 Wallet(name="default", hotkey="default").create_hotkey_from_uri({MINER!r}, use_password=False, suppress=True)
 """
 READ = """
-import hashlib, json, sys, uuid
+import hashlib, importlib, json, sys, uuid
 import httpx
 from bittensor_wallet import Wallet
 import oro_sdk
-from oro_sdk.api import miner, public
 from oro_sdk.models import ArtifactDownloadRequest, ArtifactType
 version, wallet = uuid.UUID(sys.argv[2]), Wallet(name="default", hotkey="default")
 client = oro_sdk.BittensorAuthClient(base_url=sys.argv[1], wallet=wallet)
 body = ArtifactDownloadRequest(artifact_type=ArtifactType.AGENT_CODE, agent_version_id=version)
-def one(module, *given, **named):
-    return module.sync(*given, client=client, **named)
+def one(name, *given, **named):
+    return importlib.import_module(f"oro_sdk.api.{name}").sync(*given, client=client, **named)
 def download():
-    answer = one(public.get_artifact_download_url, body=body)
+    answer = one("public.get_artifact_download_url", body=body)
     return hashlib.sha256(httpx.get(answer.download_url).content).hexdigest()
 def whose(hotkey):
     return "the miner" if hotkey == wallet.hotkey.ss58_address else hotkey
 def race():
-    found = (one(public.get_race_detail, each.race_id) for each in one(public.get_race_history).races)
+    found = (one("public.get_race_detail", each.race_id) for each in one("public.get_race_history").races)
     return next(each for each in found if each.qualifiers)
 def suite():
-    return one(public.get_current_suite).suite_id
+    return one("public.get_current_suite").suite_id
 def run():
-    return one(public.get_agent_version_runs, version)[0].eval_run_id
+    return one("public.get_agent_version_runs", version)[0].eval_run_id
+def unanswered():
+    given = {
+        "get_agent_version_problems": version,
+        "get_episode_feedback": version,
+        "get_inference_models": None,
+        "get_race_seed_commitment": race().race.race_id,
+        "get_race_validator_variance": race().race.race_id,
+        "get_top_miner_payout": None,
+        "get_trajectory_history": None,
+        "deep_health_check": None,
+    }
+    found = []
+    for name, value in given.items():
+        module = importlib.import_module(f"oro_sdk.api.public.{name}")
+        answer = module.sync_detailed(*([] if value is None else [value]), client=client)
+        if answer.status_code.value >= 400:
+            found.append(f"{name} {answer.status_code.value}")
+    return ", ".join(found)
 told = {}
 for name, call in {
-    "public status": lambda: one(public.get_agent_version_status, version).state.value,
-    "own status": lambda: one(miner.get_owned_agent_version_status, version).state.value,
-    "own agents": lambda: len(one(miner.list_miner_agents).agents),
-    "own versions": lambda: len(one(miner.list_agent_versions, one(miner.list_miner_agents).agents[0].agent_id)),
-    "version": lambda: one(public.get_agent_version, version).agent_name,
-    "leaderboard": lambda: [whose(each.miner_hotkey) for each in one(public.get_leaderboard).entries],
-    "top": lambda: whose(one(public.get_top_agent).top_miner_hotkey),
-    "top history": lambda: len(one(public.get_top_history).entries),
-    "races/current": lambda: one(public.get_current_race).race.status,
+    "public status": lambda: one("public.get_agent_version_status", version).state.value,
+    "own status": lambda: one("miner.get_owned_agent_version_status", version).state.value,
+    "own agents": lambda: len(one("miner.list_miner_agents").agents),
+    "own versions": lambda: len(one("miner.list_agent_versions", one("miner.list_miner_agents").agents[0].agent_id)),
+    "version": lambda: one("public.get_agent_version", version).agent_name,
+    "leaderboard": lambda: [whose(each.miner_hotkey) for each in one("public.get_leaderboard").entries],
+    "top": lambda: whose(one("public.get_top_agent").top_miner_hotkey),
+    "top history": lambda: len(one("public.get_top_history").entries),
+    "races/current": lambda: one("public.get_current_race").race.status,
     "races/history": lambda: race().race.status,
     "races/{id}": lambda: [whose(each.miner_hotkey) for each in race().qualifiers],
-    "suites": lambda: [each.is_active for each in one(public.list_suites)],
-    "suites/current": lambda: one(public.get_current_suite).is_active,
-    "suites/{id}/problems": lambda: len(one(public.get_suite_problems, suite()).problems),
-    "runs": lambda: one(public.get_agent_version_runs, version)[0].status.value,
-    "evaluation-runs/{id}": lambda: one(public.get_evaluation_run, run()).status.value,
-    "evaluations/running": lambda: len(one(public.get_running_evaluations)),
-    "evaluations/pending": lambda: len(one(public.get_pending_evaluations).items),
-    "validators": lambda: len(one(public.get_validators)),
-    "artifacts/download-url": lambda: one(public.get_artifact_download_url, body=body).error_code.value,
+    "suites": lambda: [each.is_active for each in one("public.list_suites")],
+    "suites/current": lambda: one("public.get_current_suite").is_active,
+    "suites/{id}/problems": lambda: len(one("public.get_suite_problems", suite()).problems),
+    "runs": lambda: one("public.get_agent_version_runs", version)[0].status.value,
+    "evaluation-runs/{id}": lambda: one("public.get_evaluation_run", run()).status.value,
+    "evaluations/running": lambda: len(one("public.get_running_evaluations")),
+    "evaluations/pending": lambda: len(one("public.get_pending_evaluations").items),
+    "validators": lambda: len(one("public.get_validators")),
+    "artifacts/download-url": lambda: one("public.get_artifact_download_url", body=body).error_code,
     "download": download,
-    "health": lambda: one(public.health_check).to_dict()["status"],
+    "health": lambda: one("public.health_check").to_dict()["status"],
+    "its other reads": unanswered,
 }.items():
     try:
         told[name] = call()
@@ -107,7 +125,7 @@ AFTER_A_RACE: dict[str, tuple[object, ...]] = {
     "races/{id}": (["the miner"],),
     "suites": ([True],),
     "suites/current": (True,),
-    "suites/{id}/problems": (30,),
+    "suites/{id}/problems": (12,),
     "runs": ("SUCCESS",),
     "evaluation-runs/{id}": ("SUCCESS",),
     "evaluations/running": (0, 1),
@@ -115,6 +133,7 @@ AFTER_A_RACE: dict[str, tuple[object, ...]] = {
     "validators": (1,),
     "download": (hashlib.sha256(AGENT.read_bytes()).hexdigest(),),
     "health": ("ok",),
+    "its other reads": ("",),
 }
 
 
@@ -145,8 +164,12 @@ def _running(home: Path) -> Iterator[str]:
 
 
 async def _register(home: Path) -> None:
-    chain = LocalSubtensor(local_chain_path(home / "state"), now_ms=unix_ms)
-    await chain.register(keypair_signer(MINER))
+    """Register the miner, and wait until a door sees it: in a final block."""
+    chain, signer = LocalSubtensor(local_chain_path(home / "state"), now_ms=unix_ms), keypair_signer(MINER)
+    await chain.register(signer)
+    while (await chain.metagraph(await chain.finalized_block())).uid_of(signer.hotkey) is None:
+        await asyncio.sleep(1.0)
+    await asyncio.sleep(POLL_S)
 
 
 def _uses(record: Path, home: Path, address: str) -> Iterator[Finding]:
@@ -219,9 +242,9 @@ KIND = Kind(
     title="Clients",
     about=(
         "The published clients of SN15's API, unmodified, with a running validator as their base URL: `arena validator "
-        "--policy demo` on the local network, which gates, qualifies and races what they hand in (`examples/model_loop.py`"
-        "). Rows stand in the order in which a miner comes by them; a row is red where the client gets another answer than "
-        "the one that is named."
+        "--policy demo` on the local network, which gates, qualifies and races what they hand in "
+        "(`examples/model_loop.py`). Rows stand in the order in which a miner comes by them; a row is red where the "
+        "client gets another answer than the one that is named. What this arena has no value for is answered 404."
     ),
     patterns=("*/lib/python3*/site-packages/oro_sdk-*.dist-info/RECORD",),
     examine=examine,
