@@ -370,3 +370,8 @@ def test_without_the_word_status_the_command_runs_a_validator(tmp_path: Path) ->
     assert helped.exit_code == 0 and "status" in helped.stdout
     wrong = CliRunner().invoke(app, ["validator", "--wallet.hotky", "x"])
     assert wrong.exit_code != 0
+
+
+def test_weights_that_wait_do_not_hide_those_that_stand() -> None:
+    shown = page(status(store=refused("rate_limited")), UTC)
+    assert "set for race-000001 in block 5000; rate limited for race-000001 in block 5010" in shown
