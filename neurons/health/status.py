@@ -14,6 +14,8 @@ from foundation.codes import lookup
 from foundation.codes.names import (
     FILE_UNUSABLE,
     FILES_LACKING,
+    JUDGE_FAILED,
+    MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
     RELEASE_TWICE,
@@ -31,10 +33,10 @@ CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
-# What the silence of an endpoint costs, by the loop that waits for it, and where its address is set.
+# What the silence of an endpoint costs, by the code of whoever waits for it, and where its address is set.
 _ENDPOINTS = {
-    "models": ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
-    "judge": ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
+    MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
+    JUDGE_FAILED: ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
 }
 
 
@@ -165,7 +167,7 @@ def _of_wait(now_ms: int, beat: Heartbeat, wait: Wait) -> Point:
     """It mends itself, unless it has gone on for long; an endpoint that was silent from the start may have another
     address."""
     minutes, is_long = (now_ms - wait.since_ms) // 60_000, now_ms - wait.since_ms > WAITING_LONG_MS
-    if (endpoint := _ENDPOINTS.get(wait.loop)) is None:
+    if (endpoint := _ENDPOINTS.get(wait.code)) is None:
         return _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
     cost, setting = endpoint
     about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all else"

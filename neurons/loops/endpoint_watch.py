@@ -19,21 +19,20 @@ from neurons.node.node import Node
 from neurons.worker.protocol import Endpoint
 
 TURN_S = 15.0
-MODELS, JUDGE = "models", "judge"
 
 
 def endpoint_loops(node: Node, drain: StopSignal) -> list[Coroutine[None, None, None]]:
     """A loop for the model endpoints, one for the judge's where there is one."""
     if node.silent:
-        drain.failed(MODELS, ArenaError(MODEL_FAILED, "; ".join(node.silent)))
-    watched = [(MODELS, MODEL_FAILED, node.upstreams), (JUDGE, JUDGE_FAILED, (node.judge,) if node.judge else ())]
+        drain.failed("models", ArenaError(MODEL_FAILED, "; ".join(node.silent)))
+
+    async def require_answers(endpoints: Sequence[Endpoint], code: str) -> None:
+        if silent := await asyncio.to_thread(silent_endpoints, endpoints):
+            raise ArenaError(code, "; ".join(silent))
+
+    watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, (node.judge,) if node.judge else ())]
     return [
-        run_loop(name, functools.partial(_require_answers, them, code), drain, node.log, every_s=TURN_S)
+        run_loop(name, functools.partial(require_answers, them, code), drain, node.log, every_s=TURN_S)
         for name, code, them in watched
         if them
     ]
-
-
-async def _require_answers(endpoints: Sequence[Endpoint], code: str) -> None:
-    if silent := await asyncio.to_thread(silent_endpoints, endpoints):
-        raise ArenaError(code, "; ".join(silent))
