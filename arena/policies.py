@@ -68,6 +68,7 @@ SN15_2026_08 = replace(
     ),
     qualifying=replace(PAPER.qualifying, validators_required=2, validators_asked=3),
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
+    admission=replace(PAPER.admission, is_commitment_enough=True),  # that subnet's clients sign no file
     # 25 steps of the default loop, as SN15's own agent has them; completions are bounded there by time alone
     limits=replace(PAPER.limits, completions=200),
 )
@@ -93,7 +94,7 @@ DEMO = replace(
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=replace(PAPER.qualifying, problems=12),
-    admission=AdmissionRules(),
+    admission=AdmissionRules(is_commitment_enough=True),  # whoever tries this out may come with any client
     race=replace(
         PAPER.race,
         closes_after_ms=15_000,

@@ -11,6 +11,7 @@ from arena.api.reads.board import Board
 from arena.api.server import address_of, serve_app
 from arena.door.app import Door, make_door_app
 from arena.door.refusals import explain
+from arena.door.sn15.closed import CLOSED_PATHS, make_closed_app
 from arena.door.sn15.routes import PATHS, make_sn15_app
 from harness.catalogue.server.guard import Connections
 
@@ -43,7 +44,9 @@ class DoorServer:
         connections = Connections(total=max(CONNECTIONS, self._per_address), per_address=self._per_address)
         app: ASGIApp = make_door_app(self.door)
         if self.door.policy.admission.is_commitment_enough is True:
-            app = _ByPath(app, make_sn15_app(self.door, self._board))
+            app = _ByPath(app, make_sn15_app(self.door, self._board), PATHS)
+        else:
+            app = _ByPath(app, make_closed_app(self.door), CLOSED_PATHS)
         try:
             await serve_app(_ClosesUnread(app), self._listener, connections, stop, asyncio.Event(), explain)
         finally:
@@ -77,9 +80,9 @@ class _ClosesUnread:
 class _ByPath:
     """Two applications on one address, each with its own shape of refusals."""
 
-    def __init__(self, door: ASGIApp, sn15: ASGIApp) -> None:
-        self._door, self._sn15 = door, sn15
+    def __init__(self, door: ASGIApp, sn15: ASGIApp, paths: tuple[str, ...]) -> None:
+        self._door, self._sn15, self._paths = door, sn15, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._sn15 if scope.get("path", "").startswith(PATHS) else self._door
+        app = self._sn15 if scope.get("path", "").startswith(self._paths) else self._door
         await app(scope, receive, send)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -133,7 +134,9 @@ def explain_silence(error: Exception) -> str:
     import httpx
 
     said = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
-    return f"{type(error).__name__}: {said}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
+    of_system = re.fullmatch(r"\[Errno -?\d+\] (.+)", said, re.DOTALL)  # its words are plain, its number is not
+    told = of_system[1][:1].lower() + of_system[1][1:] if of_system else f"{type(error).__name__}: {said}"
+    return told[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
 
 
 def read_retry_after(headers: Mapping[str, str]) -> int | None:

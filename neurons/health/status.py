@@ -14,6 +14,8 @@ from foundation.codes import lookup
 from foundation.codes.names import (
     FILE_UNUSABLE,
     FILES_LACKING,
+    JUDGE_FAILED,
+    MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
     RELEASE_TWICE,
@@ -21,14 +23,21 @@ from foundation.codes.names import (
 )
 from foundation.errors import Failure
 from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, skewed
+from neurons.loops.run_loop import Wait
 
 SILENT_MS = 180_000  # six heartbeats
 OVERDUE_MS = 3_600_000
 WAITING_LONG_MS = 1_800_000
+STARTING_MS = 60_000
 CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
+# What the silence of an endpoint costs, by the code of whoever waits for it, and where its address is set.
+_ENDPOINTS = {
+    MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
+    JUDGE_FAILED: ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
+}
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,9 +148,7 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
     if is_running and beat.chain.placed_block and not beat.chain.has_permit:
         where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
         points.append(_point("U3035", f"{where} at block {beat.chain.placed_block}"))
-    for wait in beat.waits if is_running else ():  # it mends itself, unless it has gone on for long
-        about = f"{wait.loop} waits for {(now_ms - wait.since_ms) // 60_000} min ({wait.detail})"
-        points.append(_point(wait.code, about, is_urgent=now_ms - wait.since_ms > WAITING_LONG_MS))
+    points += [_of_wait(now_ms, beat, wait) for wait in beat.waits if is_running]
     for slot in beat.resting if is_running else ():
         where = f"slot {slot.slot} on {slot.host or 'this machine'}"
         about = f"{where}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
@@ -154,6 +161,19 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
         about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
         points.append(Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy))
     return points + (_of_release(beat.release) if beat.release else [])
+
+
+def _of_wait(now_ms: int, beat: Heartbeat, wait: Wait) -> Point:
+    """It mends itself, unless it has gone on for long; an endpoint that was silent from the start may have another
+    address."""
+    minutes, is_long = (now_ms - wait.since_ms) // 60_000, now_ms - wait.since_ms > WAITING_LONG_MS
+    if (endpoint := _ENDPOINTS.get(wait.code)) is None:
+        return _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
+    cost, setting = endpoint
+    about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all else"
+    fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart the node"
+    is_first = wait.since_ms - beat.started_ms < STARTING_MS
+    return Point(code=wait.code, about=about, fix=fix, is_urgent=is_long or is_first)
 
 
 def _of_release(release: OperatorFacts) -> list[Point]:

@@ -127,5 +127,7 @@ def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
     if latest.status == "ok":
         return f"set for {latest.race_id} in block {latest.block}{age}"
     text = f"{latest.status.replace('_', ' ')} for {latest.race_id} in block {latest.block}{age}"
-    last_ok = next((row.block for row in store.weights if row.status == "ok"), None)
-    return f"{text}; last set {'in block ' + str(last_ok) if last_ok is not None else 'before the latest tries'}"
+    last_ok = next((row for row in store.weights if row.status == "ok"), None)
+    if last_ok is None:
+        return f"{text}; last set before the latest tries"
+    return f"set for {last_ok.race_id} in block {last_ok.block}; {text}"

@@ -58,7 +58,8 @@ class AnchorLoop:
             return None  # that block is not the one it was: the next turn sees where it stands now
         await node.store.put_anchor(committed.size, note_sha256(committed.note), final.block)
         self._keep(committed, final.block)
-        node.log.info("checkpoint anchored", size=committed.size, block=final.block)
+        text = f"the log up to record {committed.size:,} is anchored on chain: block {final.block} is final"
+        node.log.info("checkpoint anchored", size=committed.size, block=final.block, text=text)
         return committed
 
     async def _commit_if_due(self, newest: StoredCheckpoint) -> None:
@@ -69,7 +70,8 @@ class AnchorLoop:
         self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         result = await node.chain.commit(node.signer, note_sha256(newest.note))
         if result.status == "ok":
-            node.log.info("checkpoint committed", size=newest.size, block=result.block)
+            text = f"the log up to record {newest.size:,} is committed on chain in block {result.block}"
+            node.log.info("checkpoint committed", size=newest.size, block=result.block, text=text)
             return
         node.log.warning(
             "checkpoint not committed",

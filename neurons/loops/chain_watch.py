@@ -67,7 +67,11 @@ class ChainWatch:
             uid, is_good = self.facts.uid, self.facts.has_permit
             if not before.placed_block or (uid, is_good) != (before.uid, before.has_permit):
                 log = self._node.log.info if is_good else self._node.log.error
-                log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035")
+                place = "not registered on the subnet" if uid is None else f"uid {uid} on the subnet"
+                text = (
+                    f"{place}, with a permit" if is_good else f"{place}, without a permit: no weights are set (U3035)"
+                )
+                log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035", text=text)
         facts, metrics = self.facts, self._node.metrics
         metrics.chain_block.set(facts.block)
         metrics.chain_finalized_block.set(facts.finalized_block)

@@ -71,7 +71,11 @@ class CheckpointLoop:
         await self._catch_up(known)
         self._is_open = True
         self._show()
-        self._node.log.info("log stands", records=self._head.seq, checkpoints=len(stored), read_after=begun)
+        records, signed = self._head.seq, len(stored)
+        text = (
+            f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
+        )
+        self._node.log.info("log stands", records=records, checkpoints=signed, read_after=begun, text=text)
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
@@ -118,7 +122,8 @@ class CheckpointLoop:
             except OSError as error:
                 node.log.warning("frontier not written", folder=str(self._folders[0]), reason=str(error))
             self._show()
-            node.log.info("checkpoint", size=made.size, root=read_checkpoint(made.note, verify).root[:16])
+            root, text = read_checkpoint(made.note, verify).root[:16], f"the log is signed up to record {made.size:,}"
+            node.log.info("checkpoint", size=made.size, root=root, text=text)
             return made
 
     async def newest(self) -> StoredCheckpoint | None:

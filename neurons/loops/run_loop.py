@@ -92,8 +92,10 @@ async def run_loop(
             if not error.entry.is_retryable:
                 raise
             failures += 1
-            seconds = PAUSES.pause_ms(failures) / 1_000
-            log.warning("waiting", loop=name, seconds=seconds, code=error.failure.code, detail=error.failure.detail)
+            code, detail = error.failure.code, error.failure.detail
+            seconds = max(every_s, PAUSES.pause_ms(failures) / 1_000)
+            text = f"{name}: {code} {detail or error.entry.title}; tried again in {seconds:.0f} s"
+            log.warning("waiting", loop=name, seconds=seconds, code=code, detail=detail, text=text)
             drain.failed(name, error)
         await drained_within(drain, max(every_s, drain.pause_s(failures)))
 

@@ -9,9 +9,12 @@ from neurons.node.node import Node
 from neurons.node.settings import Settings
 from neurons.race.sentences import clock, short
 
+_DEAD = "No agent's run ends before it answers, and none loses by it. Start it: the node goes on and finds it by itself"
+
 
 def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
-    """Ten lines. `race`: the current one as the store knows it, None before the first."""
+    """Ten lines, and one for each model endpoint that does not answer. `race`: the current one as the store knows it,
+    None before the first."""
     policy, sandbox = node.policy, node.conditions.sandbox
     key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
     store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
@@ -28,7 +31,7 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
         else "off (--metrics-port)"
     )
     network = "the local network" if is_local(settings.network) else settings.network
-    rows = (
+    rows = [
         ("state", f"{settings.state_dir}"),
         ("log", f"{store}; checkpoints in {settings.state_dir}/checkpoints"),
         ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
@@ -38,7 +41,8 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
         ("reads", f"{reads}; metrics {metrics}"),
         ("next", _next(node, race)),
         ("stop", f"Ctrl-C; how it is: arena validator status --state-dir {settings.state_dir}"),
-    )
+    ]
+    rows[5:5] = [("DEAD", f"{line}. {_DEAD}") for line in node.silent]
     head = f"validator {short(node.signer.hotkey)}{key} on netuid {settings.netuid} of {network}"
     return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
 

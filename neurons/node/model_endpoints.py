@@ -111,6 +111,19 @@ def check_endpoints(endpoints: Sequence[Endpoint], models: Sequence[str]) -> tup
     return tuple(answer for answer in listed.values() if isinstance(answer, str))
 
 
+def silent_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
+    """A line for each endpoint that does not answer or refuses its key."""
+    lines: list[str] = []
+    for endpoint in endpoints:
+        try:
+            answer = _listed_models(endpoint)
+        except ArenaError as error:
+            answer = error.failure.detail
+        if isinstance(answer, str):
+            lines.append(answer)
+    return tuple(lines)
+
+
 def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
     """The models of a run that nobody else has to repeat. Where settings name an endpoint and nobody named a model, the
     scripted ones of a policy are no answer: it is what the endpoint lists of the policy, or the one model it lists.

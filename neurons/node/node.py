@@ -30,6 +30,7 @@ from neurons.node.variants import SuiteVariants
 from neurons.race.judge_budget import JudgeBudgets
 from neurons.serving.server import Serving
 from neurons.worker.pool import WorkerPool
+from neurons.worker.protocol import Endpoint
 from problems.model import Problem
 
 
@@ -97,6 +98,9 @@ class Node:
     operator_files: OperatorFiles | None = None  # None: it takes nobody's
     local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain
     sharing: Sharing | None = None  # where it shares races with the network's other validators
+    upstreams: tuple[Endpoint, ...] = ()
+    judge: Endpoint | None = None  # None: the scripted judge
+    silent: tuple[str, ...] = ()  # model endpoints that did not answer when it was opened, each with the reason
 
     def suite_problems(self) -> Mapping[str, Problem]:
         """The suite by public problem id."""

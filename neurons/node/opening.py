@@ -108,6 +108,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             raise ArenaError("V2066", refusal)
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
+        silent = await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
         pool = await _open_pool(settings, policy, upstreams, judge, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
@@ -146,6 +147,9 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             operator_files=operator_files,
             local_chain=open_local_chain(settings, chain, stack),
             sharing=sharing,
+            upstreams=upstreams,
+            judge=judge,
+            silent=silent,
         )
 
 
@@ -156,11 +160,8 @@ async def _open_pool(
     judge: Endpoint | None,
     stack: contextlib.AsyncExitStack,
 ) -> WorkerPool:
-    """The node's workers, running. Raises ArenaError V2001 to V2003, V2062, U3001, U3005."""
+    """The node's workers, running. Raises ArenaError V2001 to V2003, V2062."""
     log = structlog.get_logger()
-    for silent in await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models):
-        told = f"model {silent}. Runs wait until it answers; check its address, then nothing else is to do"
-        log.warning("endpoint.away", detail=silent, text=told)
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
         log.warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)

@@ -27,6 +27,7 @@ from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
 from neurons.loops.database_watch import DatabaseWatch
 from neurons.loops.door import DoorLoop
+from neurons.loops.endpoint_watch import endpoint_loops
 from neurons.loops.intake import Intake
 from neurons.loops.pending_verdicts import VerdictLoop
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -172,6 +173,7 @@ class Supervisor:
             run_loop("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
             self._watch.run(drain),
             self._database.run(drain),
+            *endpoint_loops(node, drain),
             run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.serving.run(drain)] if node.serving else []),

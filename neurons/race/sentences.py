@@ -17,6 +17,7 @@ from arena.race.state.events import (
     RaceClosed,
     RaceOpened,
     RaceSettled,
+    SettlementDue,
 )
 from arena.records.model import SettlementRecord
 from arena.store.port import StoredSubmission, WeightsResult
@@ -58,6 +59,8 @@ def race_sentence(race_id: str, event: Event, names: Mapping[str, str]) -> str:
             return f"{race_id}: {len(event.drawn)} problems are drawn"
         case ItemsEnqueued():
             return f"{race_id}: {event.items} runs of an agent on a problem begin"
+        case SettlementDue():
+            return f"{race_id}: nothing more is waited for, it is settled now"
         case RaceSettled(settlement=settlement):
             return settlement_sentence(settlement, names)
         case BatchReleased():

@@ -110,6 +110,9 @@ class FakeNode:
         place = bisect.bisect_right([block for block, _ in history], at)
         return history[place - 1][1] if place else None
 
+    def _keys(self, prefix: str, at: int) -> list[str]:
+        return sorted(key for key in self._storage if key.startswith(prefix) and self._read(key, at) is not None)
+
     def value(self, at: int, pallet: str, item: str, parameters: list[Any]) -> Any:
         """A storage entry's value in a block, or the runtime's default; None where it has neither."""
         entry = self._codec.storage_entry(pallet, item)
@@ -305,10 +308,10 @@ class FakeNode:
             case "state_queryStorageAt":
                 at = self._kept(p, 1)
                 return [{"block": self.block_hash(at), "changes": [[key, self._read(key, at)] for key in p[0]]}]
+            case "state_getKeys":
+                return self._keys(p[0], self._kept(p, 1))
             case "state_getKeysPaged":
-                at = self._kept(p, 3)
-                known = (key for key in self._storage if key.startswith(p[0]) and self._read(key, at) is not None)
-                return sorted(key for key in known if key > (p[2] or ""))[: p[1]]
+                return [key for key in self._keys(p[0], self._kept(p, 3)) if key > (p[2] or "")][: p[1]]
             case "account_nextIndex":
                 return self._nonces.get(p[0], FIRST_NONCE)
             case _ if method.startswith(("author_unwatch", "chain_unsub")):

@@ -1,8 +1,8 @@
 """What a runtime answers beside its storage: its metadata, and the calls with which wallets read a subnet at once.
 
-The metadata of spec 343 lacks what wallets ask since, `get_subnet_hyperparams_v3` and storages behind its
-values; both are put in here with the types that subtensor's source gives them. Answers are made of the node's storage;
-what the node doesn't keep is zero.
+The metadata of spec 343 lacks what wallets ask since: `get_subnet_hyperparams_v3`, storages behind its values, and
+locks of stake; they are put in here with the types that subtensor's source gives them. Answers are made of the node's
+storage; what the node doesn't keep is zero.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from bittensor._transport.codec import RuntimeCodec
 
 TRANSACTION_VERSION = 1
+ROOT = 0  # the subnet that every chain has
 # Of a subnet: name, storage item, variant of the runtime's `HyperparamValue`.
 HYPERPARAMETERS = (
     ("rho", "Rho", "U16"),
@@ -57,6 +58,14 @@ _STORAGES = (
     ("SubnetEmissionEnabled", "bool", 1, 1),
 )
 _BY_SUBNET = b"\x01\x01\x04\x06"  # always with a value, a map, by one key, that is its own hash
+# Locks of stake, in SubtensorModule of spec 423: maybe without a value, by subnet and hotkey, or by subnet.
+_LOCKS = (
+    ("HotkeyLock", b"\x00\x01\x08\x06\x02"),
+    ("DecayingHotkeyLock", b"\x00\x01\x08\x06\x02"),
+    ("OwnerLock", b"\x00\x01\x04\x06"),
+    ("DecayingOwnerLock", b"\x00\x01\x04\x06"),
+)
+_LOCK_RATES = (("UnlockRate", 934_866), ("MaturityRate", 934_866))  # blocks
 _FIRST_PALLET = b"\x18System\x01\x18System"  # its name, and the prefix of its storage
 _TYPES_AT = 5  # magic, and one byte of version
 
@@ -68,7 +77,9 @@ def grow_metadata(plain: bytes, renamed: tuple[tuple[str, str], ...] = ()) -> by
     length here."""
     for old, new in renamed:
         plain = plain.replace(_text(old), _text(new))
-    return plain if _text("get_subnet_hyperparams_v3") in plain else _with_storages(_with_hyperparameters(plain))
+    if _text("get_subnet_hyperparams_v3") in plain:
+        return plain
+    return _with_locks(_with_storages(_with_hyperparameters(plain)))
 
 
 def as_option(plain: bytes) -> bytes:
@@ -107,7 +118,7 @@ class RuntimeApis:
             case "get_dynamic_info":
                 value = self._dynamic_info(netuid, read) if is_known else None
             case "get_all_dynamic_info":
-                value = [self._dynamic_info(netuid, read)]
+                value = [self._dynamic_info(each, read) for each in sorted({ROOT, netuid})]
             case "current_alpha_price":
                 value = 0
             case "get_neurons_lite":
@@ -147,7 +158,8 @@ class RuntimeApis:
 
     def _dynamic_info(self, netuid: int, read: Reader) -> dict[str, Any]:
         plain = {name: self._zero(kind) for name, kind in self._fields("DynamicInfo").items()}
-        return plain | {"netuid": netuid, "tempo": read("SubtensorModule", "Tempo", [netuid])}
+        symbol = list(read("SubtensorModule", "TokenSymbol", [netuid]).encode())
+        return plain | {"netuid": netuid, "tempo": read("SubtensorModule", "Tempo", [netuid]), "token_symbol": symbol}
 
     def _neurons(self, netuid: int, read: Reader) -> list[dict[str, Any]]:
         permits = read("SubtensorModule", "ValidatorPermit", [netuid])
@@ -258,31 +270,24 @@ def _with_hyperparameters(plain: bytes) -> bytes:
     ]
     asked = _vector([_text("netuid") + _compact(netuid)])
     method = _text("get_subnet_hyperparams_v3") + asked + _compact(output) + b"\x00"
-    pallets_at = plain.index(_FIRST_PALLET) - 1  # one byte says how many pallets there are
+    plain = _with_types(plain, first, added)
     name = _text("SubnetInfoRuntimeApi")
     methods_at = plain.index(name) + len(name)
+    one_more = bytes([plain[methods_at] + 4])  # in SCALE's compact form
+    return plain[:methods_at] + one_more + method + plain[methods_at + 1 :]
+
+
+def _with_types(plain: bytes, first: int, added: list[bytes]) -> bytes:
+    """Metadata with more types, of which the first has the number `first`."""
     types_end = _TYPES_AT + len(_compact(first))
-    return b"".join(
-        (
-            plain[:_TYPES_AT],
-            _compact(first + len(added)),
-            plain[types_end:pallets_at],
-            *added,
-            plain[pallets_at:methods_at],
-            bytes([plain[methods_at] + 4]),  # one more, in SCALE's compact form
-            method,
-            plain[methods_at + 1 :],
-        )
-    )
+    pallets_at = plain.index(_FIRST_PALLET) - 1  # one byte says how many pallets there are
+    head = plain[:_TYPES_AT] + _compact(first + len(added)) + plain[types_end:pallets_at]
+    return head + b"".join(added) + plain[pallets_at:]
 
 
 def _with_storages(plain: bytes) -> bytes:
     """Metadata with the storages of `_STORAGES`."""
-    defined = {each["id"]: each["type"] for each in make_codec(plain, 0).registry_types()}
-    kinds = {each["def"].get("primitive", each.get("path", [""])[-1]): number for number, each in defined.items()}
-    pallet = _text("SubtensorModule")
-    count_at = plain.index(pallet + b"\x01" + pallet) + 2 * len(pallet) + 1
-    count = int.from_bytes(plain[count_at : count_at + 2], "little") >> 2
+    kinds = _kinds_of(plain)
     entries = [
         _text(name)
         + _BY_SUBNET
@@ -293,7 +298,45 @@ def _with_storages(plain: bytes) -> bytes:
         + b"\x00"
         for name, kind, octets, default in _STORAGES
     ]
+    return _with_entries(plain, entries)
+
+
+def _with_locks(plain: bytes) -> bytes:
+    """Metadata with the storages of `_LOCKS`, all empty, and of `_LOCK_RATES`."""
+    kinds, types = _kinds_of(plain), _types_of(make_codec(plain, 0))
+    by_both = next(number for number, each in types.items() if each == {"tuple": [kinds["u16"], kinds["AccountId32"]]})
+    state = len(types)
+    fields = (("locked_mass", "u64"), ("conviction", "FixedU128"), ("last_update", "u64"))
+    lock = _type(state, "LockState", b"\x00" + _vector([_field(kinds[kind], name) for name, kind in fields]))
+    plain = _with_types(plain, state, [lock])
+    entries = [
+        _text(name)
+        + form
+        + _compact(by_both if form[2] == 8 else kinds["u16"])
+        + _compact(state)
+        + _compact(1)
+        + b"\x00\x00"
+        for name, form in _LOCKS
+    ]
+    entries += [
+        _text(name) + b"\x01\x00" + _compact(kinds["u64"]) + _compact(8) + blocks.to_bytes(8, "little") + b"\x00"
+        for name, blocks in _LOCK_RATES
+    ]
+    return _with_entries(plain, entries)
+
+
+def _with_entries(plain: bytes, entries: list[bytes]) -> bytes:
+    """Metadata with more storages in SubtensorModule."""
+    pallet = _text("SubtensorModule")
+    count_at = plain.index(pallet + b"\x01" + pallet) + 2 * len(pallet) + 1
+    count = int.from_bytes(plain[count_at : count_at + 2], "little") >> 2
     return plain[:count_at] + _compact(count + len(entries)) + b"".join(entries) + plain[count_at + 2 :]
+
+
+def _kinds_of(plain: bytes) -> dict[str, int]:
+    """The numbers of types by their names."""
+    defined = {each["id"]: each["type"] for each in make_codec(plain, 0).registry_types()}
+    return {each["def"].get("primitive", each.get("path", [""])[-1]): number for number, each in defined.items()}
 
 
 def _compact(number: int) -> bytes:

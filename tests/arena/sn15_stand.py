@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.chain.port import Signer
@@ -48,8 +49,8 @@ class LegacyMiner(Miner):
             return (await http.get(path)).raise_for_status().json()
 
 
-def open_to_commitments(stand: Stand) -> Stand:
-    admission = replace(stand.policy.admission, is_commitment_enough=True)
+def open_to_commitments(stand: Stand, *, is_open: bool = True) -> Stand:
+    admission = replace(stand.policy.admission, is_commitment_enough=True if is_open else UNSET)
     stand.policy = replace(stand.policy, admission=admission)
     return stand
 

@@ -19,7 +19,7 @@ from arena.policies import (
     WINNER,
     policy_by_name,
 )
-from arena.policy import Policy, RaceRules
+from arena.policy import AdmissionRules, Policy, RaceRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
 from judge.prompts import prompt_sha256
@@ -106,6 +106,7 @@ def test_paper_is_what_the_paper_and_the_design_say():
 def test_every_other_policy_is_paper_with_named_differences():
     assert differences(SN15_2026_08) == {
         "name": "sn15-2026-08",
+        "admission.is_commitment_enough": True,
         "cooldown.accepted_blocks": 5_400,
         "cooldown.integrity_blocks": 5_400,
         "qualifying.validators_required": 2,
@@ -131,6 +132,7 @@ def test_demo_runs_on_shipped_parts_with_one_validator():
     assert (DEMO.race.validators_per_problem, DEMO.race.results_required) == (1, 1)
     assert DEMO.race.problems <= DEMO.race.batch_problems
     assert DEMO.race.closes_after_ms == 15_000
+    assert DEMO.admission == AdmissionRules(is_commitment_enough=True)
 
 
 def test_every_policy_pins_the_shipped_prompt():

@@ -73,12 +73,29 @@ async def send(request: httpx.Request) -> httpx.Response:
         return await http.send(request)
 
 
-async def test_off_by_default_and_a_broken_signature_is_none_under_any_policy(stand: Stand) -> None:
-    with serving(stand, WIDE_RULES):
+async def test_a_policy_that_asks_for_signatures_names_what_is_missing_and_the_command_that_makes_it(
+    stand: Stand,
+) -> None:
+    with serving(open_to_commitments(stand, is_open=False), WIDE_RULES):
         miner = await LegacyMiner(stand).register()
+        without = await miner.submit()
         made = await miner.commit()
         async with miner.client() as http:
-            assert (await http.get("/v1/miner/inference-auth")).status_code == 404
+            asked = [await http.get("/v1/miner/inference-auth"), await http.put("/v1/miner/race-selection")]
+            public = await http.get("/v1/public/top")
+        for answer in (without, await miner.submit(), *asked):
+            assert told(answer) == (409, "SIGNATURE_MISSING")
+            said = answer.json()["detail"]
+            assert f"`arena submit AGENT.py --url {stand.address}`" in said and "`arena commit AGENT.py`" in said
+            assert stand.policy.name in said and "commitment on chain" in said
+        assert public.status_code == 404 and public.json()["code"] == "V2113"
+        assert (await send(miner.request(made))).status_code == 202
+
+
+async def test_a_broken_signature_is_none_under_any_policy(stand: Stand) -> None:
+    with serving(open_to_commitments(stand, is_open=False), WIDE_RULES):
+        miner = await LegacyMiner(stand).register()
+        made = await miner.commit()
         assert (await send(miner.request(made, signature=""))).json()["code"] == "A1007"
     with serving(open_to_commitments(stand), WIDE_RULES):
         assert (await send(miner.request(made, signature="00" * 64))).json()["code"] == "A1007"

@@ -134,7 +134,7 @@ def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_name
 def test_an_endpoint_that_is_away_is_told_and_one_without_a_list_is_not() -> None:
     away = Endpoint(name="away", base_url="http://127.0.0.1:9/v1")
     (line,) = check_endpoints((away,), ("a",))
-    assert line.startswith("away at http://127.0.0.1:9/v1")
+    assert line == "away at http://127.0.0.1:9/v1 does not answer: connection refused"
     with OtherServer(listed=status(404)) as without:
         assert check_endpoints((Endpoint(name="plain", base_url=without.base_url),), ("a",)) == ()
 

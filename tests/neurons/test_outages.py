@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +35,16 @@ def follow(run: DemoRun, until: Callable[[DemoView], bool], process: subprocess.
     return asyncio.run(look())
 
 
+def status_until(run: DemoRun, is_so: Callable[[str], bool]) -> str:
+    """What `arena validator status` says of a running node, once it is so."""
+    command = [sys.executable, "-m", "neurons.cli.app", "validator", "status", "--state-dir", str(run.folder)]
+    end_s = time.monotonic() + 150
+    while not is_so(shown := subprocess.run(command, capture_output=True, text=True, check=False).stdout):
+        assert time.monotonic() < end_s, shown
+        time.sleep(2.0)
+    return shown
+
+
 def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, small_catalogue: Path) -> None:
     with start_scripted_server() as server:
         port = int(server.base_url.rsplit(":", 1)[1].split("/")[0])
@@ -40,8 +52,15 @@ def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, sm
     run = make_run(arena_base, small_catalogue, policy=PATIENT, names=("expert",), openai_base_url=address)
     with running_validator(run) as process:
         follow(run, lambda view: view.records >= 2, process)
+        banner = next(line for line in (run.folder / "validator.log").read_text().splitlines() if '"ready"' in line)
+        assert f"DEAD   model at {address} does not answer" in banner
+        down = status_until(run, lambda shown: "U3002" in shown)
+        assert down.startswith("NEEDS A PERSON") and f"{address} does not answer" in down
+        for part in ("no agent's fault", "none loses by it", "node goes on", "start the endpoint", "openai_base_url"):
+            assert part in down
         with start_scripted_server(port):
             view = follow(run, lambda view: view.is_over, process)
+            assert status_until(run, lambda shown: "U3002" not in shown).startswith("all is well")
     settlement = view.race.settlement
     assert settlement is not None
     assert settlement.state == "settled"

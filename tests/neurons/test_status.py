@@ -129,6 +129,34 @@ def waiting(age_ms: int) -> Wait:
     return Wait(loop="race", code="U3030", detail="away", since_ms=NOW_MS - age_ms, failures=3)
 
 
+def silent(age_ms: int, *, up_ms: int, loop: str = "models", code: str = "U3002") -> Status:
+    """A node whose endpoint has not answered for `age_ms`."""
+    detail = "model at http://127.0.0.1:9/v1 does not answer: connection refused"
+    wait = Wait(loop=loop, code=code, detail=detail, since_ms=NOW_MS - age_ms, failures=3)
+    return status(replace(BEAT, started_ms=NOW_MS - up_ms, waits=(wait,)))
+
+
+@pytest.mark.parametrize(
+    ("loop", "code", "setting"), [("models", "U3002", "[[upstreams]]"), ("judge", "U3020", "judge_base_url")]
+)
+def test_a_silent_endpoint_is_named_with_what_it_costs_and_what_to_do(loop: str, code: str, setting: str) -> None:
+    minutes = 60_000
+    found = silent(5 * minutes, up_ms=5 * minutes, loop=loop, code=code)
+    assert urgent(found) == [code]  # it never answered: the address may be wrong
+    assert urgent(silent(31 * minutes, up_ms=DAY_MS, loop=loop, code=code)) == [code]
+    assert not silent(5 * minutes, up_ms=DAY_MS, loop=loop, code=code).needs_person
+    shown = page(found, UTC)
+    for part in (
+        "http://127.0.0.1:9/v1",
+        "silent for 5 min",
+        "no agent's fault",
+        "node goes on",
+        "start the endpoint",
+        setting,
+    ):
+        assert part in shown
+
+
 def resting(age_ms: int) -> RestingSlot:
     return RestingSlot(slot=3, host="w1", since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
 
@@ -342,3 +370,8 @@ def test_without_the_word_status_the_command_runs_a_validator(tmp_path: Path) ->
     assert helped.exit_code == 0 and "status" in helped.stdout
     wrong = CliRunner().invoke(app, ["validator", "--wallet.hotky", "x"])
     assert wrong.exit_code != 0
+
+
+def test_weights_that_wait_do_not_hide_those_that_stand() -> None:
+    shown = page(status(store=refused("rate_limited")), UTC)
+    assert "set for race-000001 in block 5000; rate limited for race-000001 in block 5010" in shown

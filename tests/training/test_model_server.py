@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Iterator
 
@@ -19,16 +20,21 @@ from training.samplers.scripted import ScriptedSampler
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[OpenAIUpstream]:
+def port() -> Iterator[int]:
     codec = Qwen3Codec(TOKENIZER)
     decode = Decode(temperature=0, top_p=1.0, turn_tokens_max=2_000, context_tokens_max=20_000)
     server = open_model_server(ModelEndpoint(ScriptedSampler(codec), codec, "small", decode), 0)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield OpenAIUpstream("local", f"http://127.0.0.1:{server.server_address[1]}/v1", "", 30_000)
+    yield server.server_address[1]
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def upstream(port: int) -> OpenAIUpstream:
+    return OpenAIUpstream("local", f"http://127.0.0.1:{port}/v1", "", 30_000)
 
 
 def request(query: str, **fields: object) -> str:
@@ -61,3 +67,19 @@ def test_what_it_cannot_answer_is_refused_as_other_endpoints_refuse_it(
     with pytest.raises(ArenaError) as refused:
         upstream.complete(asked)
     assert refused.value.failure.code == code
+
+
+def nested(opened: str, closed: str, levels: int = 100_000) -> bytes:
+    deep = opened * levels + closed * levels
+    return b'{"model": "small", "messages": [{"role": "user", "content": %b}]}' % deep.encode()
+
+
+@pytest.mark.parametrize("body", [nested("[", "]"), nested('{"a":', "}").replace(b":}", b":1}"), b"{", b"\xff", b"[]"])
+def test_what_is_no_request_is_400_and_the_next_one_is_answered(port: int, body: bytes) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/chat/completions", body)
+    answer = connection.getresponse()
+    assert answer.status == 400 and msgspec.json.decode(answer.read())["error"]["message"]
+    connection.request("GET", "/v1/models")
+    assert connection.getresponse().status == 200
+    connection.close()

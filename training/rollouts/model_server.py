@@ -51,6 +51,7 @@ class ModelEndpoint:
             msgspec.MsgspecError,
             ArenaError,
             UnicodeError,
+            RecursionError,
             LookupError,
             TypeError,
             ValueError,

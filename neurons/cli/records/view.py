@@ -48,7 +48,7 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
     if report.checkpoints:
         yield f"  compared with {report.checkpoints} signed checkpoints, {checked} of them with the chain"
     if checked < len(report.anchors):
-        yield f"  {len(report.anchors) - checked} anchors not checked against the chain: give --chain"
+        yield f"  anchors not checked against the chain: {len(report.anchors) - checked}; --chain checks them"
     if report.leaves:
         yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
     for name, count in report.unread.items():

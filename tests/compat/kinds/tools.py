@@ -27,7 +27,9 @@ BITTENSOR_11 = (
 BTCLI_9 = (
     ("subnets show --netuid 15 --no-prompt --json-output", ("hotkey 0", "hotkey 2")),
     ("subnets hyperparameters --netuid 15 --json-output", ("tempo", "360")),
-    ("subnets list --json-output", ("15",)),
+    ("subnets show --netuid 15 --no-prompt", ("Subnet 15", "0/360")),
+    ("subnets list --json-output", ('"netuid": 15', '"sn_tempo": 360')),
+    ("subnets list", ("0/360",)),
 )
 
 
