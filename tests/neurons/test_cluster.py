@@ -1,0 +1,109 @@
+"""A two-node Ray cluster keeps the executor's promise, and commands give the same bytes on it, a node killed or not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from foundation.errors import ArenaError
+from neurons.cli.app import main
+from neurons.cluster.host_keys import require_no_keys
+from neurons.cluster.ray_executor import open_cluster
+from tests.neurons.cluster_stand import apart, missing
+from tests.training.firehose import Firehose, real_episodes
+from tests.training.firehose_export import write_day
+
+WHY_NOT = missing()
+needs_a_cluster = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def folder_sha256(folder: Path) -> str:
+    """One hash of every file and its name."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A signed export of 120 trajectories in 24 shards."""
+    folder = tmp_path_factory.mktemp("day")
+    (folder / "arena").mkdir()
+    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
+    write_day(Firehose(made), folder / "export", 120, formats=("jsonl", "parquet"), rows_per_shard=10)
+    return folder / "export"
+
+
+@needs_a_cluster
+def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing(tmp_path: Path) -> None:
+    found = apart(tmp_path, "contract")
+    assert isinstance(found, dict)
+    assert found["slots"] == 2 and found["order"] == list(range(30)) and found["taken"] <= 4
+    assert found["error"] == ["V2140", "job 3"] and found["died"][0] == "V2052"
+    assert found["killed"] == [job * job for job in range(30)] and found["lost"] >= 1
+
+
+@needs_a_cluster
+def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(out: str) -> list[str]:
+        state = tmp_path / f"{out}.state"  # its own counts and seals: nothing is left from the build before
+        words = ["corpus", "build", day, "--out", tmp_path / out, "--coefficient", "0.5", "--state-dir", state]
+        return list(map(str, words))
+
+    for out, workers in (("here", []), ("processes", ["--workers", "2"])):
+        with pytest.raises(SystemExit) as ended:
+            main([*build(out), *workers])
+        assert not ended.value.code, capsys.readouterr().err
+    check = ["records", "verify", "--export", str(day), "--json"]
+    lines = [check, build("cluster"), ["kill", *build("killed")], check]
+    found = apart(tmp_path, "commands", *" + ".join(" ".join(line) for line in lines).split())
+    assert isinstance(found, list)
+    assert [code for code, _, _ in found] == [0, 0, 0, 0], found
+    verified = [json.loads(out) for _, out, _ in (found[0], found[3])]
+    assert verified[0]["ok"] and verified[0]["trajectories"] == 120 and verified[0] == verified[1]
+    digests = {out: folder_sha256(tmp_path / out) for out in ("here", "processes", "cluster", "killed")}
+    assert len(set(digests.values())) == 1, digests
+
+
+def test_a_cluster_is_refused_beside_a_key_and_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wallets = tmp_path / "wallets"
+    (wallets / "v" / "hotkeys").mkdir(parents=True)
+    (wallets / "v" / "coldkeypub.txt").write_text("{}")
+    (wallets / "v" / "hotkeys" / "defaultpub.txt").write_text("{}")
+    require_no_keys(wallets)
+    require_no_keys(tmp_path / "none")
+    key = wallets / "v" / "hotkeys" / "default"
+    key.write_text("{}")
+    monkeypatch.setenv("ARENA_WALLET_PATH", str(wallets))
+    with pytest.raises(ArenaError, match="V2207") as caught, open_cluster("local"):
+        pass
+    assert caught.value.failure.detail == str(key)
+    with pytest.raises(SystemExit) as ended:
+        main(["records", "verify", "--export", str(tmp_path), "--cluster", "local"])
+    shown = capsys.readouterr().err
+    assert ended.value.code == 3 and "error[V2207]" in shown and str(key) in shown
+    assert "ray" not in sys.modules
+
+
+def test_without_ray_the_command_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARENA_WALLET_PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ArenaError, match="agent-arena\\[cluster\\]") as caught, open_cluster("local"):
+        pass
+    assert caught.value.failure.code == "V2060"
+
+
+def test_a_store_is_not_verified_on_a_cluster() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["records", "verify", "--cluster", "local"])
+    assert ended.value.code == 2
