@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,56 @@ def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
     assert verified[0]["ok"] and verified[0]["trajectories"] == 120 and verified[0] == verified[1]
     digests = {out: folder_sha256(tmp_path / out) for out in ("here", "processes", "cluster", "killed")}
     assert len(set(digests.values())) == 1, digests
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Callable[..., list[str]]:
+    """The words that evaluate the scripted expert into a report of this name."""
+
+    def words(out: str, *more: object) -> list[str]:
+        report, state = tmp_path / f"{out}.json", tmp_path / "state"
+        set_of_30 = ["--problems", "s1", "--turns", "4", "--parallel", "3"]
+        asked = ["eval", "scripted", "--model", "scripted-expert", *set_of_30, "--out", report, "--state-dir", state]
+        return list(map(str, [*asked, *more]))
+
+    return words
+
+
+def episodes_of(report: Path) -> list[bytes]:
+    return sorted(report.with_suffix(".episodes.jsonl").read_bytes().splitlines())
+
+
+def test_processes_evaluate_as_one_process_does(evaluation: Callable[..., list[str]], tmp_path: Path) -> None:
+    for out, workers in (("here", 0), ("processes", 2)):
+        with pytest.raises(SystemExit) as ended:
+            main(evaluation(out, "--workers", workers))
+        assert not ended.value.code
+    here, processes = tmp_path / "here.json", tmp_path / "processes.json"
+    assert here.read_bytes() == processes.read_bytes()
+    assert len(episodes_of(here)) == 30 and episodes_of(here) == episodes_of(processes)
+
+
+@needs_a_cluster
+def test_a_cluster_evaluates_as_one_process_does_a_node_killed_or_not(
+    evaluation: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(evaluation("here"))
+    assert not ended.value.code
+    lines = [evaluation("cluster"), ["kill", *evaluation("killed")]]
+    found = apart(tmp_path, "commands", *" + ".join(" ".join(line) for line in lines).split())
+    assert isinstance(found, list)
+    assert [code for code, _, _ in found] == [0, 0], found
+    reports = [tmp_path / f"{out}.json" for out in ("here", "cluster", "killed")]
+    assert len({report.read_bytes() for report in reports}) == 1
+    assert episodes_of(reports[0]) == episodes_of(reports[1]) == episodes_of(reports[2])
+
+
+def test_a_run_that_samples_in_this_process_is_not_sent_elsewhere(tmp_path: Path) -> None:
+    for words in (["--workers", "2"], ["--cluster", "local"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["eval", str(tmp_path), "--problems", "s1", *words])
+        assert ended.value.code == 2
 
 
 def test_a_cluster_is_refused_beside_a_key_and_says_which(
