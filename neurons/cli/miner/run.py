@@ -190,6 +190,7 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
     from foundation.canonical import canonical_bytes, text_hash
     from neurons.practice.content_cache import default_cache_dir
     from neurons.practice.local_run import LocalRun, json_row, run_problems, save_run
+    from neurons.practice.pool_run import run_in_pool
     from neurons.practice.problem_choice import opened_problems
 
     cache = open_cache()
@@ -205,7 +206,12 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
             return EXIT_NOT_READY
         if not plan.as_json:
             typer.echo(_line(tuple(_COLUMNS)))
-        rows = run_problems(source, asked, workers=plan.workers, time_limit_s=plan.time_limit_s, clock=time.monotonic)
+        if facts.setups:
+            rows = run_in_pool(source, asked, facts.setups, time_limit_s=plan.time_limit_s, clock=time.monotonic)
+        else:
+            rows = run_problems(
+                source, asked, workers=plan.workers, time_limit_s=plan.time_limit_s, clock=time.monotonic
+            )
         for row in rows:
             done.append(row)
             if plan.bodies is not None and row.evaluation is not None:  # the bytes whose sha256 is the body hash
