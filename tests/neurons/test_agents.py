@@ -17,6 +17,7 @@ from harness.agents.registry import reference_agent
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
+from harness.inference.scripted import start_scripted_server
 from neurons.cli.app import main
 
 Arena = Callable[..., tuple[int, str, str]]
@@ -312,6 +313,20 @@ def test_a_worker_that_is_killed_costs_no_problem_and_none_is_left_behind(arena:
     assert killed
     assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in whole]
     assert workers() == []
+
+
+def test_workers_are_dealt_over_endpoints_each_with_its_own_limit(arena: Arena, desk: Path) -> None:
+    source = reference_agent(BASELINE).source
+    plain = json.loads(arena("run", source, "--json", "--count", "4")[1])
+    with start_scripted_server() as one, start_scripted_server() as two:
+        urls = ("--model-url", f"{one.base_url}=1", "--model-url", f"{two.base_url}=2")
+        asked = (*urls, "--model", "scripted-expert", "--count", "4", "--json")
+        found = json.loads(arena("run", source, *asked, "--workers", "2")[1])
+        code, _, told = arena("run", source, *asked, "--model-url", "http://127.0.0.1:9/v1=3")
+    assert [row["outcome"] for row in found] == [row["outcome"] for row in plain]
+    locks = {name: len(list((desk / "state/upstreams" / name).iterdir())) for name in ("model-1", "model-2")}
+    assert locks["model-1"] == 1 <= locks["model-2"] <= 2  # a slot of an endpoint is a file; both were asked
+    assert code == 3 and "http://127.0.0.1:9/v1 does not answer" in told
 
 
 def test_variants_and_the_time_limit_hold_for_workers_too(arena: Arena) -> None:
