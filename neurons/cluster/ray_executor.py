@@ -73,7 +73,7 @@ def open_cluster(address: str, told: Told = lambda lost: None) -> Iterator[RayEx
     RAY_AUTH_TOKEN, the file in RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token. Raises ArenaError V2207 where this host holds
     a key, V2060 without Ray, V2208 for a cluster that does not answer.
     """
-    require_no_keys(resolve({}).settings.wallet_path)
+    _require_no_keys()
     if importlib.util.find_spec("ray") is None:
         raise ArenaError("V2060", "Ray is not installed here, and --cluster asks for it", fix=_INSTALL)
     with contextlib.ExitStack() as stack:
@@ -113,8 +113,13 @@ def _run(name: str, release: str, held: list[Any], job: Any) -> Any | Failure:
     return answered(_work[1], job)
 
 
+def _require_no_keys() -> None:
+    settings = resolve({}).settings
+    require_no_keys(settings.wallet_path, settings.state_dir)
+
+
 def _require_alike(release: str) -> None:
     """This host may run jobs. Raises ArenaError V2207, V2008."""
-    require_no_keys(resolve({}).settings.wallet_path)
+    _require_no_keys()
     if (own := code_commit()) != release:
         raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: release {own[:12]}, where the work is {release[:12]}")

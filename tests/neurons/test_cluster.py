@@ -14,6 +14,7 @@ from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cluster.host_keys import require_no_keys
 from neurons.cluster.ray_executor import open_cluster
+from neurons.health.node_file import ChainFacts, Heartbeat, NodeFile, note_ending, write_node_file
 from tests.neurons.cluster_stand import apart, missing
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
@@ -131,8 +132,8 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
     (wallets / "v" / "hotkeys").mkdir(parents=True)
     (wallets / "v" / "coldkeypub.txt").write_text("{}")
     (wallets / "v" / "hotkeys" / "defaultpub.txt").write_text("{}")
-    require_no_keys(wallets)
-    require_no_keys(tmp_path / "none")
+    require_no_keys(wallets, tmp_path)
+    require_no_keys(tmp_path / "none", tmp_path)
     key = wallets / "v" / "hotkeys" / "default"
     key.write_text("{}")
     monkeypatch.setenv("ARENA_WALLET_PATH", str(wallets))
@@ -146,8 +147,33 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
     assert "ray" not in sys.modules
 
 
+def test_a_cluster_is_refused_where_a_validator_runs_wherever_its_key_lies(tmp_path: Path) -> None:
+    beat = Heartbeat(
+        hotkey="5Validator",
+        netuid=15,
+        process_id=1,
+        started_ms=1,
+        beat_ms=2,
+        policy="demo",
+        policy_sha256="a" * 64,
+        guest_sha256="b" * 64,
+        sandbox="bubblewrap",
+        code_commit="c",
+        records=0,
+        owed_verdicts=0,
+        chain=ChainFacts(),
+    )
+    write_node_file(tmp_path, NodeFile(beat=beat))
+    with pytest.raises(ArenaError, match="5Validator runs here") as caught:
+        require_no_keys(tmp_path / "none", tmp_path)
+    assert caught.value.failure.code == "V2207"
+    note_ending(tmp_path, None, 3)
+    require_no_keys(tmp_path / "none", tmp_path)
+
+
 def test_without_ray_the_command_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARENA_WALLET_PATH", str(tmp_path))
+    monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ArenaError, match="agent-arena\\[cluster\\]") as caught, open_cluster("local"):
         pass
