@@ -79,7 +79,8 @@ def open_cluster(address: str, told: Told = lambda lost: None) -> Iterator[RayEx
     with contextlib.ExitStack() as stack:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}  # read when ray is imported
         if address == LOCAL:
-            token = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="arena-cluster-"))) / "token"
+            place = tempfile.TemporaryDirectory(prefix="arena-ray-", ignore_cleanup_errors=True)
+            token = Path(stack.enter_context(place)) / "token"
             token.write_text(secrets.token_hex(32))
             os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
         import ray
@@ -90,11 +91,12 @@ def open_cluster(address: str, told: Told = lambda lost: None) -> Iterator[RayEx
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
             if address == LOCAL:
-                ray.init(include_dashboard=False, _node_ip_address=_LOOPBACK, **quiet)
+                ray.init(include_dashboard=False, _node_ip_address=_LOOPBACK, _temp_dir=place.name, **quiet)
             else:
                 ray.init(address=address, **quiet)
-        except (ConnectionError, RayError, RuntimeError, ValueError) as error:
-            raise ArenaError("V2208", f"{address}: {str(error).splitlines()[0] if str(error) else error!r}") from error
+        except (OSError, RayError, RuntimeError, ValueError) as error:
+            why = str(error).strip().partition("\n")[0].partition(". ")[0]
+            raise ArenaError("V2208", f"{address}: {why or type(error).__name__}") from error
         stack.callback(ray.shutdown)
         yield RayExecutor(told)
 

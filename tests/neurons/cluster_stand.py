@@ -177,9 +177,21 @@ def commands(folder: Path, *words: str) -> object:
     return found
 
 
+def alone(folder: Path, *words: str) -> object:
+    """`arena WORDS` for each of the commands set apart by `+`, without the two nodes."""
+    found = []
+    for command in " ".join(words).split(" + "):
+        line = [sys.executable, "-m", "neurons.cli.app", *command.split()]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=200)
+        found.append([done.returncode, done.stdout, done.stderr])
+    return found
+
+
 if __name__ == "__main__":
     _up()
     _folder = Path(sys.argv[1])
-    with two_nodes(_folder):
-        _answer = {"contract": contract, "commands": commands}[sys.argv[2]](_folder, *sys.argv[3:])
+    with contextlib.ExitStack() as _stack:
+        if sys.argv[2] != "alone":
+            _stack.enter_context(two_nodes(_folder))
+        _answer = {"contract": contract, "commands": commands, "alone": alone}[sys.argv[2]](_folder, *sys.argv[3:])
     print(json.dumps(_answer))

@@ -52,6 +52,17 @@ def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing
 
 
 @needs_a_cluster
+def test_a_cluster_of_this_machine_begins_and_ends_with_the_command_and_one_that_is_not_there_is_said(
+    day: Path, tmp_path: Path
+) -> None:
+    check = ["records", "verify", "--export", str(day), "--json"]
+    found = apart(tmp_path, "alone", *check, "--cluster", "local", "+", *check, "--cluster", "127.0.0.1:6379")
+    assert isinstance(found, list)
+    assert found[0][0] == 0 and json.loads(found[0][1])["trajectories"] == 120
+    assert found[1][0] == 3 and "error[V2208]" in found[1][2]
+
+
+@needs_a_cluster
 def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
