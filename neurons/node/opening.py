@@ -63,7 +63,7 @@ from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
 from neurons.serving.protocol import NO_SOCKET, ServingSetup
 from neurons.serving.server import Serving
-from neurons.worker.capacity import usable_memory_bytes, worker_count
+from neurons.worker.capacity import episode_deadline_s, usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Endpoint
 from neurons.worker.slots import pause_s
@@ -235,12 +235,6 @@ def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.Asy
     if not isinstance(chain, LocalSubtensor):
         raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
     return ChainServer(chain, stack.enter_context(listen(settings.door_host, settings.local_chain_port)))
-
-
-def episode_deadline_s(policy: Policy) -> float:
-    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
-    limits, inference = policy.limits, policy.inference
-    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
 
 
 def open_bodies(settings: Settings) -> BodyObjects | None:

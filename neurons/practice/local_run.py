@@ -108,6 +108,11 @@ def run_one(source: str, problem: Problem, ports: EvaluatePorts) -> RunRow:
         if error.failure.code != NOT_RECORDED:
             raise
         return RunRow(problem=problem, failure=error.failure)
+    return row_of(problem, ports, evaluation)
+
+
+def row_of(problem: Problem, ports: EvaluatePorts, evaluation: Evaluation) -> RunRow:
+    """The row of an evaluation, with what was found of each constraint."""
     constraints: tuple[Constraint, ...] = ()
     if isinstance(evaluation.outcome, OutcomeScore):
         constraints = explain_outcome(problem, evaluation.outcome, ports.catalogue.product, ports.titles)

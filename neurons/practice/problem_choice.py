@@ -11,14 +11,23 @@ from typing import NamedTuple, Protocol
 import typer
 
 from arena.evaluate import EvaluatePorts
+from arena.policy import Policy
 from harness.inference.port import Upstream
 from harness.inference.recorded import CompletionFile, RecordedUpstream
 from neurons.node.bank_preparation import prepare_suite
-from neurons.node.model_endpoints import SCRIPTED_PREFIX, check_endpoints, named_endpoints
+from neurons.node.model_endpoints import (
+    SCRIPTED_PREFIX,
+    check_endpoints,
+    local_models,
+    named_endpoints,
+    open_endpoints,
+)
 from neurons.node.settings import Settings
-from neurons.node.wiring import open_local_ports, policy_of
+from neurons.node.wiring import open_local_ports, policy_of, with_models, worker_setup
 from neurons.practice.content_cache import ContentCache, cached_practice
 from neurons.practice.problem_file import read_problem_file, refuse_missing
+from neurons.worker.capacity import usable_memory_bytes, worker_count
+from neurons.worker.protocol import WorkerSetup
 from problems.model import Problem
 from problems.suites.shipped import SUITES
 from problems.suites.variants import VariantMaker
@@ -31,11 +40,14 @@ Asked = tuple[Problem, EvaluatePorts]
 
 
 class RunFacts(NamedTuple):
-    """What a run is told about its surroundings. `unreachable`: why the model endpoint does not answer, or ""."""
+    """What a run is told about its surroundings. `unreachable`: why the model endpoint does not answer, or "".
+    `setups`: of the workers that run several problems at a time; none for one at a time, and for a recording, which is
+    held in this process."""
 
     policy: str
     is_scripted: bool
     unreachable: str = ""
+    setups: tuple[WorkerSetup, ...] = ()
 
 
 class RunChoice(Protocol):
@@ -53,6 +65,8 @@ class RunChoice(Protocol):
     def variant(self) -> str | None: ...
     @property
     def workers(self) -> int: ...
+    @property
+    def is_dealt(self) -> bool: ...
     @property
     def record(self) -> Path | None: ...
     @property
@@ -85,7 +99,10 @@ def opened_problems(
     if endpoints and not is_alone and (silent := check_endpoints(endpoints, policy.inference.models)):
         yield [], facts._replace(unreachable="; ".join(silent))
         return
-    with open_local_ports(settings, at_once=choice.workers) as ports:
+    with contextlib.ExitStack() as stack:
+        if choice.workers > 1 and recording is None:
+            facts = facts._replace(setups=stack.enter_context(_open_setups(settings, policy, choice)))
+        ports = stack.enter_context(open_local_ports(settings, at_once=1 if facts.setups else choice.workers))
         if recording is not None:
             ports = dataclasses.replace(
                 ports,
@@ -93,6 +110,22 @@ def opened_problems(
                 dedicated={model: _recorded(own, recording, choice) for model, own in ports.dedicated.items()},
             )
         yield _asked(ports, settings, choice, cache), facts
+
+
+@contextlib.contextmanager
+def _open_setups(settings: Settings, policy: Policy, choice: RunChoice) -> Iterator[tuple[WorkerSetup, ...]]:
+    """Of as many workers as memory holds with every jail at its limit, and the endpoints that they ask: in the order in
+    which settings name them, or dealt, so that each worker begins with another one."""
+    policy = with_models(policy, local_models(settings, policy))
+    count = worker_count(choice.workers, usable_memory_bytes(), policy.limits)
+    if count < choice.workers:
+        typer.echo(f"memory holds {count} of {choice.workers} workers", err=True)
+    with open_endpoints(settings, policy) as (upstreams, judge):
+        first = [slot % len(upstreams) if choice.is_dealt else 0 for slot in range(count)]
+        yield tuple(
+            worker_setup(settings, policy, upstreams[place:] + upstreams[:place], judge, slot)
+            for slot, place in enumerate(first, 1)
+        )
 
 
 def _recording(settings: Settings, choice: RunChoice) -> CompletionFile | None:

@@ -1,4 +1,4 @@
-"""How many episodes this host runs at once: a decision over plain numbers, and the numbers.
+"""How many episodes this host runs at once, and how long one may take: decisions over plain numbers, and the numbers.
 
 Promise: a node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended
 for memory that another one took (no fault of ours is ever the agent's).
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.limits import EpisodeLimits
 from harness.sandbox.confinement.cgroup import memory_limit_bytes
+
+if TYPE_CHECKING:
+    from arena.policy import Policy
 
 WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record
 RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
@@ -20,6 +24,12 @@ def worker_count(wanted: int, memory_bytes: int, limits: EpisodeLimits) -> int:
     """Workers to start where `wanted` (the cores, or the operator's number) are asked for: as many as fit, or one."""
     each = WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
     return max(1, min(wanted, (memory_bytes - RESERVED_BYTES) // each))
+
+
+def episode_deadline_s(policy: Policy) -> float:
+    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
+    limits, inference = policy.limits, policy.inference
+    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
 
 
 def usable_cores() -> int:

@@ -24,6 +24,7 @@ from arena.export.verify.verification import verify_export
 from arena.export.writing.journal import JOURNAL
 from arena.export.writing.manifest import MANIFEST
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from tests.arena.export_stand import ExportLog, export, released_race, rows
 
 EPISODES = 40
@@ -122,7 +123,7 @@ def test_exports_killed_at_fifty_instants_end_in_the_bytes_of_one_that_was_not(l
 def test_views_that_another_process_writes_have_the_same_bytes_and_verify_in_processes_too(log, whole, tmp_path):
     export(log, tmp_path / "out", processes=2, **OPTIONS)
     assert contents(tmp_path / "out") == whole
-    report = verify_export(tmp_path / "out", verify, processes=2)
+    report = verify_export(tmp_path / "out", verify, executor=executor_of(2))
     assert report.is_ok, report.wrong
     assert report == verify_export(tmp_path / "out", verify)
 
@@ -141,7 +142,7 @@ def test_what_processes_find_in_a_damaged_export_is_what_one_finds(log, tmp_path
         forge(tmp_path / "out", harmed)
         found = verify_export(tmp_path / "out", verify)
         assert not found.is_ok
-        assert verify_export(tmp_path / "out", verify, processes=2) == found
+        assert verify_export(tmp_path / "out", verify, executor=executor_of(2)) == found
 
 
 def test_an_export_whose_view_process_is_killed_says_so_and_goes_on_afterwards(log, whole, tmp_path):

@@ -31,7 +31,8 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import ReleasedProblem, ReleaseRecord
 from arena.store.embedded.server import EmbeddedServer, start_embedded
 from arena.store.postgres.store import PostgresStore
-from neurons.cli.records.verify import processes_for
+from foundation.executors.processes import executor_of
+from neurons.cluster.choice import processes_for
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
@@ -153,7 +154,7 @@ async def _export(processes: int, out: Path, dsn: str, uri: str, view: Format) -
 
 def _verify(processes: int, out: Path) -> Measured:
     started = time.perf_counter()
-    report = verify_export(out, verify, processes=processes)
+    report = verify_export(out, verify, executor=executor_of(processes))
     seconds = time.perf_counter() - started
     if not report.is_ok:
         raise ValueError(f"the export just written does not verify: {report.wrong[0]}")

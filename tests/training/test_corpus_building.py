@@ -11,6 +11,7 @@ import pytest
 from arena.chain.keys import verify
 from arena.export.agents import AGENTS
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from training.corpus.building import (
     FULL,
     Filtered,
@@ -33,9 +34,9 @@ ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
 LOOSE = Rules(coefficient_e4_min=5_000)
 
 
-def filtered(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), workers: int = 1) -> Filtered:
+def filtered(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), workers: int = 0) -> Filtered:
     sources = open_sources([day], [], verify)
-    return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard(), workers=workers)
+    return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard(), executor=executor_of(workers))
 
 
 def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
@@ -114,7 +115,7 @@ def test_the_corpora_of_a_comparison_have_one_size_and_one_source(day: Path, tmp
 
 def test_one_corpus_is_the_folder_itself_and_the_same_from_two_processes(day: Path, tmp_path: Path) -> None:
     (one,) = write_filtered(filtered(day), tmp_path / "a", Guard(), ORIGIN)
-    (other,) = write_filtered(filtered(day, workers=2), tmp_path / "b", Guard(), ORIGIN, workers=2)
+    (other,) = write_filtered(filtered(day, workers=2), tmp_path / "b", Guard(), ORIGIN, executor=executor_of(2))
     assert one.folder == str(tmp_path / "a")
     assert one.lineage == other.lineage and one.funnel == other.funnel
 

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
 from tests.training.written_rows import write_row
@@ -86,7 +87,7 @@ def test_a_file_without_any_known_row_is_refused_before_it_is_cut(tmp_path: Path
     assert len(foreign_shards(put(tmp_path, "rows.jsonl", [*[b'{"a": 1}'] * 50, *rows()]))) > 12
 
 
-def build(out: Path, shards: Sequence[ForeignShard], *, workers: int = 1, ends_after: int | None = None) -> str:
+def build(out: Path, shards: Sequence[ForeignShard], *, workers: int = 0, ends_after: int | None = None) -> str:
     """A corpus of these shards; one that ends after so many of them, as if killed, says "" and leaves its journal."""
 
     def progress(phase: str, done: int, total: int) -> None:
@@ -97,10 +98,12 @@ def build(out: Path, shards: Sequence[ForeignShard], *, workers: int = 1, ends_a
     task, arms = Task(arms=(RULES,)), arms_of(RULES, ())
     journal = open_journal(out, sources, task, arms, "guard")
     try:
-        filtered = filter_sources(sources, task, arms, stand_guard, workers=workers, progress=progress, journal=journal)
+        filtered = filter_sources(
+            sources, task, arms, stand_guard, executor=executor_of(workers), progress=progress, journal=journal
+        )
     except KeyboardInterrupt:
         return ""
-    write_filtered(filtered, out, stand_guard, ORIGIN, workers=workers)
+    write_filtered(filtered, out, stand_guard, ORIGIN, executor=executor_of(workers))
     journal.discard()
     return folder_sha256(out)
 

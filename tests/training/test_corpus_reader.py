@@ -15,6 +15,7 @@ from arena.chain.keys import verify
 from arena.export.row import row_of
 from arena.export.writing.manifest import read_manifest
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from tests.arena.trajectory_stand import Episode as Run
 from tests.arena.trajectory_stand import says, trajectory
 from tests.readme_blocks import ROOT, block_under
@@ -249,7 +250,7 @@ def test_a_sealed_export_is_not_verified_again(day: Path, tmp_path: Path, opened
 
 
 def test_verification_on_several_processes_comes_to_the_same(day: Path, opened: Export) -> None:
-    assert open_export(day, verify, processes=2) == opened
+    assert open_export(day, verify, executor=executor_of(2)) == opened
 
 
 def test_a_seal_that_was_cut_short_counts_for_nothing(day: Path, tmp_path: Path, opened: Export) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
 from training.corpus.building import Origin, Sources, arms_of, filter_sources, open_journal, write_filtered
@@ -52,14 +53,16 @@ def dealt(count: int) -> list[Dealt]:
     return [Dealt(traces[start::count]) for start in range(count)]
 
 
-def build(out: Path, shards: Sequence[Dealt], *, workers: int = 1, progress: object = None, arms: tuple[str, ...] = ()):
+def build(out: Path, shards: Sequence[Dealt], *, workers: int = 0, progress: object = None, arms: tuple[str, ...] = ()):
     """What `arena corpus build` does once its sources are open; how many shards it found done."""
     sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
     task, compared = Task(arms=(RULES,)), arms_of(RULES, arms)
     journal = open_journal(out, sources, task, compared, "guard")
     done = journal.shards
-    filtered = filter_sources(sources, task, compared, stand_guard, workers=workers, progress=progress, journal=journal)
-    write_filtered(filtered, out, stand_guard, ORIGIN, workers=workers, progress=progress)
+    filtered = filter_sources(
+        sources, task, compared, stand_guard, executor=executor_of(workers), progress=progress, journal=journal
+    )
+    write_filtered(filtered, out, stand_guard, ORIGIN, executor=executor_of(workers), progress=progress)
     journal.discard()
     return done
 

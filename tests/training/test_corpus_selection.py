@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
 from training.corpus.filter.ablations import ablations
 from training.corpus.filter.funnel import UnreadCount
@@ -63,8 +64,8 @@ def selection(traces: list[Trace]) -> CorpusSelection:
     return select([Stored(traces)], TASK, stand_guard)
 
 
-def rows_of(shards: Sequence[Stored], found: CorpusSelection, workers: int = 1) -> list[CorpusRow]:
-    rows = kept_rows(shards, found.appraised.traces, found.decision, workers=workers)
+def rows_of(shards: Sequence[Stored], found: CorpusSelection, workers: int = 0) -> list[CorpusRow]:
+    rows = kept_rows(shards, found.appraised.traces, found.decision, executor=executor_of(workers))
     return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
 
 
@@ -106,7 +107,7 @@ def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(
 
 def test_two_processes_give_what_one_gives(traces: list[Trace], selection: CorpusSelection) -> None:
     shards = [Stored(traces[start::3]) for start in range(3)]
-    other = select(shards, TASK, stand_guard, workers=2)
+    other = select(shards, TASK, stand_guard, executor=executor_of(2))
     assert other.funnel == selection.funnel
     assert rows_of(shards, other, workers=2) == rows_of([Stored(traces)], selection)
 
@@ -255,17 +256,17 @@ def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trac
 
 def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
     with pytest.raises(ArenaError) as caught:
-        appraise([Dying(), Dying()], TASK, stand_guard, workers=2)
+        appraise([Dying(), Dying()], TASK, stand_guard, executor=executor_of(2))
     assert caught.value.failure.code == "V2145"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_of_a_shard_is_raised_and_tokens_counted_before_it_stay(
     workers: int, traces: list[Trace], tmp_path: Path
 ) -> None:
     task = msgspec.structs.replace(TASK, cache=tmp_path)
     with pytest.raises(ArenaError, match="cut off"):
-        appraise([Stored(traces[:40]), Failing(traces[40:60])], task, stand_guard, workers=workers)
+        appraise([Stored(traces[:40]), Failing(traces[40:60])], task, stand_guard, executor=executor_of(workers))
     assert appraise([Stored(traces[:40])], task, stand_guard).work.counted == 0
 
 

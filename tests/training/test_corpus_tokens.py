@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from foundation.executors.processes import executor_of
 from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
 from training.corpus.filter.funnel import Distribution
@@ -110,7 +111,7 @@ def test_the_real_counter_works_in_other_processes_and_gives_the_same(tmp_path: 
     traces = [Maker(seed).good("silent").trace for seed in range(4)]
     task = Task(arms=(Rules(tokens_max=1_000_000),), tokenizer=tokenizer_json(tmp_path))
     shards = [_Stored(tuple(traces[:2])), _Stored(tuple(traces[2:]))]
-    one, two = (list(appraise(shards, task, stand_guard, workers=workers).traces) for workers in (1, 2))
+    one, two = (list(appraise(shards, task, stand_guard, executor=executor_of(workers)).traces) for workers in (0, 2))
     assert one == two
     assert all(found.tokens for found in one)
 

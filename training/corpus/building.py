@@ -23,6 +23,7 @@ from arena.export.writing.manifest import read_manifest
 from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
+from foundation.executors.port import HERE, Executor
 from foundation.progress import Progress
 from training.corpus.corpus_files import PART, write_corpus
 from training.corpus.filter.ablations import Arm, ablations, matched
@@ -130,7 +131,7 @@ def open_sources(
     *,
     trust_unsigned: bool = False,
     seals: Path | None = None,
-    workers: int = 1,
+    executor: Executor = HERE,
     progress: Progress | None = None,
 ) -> Sources:
     """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2098, V2050, V2027."""
@@ -145,7 +146,7 @@ def open_sources(
             verify_signature,
             trust_unsigned=trust_unsigned,
             seals=seals,
-            processes=workers if workers > 1 else 0,
+            executor=executor,
             progress=report,
         )
         if export.manifest_sha256 not in hashes:  # named twice: read once
@@ -197,7 +198,7 @@ def filter_sources(
     arms: Sequence[Arm],
     guard: Guard,
     *,
-    workers: int = 1,
+    executor: Executor = HERE,
     progress: Progress | None = None,
     journal: AppraisalJournal | None = None,
 ) -> Filtered:
@@ -210,7 +211,7 @@ def filter_sources(
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
-    appraised = appraise(sources.shards, task, guard, workers=workers, progress=report, journal=journal)
+    appraised = appraise(sources.shards, task, guard, executor=executor, progress=report, journal=journal)
     compared = functools.partial(progress, "compare") if progress else None
     decided = functools.partial(decide, appraised.traces, folder=journal.folder if journal else None, progress=compared)
     decisions = [decided(arm.rules) for arm in arms]
@@ -235,7 +236,7 @@ def write_filtered(
     origin: Origin,
     *,
     draw: Draw | None = None,
-    workers: int = 1,
+    executor: Executor = HERE,
     progress: Progress | None = None,
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
@@ -247,7 +248,7 @@ def write_filtered(
         raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
     if out.exists():
         raise ArenaError("V2144", str(out))
-    write = functools.partial(_write_arms, filtered, guard, origin, draw, workers, progress)
+    write = functools.partial(_write_arms, filtered, guard, origin, draw, executor, progress)
     if len(filtered.arms) == 1:
         return write([out], [out])
     names = [arm.name for arm in filtered.arms]
@@ -272,7 +273,7 @@ def _write_arms(
     guard: Guard,
     origin: Origin,
     draw: Draw | None,
-    workers: int,
+    executor: Executor,
     progress: Progress | None,
     folders: Sequence[Path],
     names: Sequence[Path],
@@ -303,7 +304,7 @@ def _write_arms(
         )
         written = write_corpus(
             folders[number],
-            counted(kept_rows(shards, traces, decision, workers=workers)),
+            counted(kept_rows(shards, traces, decision, executor=executor)),
             lineage=lineage,
             funnel=filtered.funnels[number],
             rejected=rejections(traces, decision),

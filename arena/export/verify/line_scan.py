@@ -1,18 +1,15 @@
-"""Lines of `log/` looked at alone, in this process or in several: form, hash, signature, body, and credentials.
+"""Lines of `log/` looked at alone, in this process or beside it: form, hash, signature, body, and credentials.
 
-Promise: `look` is a pure function of a line, never raises whatever the line holds, and returns something small. With
-processes or without it gives the same in the same order; a process that dies ends it with V2052. What rows say about
-each other and what the request keeps back is `arena.export.verify.row_check`.
+Promise: `look` is a pure function of a line, never raises whatever the line holds, and returns something small. Any
+executor gives the same in the same order; lines go to it as bytes, so that it needs none of the export's files. Lines
+that are lost again and again with their processes end it with V2052. What rows say about each other and what the
+request keeps back is `arena.export.verify.row_check`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import functools
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -24,8 +21,9 @@ from arena.export.typed import is_canonical_as_typed
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, ReleaseRecord
 from arena.records.verify.inspection import Entry, RecordFinding, inspect
-from arena.records.verify.workers import begin_process
+from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
+from foundation.executors.port import Executor
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
 
@@ -48,7 +46,6 @@ class ScannedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 _LOOKED = msgspec.msgpack.Decoder(list[ScannedRow])
-Looking = Callable[[Iterable[bytes]], Iterator[ScannedRow]]
 
 
 def look(line: bytes, verify_signature: Verifier) -> ScannedRow:
@@ -83,41 +80,22 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
     return ScannedRow("", finding, None, raw, is_secret)
 
 
-@contextlib.contextmanager
-def open_looking(verify_signature: Verifier, processes: int = 0) -> Iterator[Looking]:
-    """What looks at lines, for the length of the block: in `processes` of their own, or in this one where that is 0.
+def look_all(lines: Iterable[bytes], verify_signature: Verifier, executor: Executor) -> Iterator[ScannedRow]:
+    """Every line, in order. `verify_signature` is a function of a module, so that other processes can import it.
 
-    `verify_signature` is a function of a module, so that processes can import it. Raises ArenaError V2052 for a process
-    that died.
+    Raises ArenaError V2052 for lines that are lost again and again.
     """
-    if processes <= 0:
-        yield lambda lines: (look(line, verify_signature) for line in lines)
+    if executor.slots == 0:
+        yield from (look(line, verify_signature) for line in lines)
         return
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=begin_process)
-    try:
-        yield lambda lines: _look_apart(lines, pool, 2 * processes, verify_signature)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    batches = map(_ENCODER.encode, _batches(lines))
+    for packed in executor.map(functools.partial(look_packed, verify_signature), batches, died=VERIFIER_DIED):
+        yield from _LOOKED.decode(packed)
 
 
 def look_packed(verify_signature: Verifier, packed: bytes) -> bytes:
     """What a process does: lines in, what they are out, both as MessagePack."""
     return _ENCODER.encode([look(line, verify_signature) for line in _LINES.decode(packed)])
-
-
-def _look_apart(
-    lines: Iterable[bytes], pool: ProcessPoolExecutor, depth: int, verify_signature: Verifier
-) -> Iterator[ScannedRow]:
-    running: deque[Future[bytes]] = deque()
-    try:
-        for batch in _batches(lines):
-            running.append(pool.submit(look_packed, verify_signature, _ENCODER.encode(batch)))
-            if len(running) >= depth:
-                yield from _LOOKED.decode(running.popleft().result())
-        while running:
-            yield from _LOOKED.decode(running.popleft().result())
-    except BrokenProcessPool as error:
-        raise ArenaError("V2052", str(error)) from error
 
 
 def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:

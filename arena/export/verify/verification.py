@@ -9,6 +9,7 @@ that is not what its format makes of the log. It can't tell why a stub is a stub
 from __future__ import annotations
 
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from arena.chain.port import Verifier
 from arena.export.model import Manifest
 from arena.export.reading import VerdictFile, read_lines
 from arena.export.selection import check_request
-from arena.export.verify.line_scan import Looking, ScannedRow, open_looking
+from arena.export.verify.line_scan import ScannedRow, look_all
 from arena.export.verify.rederive import Rederivation
 from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.cursor import LogWalk
@@ -31,6 +32,7 @@ from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import VerifyReport
 from foundation.codes.names import EXPORTER_DIED, VERIFIER_DIED
 from foundation.errors import ArenaError
+from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 
 WRONG_KEPT = 100
@@ -63,12 +65,16 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_export(
-    folder: Path, verify_signature: Verifier, *, processes: int = 0, progress: PhaseProgress | None = None
+    folder: Path,
+    verify_signature: Verifier,
+    *,
+    executor: Executor = HERE,
+    progress: PhaseProgress | None = None,
 ) -> ExportReport:
     """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read.
 
-    `processes`: look at rows in so many, and make the views again in one of their own; what is found is the same.
-    Raises ArenaError V2052 or V2087 when one of them died: then nothing is known.
+    `executor`: who looks at rows; where that is not this process, the views are made again in one of their own. What is
+    found is the same. Raises ArenaError V2052 or V2087 when processes died: then nothing is known.
     """
     try:
         manifest = read_manifest(folder)
@@ -82,7 +88,7 @@ def verify_export(
         return msgspec.structs.replace(report, wrong=tuple(wrong[:WRONG_KEPT]))
     try:
         points = _read_range(manifest, verify_signature)
-        rows = _Rows(folder, manifest, verify_signature, processes, progress)
+        rows = _Rows(folder, manifest, verify_signature, executor, progress)
         found, wrong = rows.verify(points)
     except ArenaError as error:
         if error.failure.code in _PROCESS_CODES:
@@ -145,11 +151,11 @@ class _Rows:
         folder: Path,
         manifest: Manifest,
         verify_signature: Verifier,
-        processes: int,
+        executor: Executor,
         progress: PhaseProgress | None,
     ) -> None:
         self._folder, self._manifest = folder, manifest
-        self._verify_signature, self._processes, self._progress = verify_signature, processes, progress
+        self._verify_signature, self._executor, self._progress = verify_signature, executor, progress
         self._shards = _shards(manifest)
 
     def verify(self, points: list[Checkpoint]) -> tuple[VerifyReport, list[Wrong]]:
@@ -161,14 +167,11 @@ class _Rows:
         check = LogCheck(points, starts=[start])
         with VerdictFile() as verdicts:
             rows = LogRowCheck(self._manifest, verdicts)
-            with open_looking(self._verify_signature, self._processes) as looking:
-                if (self._folder / REFERENCES).exists():
-                    for looked in self._looked(REFERENCES, looking):
-                        rows.take_reference(looked)
-                for number in range(self._shards):
-                    for looked in self._looked(f"{LOG}/{shard_name(number)}", looking):
-                        check.take(rows.take(looked))
-                    self._tell(check.records)
+            for path, looked in self._looked():
+                if path == REFERENCES:
+                    rows.take_reference(looked)
+                else:
+                    check.take(rows.take(looked))
             found = check.report()
             if found.defects:
                 return found, [
@@ -179,17 +182,33 @@ class _Rows:
             views = [view for view in self._manifest.request.formats if view != "jsonl"]
             with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
                 made = Path(name)
-                with open_sink(made, views, in_process=self._processes > 0) as sink:
+                with open_sink(made, views, in_process=self._executor.slots > 0) as sink:
                     again = Rederivation(self._folder, made, self._manifest, rows, sink)
                     derived = again.run(self._shards, lambda done: self._tell(check.records + done))
             return found, _compare(self._manifest, derived)
 
-    def _looked(self, path: str, looking: Looking) -> Iterator[ScannedRow]:
-        """The lines of a file, looked at. One that is no row is named by its number."""
-        for number, looked in enumerate(looking(read_lines(self._folder / path)), 1):
+    def _looked(self) -> Iterator[tuple[str, ScannedRow]]:
+        """The lines of all files, looked at, each with its file. One that is no row is named by its number."""
+        shards = [f"{LOG}/{shard_name(number)}" for number in range(self._shards)]
+        paths = [REFERENCES, *shards] if (self._folder / REFERENCES).exists() else shards
+        read: deque[tuple[str, int]] = deque()  # what is being looked at, in order
+        before, ended = "", 0
+
+        def lines() -> Iterator[bytes]:
+            for path in paths:
+                for number, line in enumerate(read_lines(self._folder / path), 1):
+                    read.append((path, number))
+                    yield line
+
+        for looked in look_all(lines(), self._verify_signature, self._executor):
+            path, number = read.popleft()
             if looked.finding is None:
                 raise ArenaError("V2050", f"{path}, line {number}: {looked.wrong}")
-            yield looked
+            yield path, looked
+            if path != before:
+                self._tell(ended)
+            before, ended = path, ended + (path != REFERENCES)
+        self._tell(ended)
 
     def _tell(self, done: int) -> None:
         if self._progress:

@@ -27,8 +27,8 @@ from arena.export.row import LOG_ALONE
 from arena.export.views import finish_export, require_views
 from arena.export.writing.ipc import Outgoing, pack, unpack
 from arena.export.writing.shards import VIEWS, ShardWriter, ViewFiles, WrittenShard, adopt, described
-from arena.records.verify.workers import begin_process
 from foundation.errors import ArenaError
+from foundation.executors.processes import begin_process
 
 AHEAD = 8  # batches that may wait for the process: enough that the exporter does not wait for its start
 AHEAD_BYTES = 64 << 20  # of them, whatever a row's size; one batch may always wait

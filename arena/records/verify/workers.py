@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
-from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 import msgspec
@@ -24,6 +20,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from foundation.errors import ArenaError
+from foundation.executors.processes import begin_process
 
 _ENCODER = msgspec.msgpack.Encoder()
 _ENTRIES = msgspec.msgpack.Decoder(list[Entry])
@@ -97,16 +94,3 @@ def inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
 
 def _inspect_all(verify_signature: Verifier, entries: Sequence[Entry]) -> list[RecordFinding]:
     return [inspect(entry, verify_signature) for entry in entries]
-
-
-def begin_process() -> None:
-    """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ app = typer.Typer()
 
 WIDTH = 80
 _EVIDENCE_CHARS = 100
+_LIMITED = re.compile(r"(?P<url>.+)=(?P<limit>[1-9]\d{0,4})")
 _COLOURS = {"accept": "green", "review": "yellow", "reject": "red"}
 
 AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
@@ -83,18 +85,34 @@ def miner_settings(
     policy: str | None,
     catalogue: Path | None,
     state_dir: Path | None,
-    model_url: str | None = None,
+    model_urls: Sequence[str] = (),
     model: str | None = None,
 ) -> ResolvedSettings:
-    """A miner's settings: where nobody chose a policy or a judge, the demo policy holds, which needs no key."""
+    """A miner's settings: where nobody chose a policy or a judge, the demo policy holds, which needs no key.
+
+    `model_urls`: endpoints of one model, asked in place of those that a file names; `URL=N` takes N requests at once.
+    """
     from neurons.node.settings import resolve
+
+    parts = [(_LIMITED.fullmatch(url), url) for url in model_urls]
+    key = "OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else ""
+    endpoints = tuple(
+        {
+            "name": f"model-{number}",
+            "base_url": found["url"] if found else url,
+            "requests_at_once": int(found["limit"]) if found else 0,
+            "api_key_env": key,
+        }
+        for number, (found, url) in enumerate(parts, 1)
+    )
+    is_plain = len(parts) == 1 and parts[0][0] is None
 
     flags = {
         "policy": policy,
         "catalogue_dir": catalogue,
         "state_dir": state_dir,
-        "openai_base_url": model_url,
-        "upstreams": () if model_url else None,  # the endpoint named here is asked, whatever a file names
+        "openai_base_url": (model_urls[0] if is_plain else "") if model_urls else None,
+        "upstreams": (() if is_plain else endpoints) if model_urls else None,
         "models": model,
     }
     resolved = resolve(flags)

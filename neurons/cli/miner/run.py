@@ -69,6 +69,16 @@ _Variant = Annotated[
 ]
 
 
+_ModelUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL[=N]",
+        help="OpenAI-compatible endpoint, asked N requests at a time; else OPENAI_BASE_URL. Repeatable: --workers are"
+        " dealt over them.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """What to run an agent file on, and how: the options of one command."""
@@ -79,6 +89,7 @@ class RunPlan:
     count: int | None
     variant: str | None
     workers: int
+    is_dealt: bool
     time_limit_s: float
     record: Path | None
     replay: Path | None
@@ -104,7 +115,7 @@ def run(
     ] = None,
     variant: _Variant = None,
     catalogue: BuiltIndexOption = None,
-    model_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = None,
+    model_url: _ModelUrls = None,
     model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None,
     record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None,
     replay: Annotated[
@@ -143,6 +154,7 @@ def run(
         count=count,
         variant=variant,
         workers=workers,
+        is_dealt=bool(model_url),
         time_limit_s=time_limit,
         record=record,
         replay=replay,
@@ -155,12 +167,14 @@ def run(
     if suite and (problems or variant):
         raise typer.BadParameter("give --suite alone, or --problems FILE and --variant", param_hint="--suite")
     if not watch:
-        chosen = miner_settings(policy, catalogue, state_dir, model_url, model).settings
+        chosen = miner_settings(policy, catalogue, state_dir, model_url or (), model).settings
         raise typer.Exit(_run_once(agent, read_agent(agent), chosen, plan))
     try:
         for raw in _versions(agent):
             try:
-                _run_once(agent, raw, miner_settings(policy, catalogue, state_dir, model_url, model).settings, plan)
+                _run_once(
+                    agent, raw, miner_settings(policy, catalogue, state_dir, model_url or (), model).settings, plan
+                )
             except ArenaError as error:  # said, and the next version of the file is waited for
                 typer.echo(str(error), err=True)
             typer.echo(f"\nwatching {agent}; Ctrl-C ends it", err=True)
@@ -190,6 +204,7 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
     from foundation.canonical import canonical_bytes, text_hash
     from neurons.practice.content_cache import default_cache_dir
     from neurons.practice.local_run import LocalRun, json_row, run_problems, save_run
+    from neurons.practice.pool_run import run_in_pool
     from neurons.practice.problem_choice import opened_problems
 
     cache = open_cache()
@@ -205,7 +220,12 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
             return EXIT_NOT_READY
         if not plan.as_json:
             typer.echo(_line(tuple(_COLUMNS)))
-        rows = run_problems(source, asked, workers=plan.workers, time_limit_s=plan.time_limit_s, clock=time.monotonic)
+        if facts.setups:
+            rows = run_in_pool(source, asked, facts.setups, time_limit_s=plan.time_limit_s, clock=time.monotonic)
+        else:
+            rows = run_problems(
+                source, asked, workers=plan.workers, time_limit_s=plan.time_limit_s, clock=time.monotonic
+            )
         for row in rows:
             done.append(row)
             if plan.bodies is not None and row.evaluation is not None:  # the bytes whose sha256 is the body hash

@@ -27,8 +27,8 @@ from neurons.cli.options import (
 )
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
-from neurons.cli.records.verify import processes_for
 from neurons.cli.store_reading import logs_of, run_on_store
+from neurons.cluster.choice import processes_for
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer

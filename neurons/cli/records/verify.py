@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +17,7 @@ import typer
 
 from neurons import wallet_flags
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
+from neurons.cli.options import ClusterOption, DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, printable
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, run_on_store, state_folder
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
 
 NETUID = 15
-PARALLEL_FROM = 2_000  # records from which starting processes pays
 
 _Notes = Annotated[
     list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
@@ -57,6 +55,7 @@ def verify(
     chain: _Chain = "",
     netuid: Annotated[int, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet on --chain.")] = NETUID,
     processes: _Processes = None,
+    cluster: ClusterOption = "",
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     as_json: JsonOutOption = False,
@@ -79,6 +78,8 @@ def verify(
     """
     from neurons.cli.records import view
 
+    if cluster and export is None:
+        raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
     if export is not None:
         if not export.is_dir():
             raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
@@ -88,6 +89,7 @@ def verify(
             export,
             as_json=as_json,
             processes=processes,
+            cluster=cluster,
             points=_read_points(checkpoint or []),
             subtensor=_subtensor(chain, netuid, state_dir),
         )
@@ -173,14 +175,16 @@ def verify_folder(
     *,
     as_json: bool,
     processes: int | None = None,
+    cluster: str = "",
     points: Sequence[Checkpoint] = (),
     subtensor: Subtensor | None = None,
 ) -> None:
     """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
 
-    `processes` None: one a core, for exports of many records. `points`, `subtensor`: what stands outside of the export
-    (`hold_against`), asked when it holds by itself. Ends the command with exit code 4 when anything is wrong;
-    the first wrong place is named first. Raises ArenaError V2052 or V2087 when a process died.
+    `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
+    `subtensor`: what stands outside of the export (`hold_against`), asked when it holds by itself. Ends the command
+    with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 or V2087 when
+    processes died, and V2207, V2060, V2208 for a cluster.
     """
     import msgspec
 
@@ -188,18 +192,18 @@ def verify_folder(
     from arena.export.verify.verification import verify_export
     from arena.export.writing.manifest import read_manifest
     from foundation.errors import ArenaError
+    from neurons.cluster.choice import open_executor
 
-    if processes is None:
-        try:
-            log = read_manifest(folder).log
-            processes = processes_for(log.last_seq - log.first_seq + 1)
-        except ArenaError:  # verification will say so
-            processes = 0
-    with show_progress() as progress:
+    try:
+        log = read_manifest(folder).log
+        records = log.last_seq - log.first_seq + 1
+    except ArenaError:  # verification will say so
+        records = 0
+    with open_executor(cluster, processes, records) as executor, show_progress() as progress:
         report = verify_export(
             folder,
             verify_signature,
-            processes=processes,
+            executor=executor,
             progress=functools.partial(progress, "verify"),
         )
     if report.is_ok:
@@ -270,11 +274,6 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
     return tuple(wrong)
 
 
-def processes_for(records: int) -> int:
-    """One process a core where there are so many records that starting them pays, else 0."""
-    return len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0
-
-
 async def _verify(
     store: PostgresStore,
     checkpoints: list[Path],
@@ -287,6 +286,7 @@ async def _verify(
     from arena.chain.keys import verify as verify_signature
     from arena.records.verify.sources import verify_sources
     from arena.records.verify.verification import verify_store
+    from neurons.cluster.choice import processes_for
 
     points, begins = _read_points(checkpoints), _read_points(since)
     total = sum([(await store.head(name)).seq for name in await store.validators()])

@@ -13,6 +13,7 @@ import typer
 
 from neurons.cli.options import (
     BankOption,
+    ClusterOption,
     CoefficientOption,
     CorpusArgument,
     CorpusPoolOption,
@@ -101,6 +102,7 @@ _Workers = Annotated[
 
 @app.command()
 def build(
+    context: typer.Context,
     out: _Out,
     exports: _Exports = None,
     foreign: _Foreign = None,
@@ -121,6 +123,7 @@ def build(
     partition: PartitionOption = None,
     bank: BankOption = "",
     workers: _Workers = None,
+    cluster: ClusterOption = "",
     state_dir: _StateDir = None,
     as_json: JsonOutOption = False,
 ) -> None:
@@ -130,18 +133,17 @@ def build(
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
     written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
-    with its codes, and report.html. A corpus is never changed: build another. A build that was killed goes on where it
-    was when the same command is given again; until it ends, what it has read lies beside OUT in .OUT.journal.
+    with its codes, and report.html. A corpus is never changed: build another. The same command again goes on where a
+    killed build was (.OUT.journal beside OUT). With --cluster all its machines see the exports under the same path.
 
-    Exit code 1 when nothing passes (the funnel says why), 2 for files and rules that can't be read, 4 for an export
-    that does not verify.
+    Exit code 1 when nothing passes (the funnel says why), 2 for unreadable files or rules, 4 for a changed export.
 
     arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
 
     arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
     """
     from arena.chain.keys import verify
-    from neurons.cli.records.verify import processes_for
+    from neurons.cluster.choice import open_executor
     from neurons.node.wiring import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
@@ -156,12 +158,12 @@ def build(
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
-    task = _task(plan, tokenizer, state / _COUNTS, catalogue)
-    processes = workers or processes_for(building.trajectories_in(exports or [])) or 1
+    task = _task(plan, tokenizer and tokenizer.absolute(), state / _COUNTS, catalogue)
+    executor = context.with_resource(open_executor(cluster, workers, building.trajectories_in(exports or [])))
     with show_progress(is_quiet=as_json) as progress:
-        given = (exports or (), foreign or (), verify)
+        given = (_seen_alike(exports, cluster), _seen_alike(foreign, cluster), verify)
         sources = building.open_sources(
-            *given, trust_unsigned=trust_unsigned, seals=state / SEALS, workers=processes, progress=progress
+            *given, trust_unsigned=trust_unsigned, seals=state / SEALS, executor=executor, progress=progress
         )
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
@@ -169,14 +171,14 @@ def build(
         if journal.shards and not as_json:
             typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
         filtered = building.filter_sources(
-            sources, task, arms, guard, workers=processes, progress=progress, journal=journal
+            sources, task, arms, guard, executor=executor, progress=progress, journal=journal
         )
     if not all(one.kept for one in filtered.funnels):
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
     write = functools.partial(building.write_filtered, filtered, out, guard, origin, draw=render_page)
     with show_progress(is_quiet=as_json) as progress:
-        built = write(workers=processes, progress=progress)
+        built = write(executor=executor, progress=progress)
     journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 
@@ -248,6 +250,11 @@ def sample(
 app.command()(compare)
 app.command()(rewrite)
 app.command()(trac)
+
+
+def _seen_alike(paths: list[Path] | None, cluster: str) -> list[Path]:
+    """The paths, for machines of a cluster as they are called from anywhere."""
+    return [path.absolute() if cluster else path for path in paths or ()]
 
 
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from neurons.cli.options import BuiltIndexOption, PolicyOption, RunStateDirOption, complete_suite, json_flag
+from neurons.cli.options import (
+    BuiltIndexOption,
+    ClusterOption,
+    PolicyOption,
+    RunStateDirOption,
+    complete_suite,
+    json_flag,
+)
 from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.progress import show_progress
 from neurons.cli.training.run_inputs import SCRIPTED, open_bench, open_endpoint, open_settings, say_device
@@ -68,6 +75,7 @@ _Samples = Annotated[int, typer.Option(min=1, help="Sampled: episodes a problem 
 _Profile = Annotated[str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15 or extended.")]
 _Diagnostic = Annotated[bool, typer.Option("--diagnostic", help="The set is `dev`: its numbers are not results.")]
 _Rows = Annotated[int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")]
+_Workers = Annotated[int, typer.Option(min=0, help="An endpoint's episodes: processes that run them; 0: this one.")]
 _Sampler = Annotated[
     str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
 ]
@@ -98,7 +106,9 @@ def evaluate_model(
     against: _Against = None,
     is_diagnostic: _Diagnostic = False,
     tokenizer: Annotated[Path | None, typer.Option(help="Folder of the tokenizer. Default: the model's.")] = None,
-    parallel: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
+    parallel: Annotated[int, typer.Option(min=1, help="Episodes at once, in each of --workers.")] = 8,
+    workers: _Workers = 0,
+    cluster: ClusterOption = "",
     sample_rows: _Rows = 1,
     sampler: _Sampler = "",
     sampler_model: _SamplerModel = "",
@@ -119,6 +129,8 @@ def evaluate_model(
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
+    arena eval URL --model NAME --problems s1 --out it.json --workers 4
+
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --sampler-model NAME
     """
     if target.endswith(".json"):
@@ -130,7 +142,7 @@ def evaluate_model(
     from training.model import Decode
 
     subject = _EvaluatedModel(target, model, tokenizer, sample_rows, sampler, sampler_model)
-    _require_subject(subject, is_greedy=is_greedy)
+    _require_subject(subject, is_greedy=is_greedy, is_spread=bool(workers or cluster))
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
@@ -149,7 +161,7 @@ def evaluate_model(
         seeds=(0,) if is_greedy else _numbers(seeds),
         parallel=parallel,
     )
-    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json)
+    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json, workers, cluster)
     _show(_examine(subject, plan, taken, opening, out), against, as_json=as_json)
 
 
@@ -157,12 +169,14 @@ def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool) -> None:
+def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool, is_spread: bool) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
     if bool(subject.sampler) != bool(subject.sampler_model):
         raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
     if subject.sampler and (subject.is_endpoint or not _is_url(subject.sampler)):
         raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
+    if is_spread and not subject.is_endpoint:
+        raise typer.BadParameter("episodes of an endpoint can run elsewhere", param_hint="--workers and --cluster")
     if not subject.is_endpoint:
         from training.models.model_folder import require_candidate
 
@@ -181,6 +195,8 @@ class _Opening(NamedTuple):
     profile: str
     prompt: Path | None
     is_quiet: bool
+    workers: int
+    cluster: str
 
     @contextlib.contextmanager
     def open(self) -> Iterator[RunContext]:
@@ -188,9 +204,34 @@ class _Opening(NamedTuple):
             yield open_bench(
                 open_settings(self.catalogue, self.policy, self.state_dir),
                 tool_profile=self.profile,
-                prompt=self.prompt.read_text("utf-8").strip() if self.prompt else None,
+                prompt=self.prompt_text,
                 progress=progress,
             )
+
+    @property
+    def prompt_text(self) -> str | None:
+        return self.prompt.read_text("utf-8").strip() if self.prompt else None
+
+    @contextlib.contextmanager
+    def open_elsewhere(self, subject: _EvaluatedModel, plan: EvaluationPlan, bench: RunContext) -> Iterator[RunJobs]:
+        """An endpoint's episodes on `workers` processes or the cluster."""
+        from neurons.cluster.choice import open_executor
+        from neurons.cluster.endpoint_episodes import EndpointEpisodes, by_executor
+
+        episodes = EndpointEpisodes(
+            catalogue=self.catalogue and self.catalogue.absolute(),
+            policy=str(Path(self.policy).absolute()) if self.policy and Path(self.policy).exists() else self.policy,
+            state_dir=self.state_dir and self.state_dir.absolute(),
+            profile=self.profile,
+            prompt=self.prompt_text,
+            catalogue_sha256=bench.catalogue.content_sha256,
+            policy_sha256=bench.policy.policy_sha256,
+            url=subject.target,
+            model=subject.model,
+            decode=plan.decode,
+        )
+        with open_executor(self.cluster, self.workers, 0) as executor:
+            yield by_executor(plan, episodes, executor)
 
 
 def _examine(
@@ -210,7 +251,7 @@ def _examine(
         )
         file = EpisodeFile(place)
         bench = stack.enter_context(opening.open())
-        policy = stack.enter_context(_open_subject(subject, plan, problems, bench))
+        policy = stack.enter_context(_open_subject(subject, plan, problems, bench, opening))
         for line in file.lines():  # two samplers would be one report under one's name
             if policy.version and line.result.version != policy.version:
                 detail = f"{place} holds episodes of {line.result.version}, not of {policy.version}"
@@ -232,15 +273,20 @@ def _examine(
 
 @contextlib.contextmanager
 def _open_subject(
-    subject: _EvaluatedModel, plan: EvaluationPlan, problems: list[Problem], bench: RunContext
+    subject: _EvaluatedModel, plan: EvaluationPlan, problems: list[Problem], bench: RunContext, opening: _Opening
 ) -> Iterator[_Examined]:
     """Who is examined. Raises GuardStopError for a run that learnt from the set, ArenaError U3001 for a server without
     the model that is named."""
     from training.evaluation.run_eval import by_endpoint, by_tokens
 
     if subject.is_endpoint:
+        untold = "nothing is known of its training"
+        if opening.workers or opening.cluster:
+            with opening.open_elsewhere(subject, plan, bench) as run_jobs:
+                yield _Examined(run_jobs, "", untold)
+            return
         with open_endpoint("model", subject.target) as upstream:
-            yield _Examined(by_endpoint(plan, upstream, subject.model, bench), "", "nothing is known of its training")
+            yield _Examined(by_endpoint(plan, upstream, subject.model, bench), "", untold)
         return
     from training.evaluation.model_loader import open_candidate
     from training.samplers.vllm import VllmSampler

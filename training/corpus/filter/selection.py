@@ -1,8 +1,9 @@
 """The whole filter: shards of traces in, a decision on every trace and the rows of the corpus out.
 
 Promise: the same set of traces gives the same corpus, in whatever order or shards it comes and on any number of
-processes, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace into a journal
-on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold something to keep.
+processes or machines, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace
+into a journal on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold
+something to keep.
 Memory holds a few shards and about 60 bytes a trace; what is compared as possible duplicates lies on disk (README,
 "Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one set-level rule.
 
@@ -27,6 +28,7 @@ from types import MappingProxyType
 import msgspec
 
 from foundation.errors import ArenaError
+from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 from training.corpus.disk_sort import sorted_on_disk
 from training.corpus.filter.appraisal_journal import AppraisalJournal, pack_shard
@@ -46,9 +48,12 @@ from training.corpus.filter.trace_features import (
     with_trace,
 )
 from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace
-from training.corpus.processes import spread
 
-Shard = Callable[[], Iterable[Trace | Quarantined]]  # read twice: the same rows each time; picklable for processes
+Shard = Callable[
+    [], Iterable[Trace | Quarantined]
+]  # read twice: the same rows each time; picklable for other processes
+
+_DIED = "V2145"
 
 
 class Appraised(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +86,15 @@ class CorpusSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select(
-    shards: Sequence[Shard], task: Task, guard: Guard, *, workers: int = 1, clock_ns: Clock = time.perf_counter_ns
+    shards: Sequence[Shard],
+    task: Task,
+    guard: Guard,
+    *,
+    executor: Executor = HERE,
+    clock_ns: Clock = time.perf_counter_ns,
 ) -> CorpusSelection:
     """Read, decide by the task's first rules, and count. `kept_rows` then gives the rows."""
-    appraised = appraise(shards, task, guard, workers=workers, clock_ns=clock_ns)
+    appraised = appraise(shards, task, guard, executor=executor, clock_ns=clock_ns)
     decision = decide(appraised.traces, task.arms[0])
     return CorpusSelection(appraised=appraised, decision=decision, funnel=funnel(appraised, decision))
 
@@ -94,23 +104,23 @@ def appraise(
     task: Task,
     guard: Guard,
     *,
-    workers: int = 1,
+    executor: Executor = HERE,
     clock_ns: Clock = time.perf_counter_ns,
     progress: PhaseProgress | None = None,
     journal: AppraisalJournal | None = None,
 ) -> Appraised:
-    """Read every shard once, in `workers` processes. Tokens counted anew go into the task's cache.
+    """Read every shard once, where `executor` runs it. Tokens counted anew go into the task's cache.
 
     `journal` takes the appraisals, and names by its identity whatever they depend on; shards that it holds are not read
     again. None is one that goes with the process. `progress` gets shards done and in all.
 
     Raises what a shard raises when it is read, ArenaError V2140, V2141, V2027 for tokenizer and cache, V2027 for a
-    journal that can't be written, and V2145 when a process died.
+    journal that can't be written, and V2145 for a shard that is lost again and again.
     """
     journal = journal or AppraisalJournal()
     work = functools.partial(_appraise_packed, task, guard, clock_ns)
     try:
-        for packed in spread(work, list(enumerate(shards))[journal.shards :], workers):
+        for packed in executor.map(work, list(enumerate(shards))[journal.shards :], died=_DIED):
             journal.add(packed)
             if progress:
                 progress(journal.shards, len(shards))
@@ -194,7 +204,7 @@ def rejections(traces: Sequence[Appraisal], decision: Decision) -> Iterator[Reje
 
 
 def kept_rows(
-    shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, workers: int = 1
+    shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, executor: Executor = HERE
 ) -> Iterator[CorpusRow]:
     """The rows of the corpus, shard by shard. Raises ArenaError V2142 when a shard does not read as it did before."""
     kept = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
@@ -205,7 +215,7 @@ def kept_rows(
             under_way.append((number, {one.ordinal: (one, rank) for one, rank in group}))
             yield shards[number], frozenset(under_way[-1][1])
 
-    for packed in spread(_read_packed, jobs(), workers):
+    for packed in executor.map(_read_packed, jobs(), died=_DIED):
         number, wanted = under_way.popleft()
         again = _UNPACK_TRACES.decode(packed)
         for ordinal, trace in again:

@@ -22,6 +22,7 @@ from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of
 from arena.export.writing.shards import file_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
@@ -65,15 +66,15 @@ def open_export(
     validators: Collection[str] = (),
     trust_unsigned: bool = False,
     seals: Path | None = None,
-    processes: int = 0,
+    executor: Executor = HERE,
     progress: PhaseProgress | None = None,
 ) -> Export:
     """The export in `folder`, verified now or before. `validators`: whose logs are trusted, anybody's when empty.
 
-    `seals` is a folder of finished verifications, None for none; `processes` are what verification may use besides this
-    one (`verify_export`), with a `verify_signature` that they can import. Raises ArenaError V2074 without a readable
-    manifest, V2096 when its validator is not one of `validators` or did not sign it, V2095 when the export does not
-    verify, V2052 or V2087 when a process died.
+    `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
+    (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2074 without a
+    readable manifest, V2096 when its validator is not one of `validators` or did not sign it, V2095 when the export
+    does not verify, V2052 or V2087 when processes died.
     """
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
@@ -86,7 +87,7 @@ def open_export(
     if seals is not None and _is_sealed(seals, manifest_sha256):
         _check_files(folder, manifest)
     else:
-        report = verify_export(folder, verify_signature, processes=processes, progress=progress)
+        report = verify_export(folder, verify_signature, executor=executor, progress=progress)
         if not report.is_ok:
             first = report.wrong[0]
             raise ArenaError("V2095", f"{folder}: {first.place}: {first.detail} ({len(report.wrong)} in all)")

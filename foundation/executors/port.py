@@ -1,0 +1,98 @@
+"""One function over many jobs: the port behind which processes, or the machines of a cluster, run them.
+
+Promise, of every adapter: results come in the order of the jobs, the same wherever they ran; jobs are taken as they are
+needed, so that neither jobs nor results pile up; a job that was lost with its process or machine is run again, and one
+that is lost `TRIES_MAX` times ends the work with the code that the caller named. An ArenaError of the work is raised
+as it is. The function travels whatever it holds, and has to be picklable, as jobs and results have to be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Generic, Protocol, TypeVar
+
+from foundation.errors import ArenaError, Failure
+
+TRIES_MAX = 3
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+Told = Callable[[int], None]  # so many jobs were lost and are run again
+
+
+class Executor(Protocol):
+    """Whoever runs jobs. `slots`: how many at once beside this process; 0 where they run in it."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
+        """The results of `work`, in order. Raises what it raises, and ArenaError `died` for a job that is lost again
+        and again."""
+        ...
+
+
+class InThisProcess:
+    """Runs each job when its result is asked for; nothing is lost but the whole."""
+
+    slots = 0
+
+    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
+        """The results of `work`, in order."""
+        return map(work, jobs)
+
+
+HERE: Executor = InThisProcess()
+
+
+class _JobUnderWay(Generic[Job, Result]):
+    def __init__(self, job: Job, future: Future[Result | Failure]) -> None:
+        self.job, self.future, self.tries = job, future, 1
+
+
+def in_order(
+    submit: Callable[[Job], Future[Result | Failure]],
+    jobs: Iterable[Job],
+    *,
+    depth: int,
+    lost: tuple[type[BaseException], ...],
+    died: str,
+    told: Told,
+) -> Iterator[Result]:
+    """The promise above for an adapter that can `submit` a job: at most `depth` are under way or wait to be fetched.
+
+    `lost` are the exceptions that say that a job has no answer because its process or machine is gone. `told` hears how
+    often that was mended.
+    """
+    coming = iter(jobs)
+    under_way: deque[_JobUnderWay[Job, Result]] = deque()
+    while True:
+        for job in itertools.islice(coming, depth - len(under_way)):
+            under_way.append(_JobUnderWay(job, submit(job)))
+        if not under_way:
+            return
+        try:
+            result = under_way[0].future.result()
+        except lost as error:
+            gone = [one for one in under_way if one.future.done() and isinstance(one.future.exception(), lost)]
+            for one in gone:
+                if one.tries == TRIES_MAX:
+                    raise ArenaError(died, f"lost {TRIES_MAX} times: {error}") from error
+                one.tries, one.future = one.tries + 1, submit(one.job)
+            told(len(gone))
+            continue
+        under_way.popleft()
+        if isinstance(result, Failure):
+            raise ArenaError(result.code, result.detail)
+        yield result
+
+
+def answered(work: Callable[[Job], Result], job: Job) -> Result | Failure:
+    """What the work gives; an error with a code as the failure it is, since an exception may not survive the way."""
+    try:
+        return work(job)
+    except ArenaError as error:
+        return error.failure

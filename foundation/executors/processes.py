@@ -1,0 +1,100 @@
+"""Jobs in fresh processes of this machine. They end with their parent, however it ends."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from foundation.errors import Failure
+from foundation.executors.port import HERE, Executor, Job, Result, Told, answered, in_order
+
+_work: Callable[[Any], Any] | None = None  # of a process that `ProcessExecutor` started
+
+
+class ProcessExecutor:
+    """`Executor` of so many processes. The function travels once to each of them, and a job each time."""
+
+    def __init__(self, processes: int, told: Told = lambda lost: None) -> None:
+        self.slots = processes
+        self._told = told
+
+    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
+        """The results of `work`, in order. A single job is run here: starting a process would not pay."""
+        coming = iter(jobs)
+        first = list(itertools.islice(coming, 2))
+        if len(first) <= 1:
+            yield from map(work, first)
+            return
+        crew = _Crew(work, self.slots)
+        try:
+            yield from in_order(
+                crew.submit,
+                itertools.chain(first, coming),
+                depth=2 * self.slots,
+                lost=(BrokenProcessPool,),
+                died=died,
+                told=self._told,
+            )
+        finally:
+            crew.end()
+
+
+def executor_of(processes: int, told: Told = lambda lost: None) -> Executor:
+    """So many processes, or this one where that is 0."""
+    return ProcessExecutor(processes, told) if processes > 0 else HERE
+
+
+class _Crew:
+    """The processes of one function; one that dies takes the others with it, and the next job starts a new crew."""
+
+    def __init__(self, work: Callable[[Any], Any], processes: int) -> None:
+        self._work, self._processes = work, processes
+        self._pool = self._start()
+
+    def submit(self, job: Any) -> Future[Any]:
+        try:
+            return self._pool.submit(_run, job)
+        except BrokenProcessPool:
+            self.end()
+            self._pool = self._start()
+            return self._pool.submit(_run, job)
+
+    def end(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")  # a fork would copy the threads and locks of whoever calls
+        return ProcessPoolExecutor(self._processes, context, initializer=_begin, initargs=(self._work,))
+
+
+def begin_process() -> None:
+    """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    begin_process()
+    _work = work
+
+
+def _run(job: Any) -> Any | Failure:
+    if _work is None:
+        raise RuntimeError("this process was started without its work")
+    return answered(_work, job)

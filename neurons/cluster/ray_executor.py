@@ -1,0 +1,127 @@
+"""Jobs on the machines of a Ray cluster: the second adapter of `foundation.executors.port`.
+
+Promise: what the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds
+a wallet's key, or runs another release than this one, runs no job: the work ends with V2207 or V2008. Nothing is sent
+to anybody but the cluster's machines, and no connection is made without a token.
+
+Jobs are values; where they name files (`Shard`), each machine has to see those under the same path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from foundation.codes.names import HOST_UNLIKE
+from foundation.errors import ArenaError, Failure
+from foundation.executors.port import Job, Result, Told, answered, in_order
+from neurons.cluster.host_keys import require_no_keys
+from neurons.node.settings import resolve
+from neurons.node.wiring import code_commit
+
+LOCAL = "local"
+_LOOPBACK = "127.0.0.1"
+_INSTALL = "install it: pip install -c constraints.txt 'agent-arena[cluster]'"
+
+_work: tuple[str, Callable[[Any], Any]] | None = None  # of a worker process: the function it was sent last, by its name
+
+
+class RayExecutor:
+    """`Executor` of the cluster that this process is connected to, one job a processor."""
+
+    def __init__(self, told: Told = lambda lost: None) -> None:
+        import ray
+
+        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._told = told
+
+    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
+        """The results of `work`, in order. It is sent once to each process that runs it."""
+        import ray
+        from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
+
+        run = ray.remote(max_retries=0)(_run)  # `in_order` runs lost jobs again, and counts them
+        name, release, held = uuid.uuid4().hex, code_commit(), ray.put(work)
+
+        def submit(job: Job) -> Future[Result | Failure]:
+            answer: Future[Result | Failure] = run.remote(name, release, [held], job).future()
+            return answer
+
+        return in_order(
+            submit,
+            jobs,
+            depth=2 * self.slots,
+            lost=(WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError),
+            died=died,
+            told=self._told,
+        )
+
+
+@contextlib.contextmanager
+def open_cluster(address: str, told: Told = lambda lost: None) -> Iterator[RayExecutor]:
+    """The cluster at `address`, host:port of its head, or `local`: one of this machine that ends with the block.
+
+    This process runs on a machine of the cluster (`ray start --address=...`). The token is the one that Ray finds:
+    RAY_AUTH_TOKEN, the file in RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token. Raises ArenaError V2207 where this host holds
+    a key, V2060 without Ray, V2208 for a cluster that does not answer.
+    """
+    _require_no_keys()
+    if importlib.util.find_spec("ray") is None:
+        raise ArenaError("V2060", "Ray is not installed here, and --cluster asks for it", fix=_INSTALL)
+    with contextlib.ExitStack() as stack:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}  # read when ray is imported
+        if address == LOCAL:
+            place = tempfile.TemporaryDirectory(prefix="arena-ray-", ignore_cleanup_errors=True)
+            token = Path(stack.enter_context(place)) / "token"
+            token.write_text(secrets.token_hex(32))
+            os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+        import ray
+        from ray.exceptions import RayError
+
+        # it tells of lost machines on stdout, which is the command's, and has no setting for it; `told` hears of them
+        ray._private.worker.print_to_stdstream = lambda data, ignore_prefix: None
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        try:
+            if address == LOCAL:
+                ray.init(include_dashboard=False, _node_ip_address=_LOOPBACK, _temp_dir=place.name, **quiet)
+            else:
+                ray.init(address=address, **quiet)
+        except (OSError, RayError, RuntimeError, ValueError) as error:
+            why = str(error).strip().partition("\n")[0].partition(". ")[0]
+            raise ArenaError("V2208", f"{address}: {why or type(error).__name__}") from error
+        stack.callback(ray.shutdown)
+        yield RayExecutor(told)
+
+
+def _run(name: str, release: str, held: list[Any], job: Any) -> Any | Failure:
+    """One job in a worker process of the cluster. `held` is the function's place in the cluster: fetched once."""
+    global _work
+    if _work is None or _work[0] != name:
+        import ray
+
+        try:
+            _require_alike(release)
+        except ArenaError as error:
+            return error.failure
+        _work = name, ray.get(held[0])
+    return answered(_work[1], job)
+
+
+def _require_no_keys() -> None:
+    settings = resolve({}).settings
+    require_no_keys(settings.wallet_path, settings.state_dir)
+
+
+def _require_alike(release: str) -> None:
+    """This host may run jobs. Raises ArenaError V2207, V2008."""
+    _require_no_keys()
+    if (own := code_commit()) != release:
+        raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: release {own[:12]}, where the work is {release[:12]}")

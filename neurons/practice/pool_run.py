@@ -1,0 +1,68 @@
+"""An agent run on problems by the validator's own worker pool: a process for each episode that is under way.
+
+Promise: rows are those of `local_run`, in the order in which they end, and bodies the same bytes. A problem whose
+worker died is run again, up to `TRIES_MAX` times. No worker outlives the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from arena.evaluate import Evaluation
+from foundation.codes.names import WORKER_DIED
+from foundation.errors import ArenaError
+from foundation.executors.port import TRIES_MAX
+from neurons.practice.local_run import Asked, RunRow, row_of
+from neurons.worker.capacity import episode_deadline_s
+from neurons.worker.pool import WorkerPool
+from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, WorkerSetup
+from problems.scoring.title_matching import AcceptedTitles
+
+
+def run_in_pool(
+    source: str,
+    asked: Sequence[Asked],
+    setups: tuple[WorkerSetup, ...],
+    *,
+    time_limit_s: float,
+    clock: Callable[[], float],
+) -> Iterator[RunRow]:
+    """Each problem's row when it is finished, one worker a set-up. `clock` gives seconds, monotonic.
+
+    After `time_limit_s` (0: no limit) no further problem is begun; those get no row. Raises the first ArenaError that
+    would be every problem's too, and V2005 for a problem that ends its worker again and again.
+    """
+    waiting, begun_s = deque(asked), clock()
+    under_way: dict[asyncio.Task[Evaluation], Asked] = {}
+    pool = WorkerPool(setups, episode_deadline_s(setups[0].policy))
+
+    async def some_ended() -> list[tuple[Asked, Evaluation]]:
+        while waiting and len(under_way) < pool.size and not (time_limit_s and clock() - begun_s >= time_limit_s):
+            one = waiting.popleft()
+            under_way[asyncio.create_task(_evaluated(pool, source, one))] = one
+        ended = (await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED))[0] if under_way else ()
+        return [(under_way.pop(task), task.result()) for task in ended]
+
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(pool.start())
+            while found := runner.run(some_ended()):
+                for (problem, ports), evaluation in found:
+                    yield row_of(problem, ports, evaluation)
+        finally:
+            runner.run(pool.stop())
+
+
+async def _evaluated(pool: WorkerPool, source: str, asked: Asked) -> Evaluation:
+    problem, ports = asked
+    titles = ports.titles if isinstance(ports.titles, AcceptedTitles) else None  # a variant's own
+    job = EvaluateJob(job_id=problem.problem_id, source=source, problem=problem, titles=titles, is_last=True)
+    tries = 1
+    while not isinstance(reply := await pool.run(job), Evaluated):
+        assert isinstance(reply, Faulted)
+        if reply.failure.code != WORKER_DIED or tries == TRIES_MAX:
+            raise ArenaError(reply.failure.code, reply.failure.detail)
+        tries += 1
+    return reply.evaluation

@@ -1,0 +1,197 @@
+"""A two-node Ray cluster keeps the executor's promise, and commands give the same bytes on it, a node killed or not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foundation.errors import ArenaError
+from neurons.cli.app import main
+from neurons.cluster.host_keys import require_no_keys
+from neurons.cluster.ray_executor import open_cluster
+from neurons.health.node_file import ChainFacts, Heartbeat, NodeFile, note_ending, write_node_file
+from tests.neurons.cluster_stand import apart, missing
+from tests.training.firehose import Firehose, real_episodes
+from tests.training.firehose_export import write_day
+
+WHY_NOT = missing()
+needs_a_cluster = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def folder_sha256(folder: Path) -> str:
+    """One hash of every file and its name."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A signed export of 120 trajectories in 24 shards."""
+    folder = tmp_path_factory.mktemp("day")
+    (folder / "arena").mkdir()
+    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
+    write_day(Firehose(made), folder / "export", 120, formats=("jsonl", "parquet"), rows_per_shard=10)
+    return folder / "export"
+
+
+@needs_a_cluster
+def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing(tmp_path: Path) -> None:
+    found = apart(tmp_path, "contract")
+    assert isinstance(found, dict)
+    assert found["slots"] == 2 and found["order"] == list(range(30)) and found["taken"] <= 4
+    assert found["error"] == ["V2140", "job 3"] and found["died"][0] == "V2052"
+    assert found["killed"] == [job * job for job in range(30)] and found["lost"] >= 1
+
+
+@needs_a_cluster
+def test_a_cluster_of_this_machine_begins_and_ends_with_the_command_and_one_that_is_not_there_is_said(
+    day: Path, tmp_path: Path
+) -> None:
+    check = ["records", "verify", "--export", str(day), "--json"]
+    found = apart(tmp_path, "alone", *check, "--cluster", "local", "+", *check, "--cluster", "127.0.0.1:6379")
+    assert isinstance(found, list)
+    assert found[0][0] == 0 and json.loads(found[0][1])["trajectories"] == 120
+    assert found[1][0] == 3 and "error[V2208]" in found[1][2]
+
+
+@needs_a_cluster
+def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(out: str) -> list[str]:
+        state = tmp_path / f"{out}.state"  # its own counts and seals: nothing is left from the build before
+        words = ["corpus", "build", day, "--out", tmp_path / out, "--coefficient", "0.5", "--state-dir", state]
+        return list(map(str, words))
+
+    for out, workers in (("here", []), ("processes", ["--workers", "2"])):
+        with pytest.raises(SystemExit) as ended:
+            main([*build(out), *workers])
+        assert not ended.value.code, capsys.readouterr().err
+    check = ["records", "verify", "--export", str(day), "--json"]
+    lines = [check, build("cluster"), ["kill", *build("killed")], check]
+    found = apart(tmp_path, "commands", *" + ".join(" ".join(line) for line in lines).split())
+    assert isinstance(found, list)
+    assert [code for code, _, _ in found] == [0, 0, 0, 0], found
+    verified = [json.loads(out) for _, out, _ in (found[0], found[3])]
+    assert verified[0]["ok"] and verified[0]["trajectories"] == 120 and verified[0] == verified[1]
+    digests = {out: folder_sha256(tmp_path / out) for out in ("here", "processes", "cluster", "killed")}
+    assert len(set(digests.values())) == 1, digests
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Callable[..., list[str]]:
+    """The words that evaluate the scripted expert into a report of this name."""
+
+    def words(out: str, *more: object) -> list[str]:
+        report, state = tmp_path / f"{out}.json", tmp_path / "state"
+        set_of_30 = ["--problems", "s1", "--turns", "4", "--parallel", "3"]
+        asked = ["eval", "scripted", "--model", "scripted-expert", *set_of_30, "--out", report, "--state-dir", state]
+        return list(map(str, [*asked, *more]))
+
+    return words
+
+
+def episodes_of(report: Path) -> list[bytes]:
+    return sorted(report.with_suffix(".episodes.jsonl").read_bytes().splitlines())
+
+
+def test_processes_evaluate_as_one_process_does(evaluation: Callable[..., list[str]], tmp_path: Path) -> None:
+    for out, workers in (("here", 0), ("processes", 2)):
+        with pytest.raises(SystemExit) as ended:
+            main(evaluation(out, "--workers", workers))
+        assert not ended.value.code
+    here, processes = tmp_path / "here.json", tmp_path / "processes.json"
+    assert here.read_bytes() == processes.read_bytes()
+    assert len(episodes_of(here)) == 30 and episodes_of(here) == episodes_of(processes)
+
+
+@needs_a_cluster
+def test_a_cluster_evaluates_as_one_process_does_a_node_killed_or_not(
+    evaluation: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(evaluation("here"))
+    assert not ended.value.code
+    lines = [evaluation("cluster"), ["kill", *evaluation("killed")]]
+    found = apart(tmp_path, "commands", *" + ".join(" ".join(line) for line in lines).split())
+    assert isinstance(found, list)
+    assert [code for code, _, _ in found] == [0, 0], found
+    reports = [tmp_path / f"{out}.json" for out in ("here", "cluster", "killed")]
+    assert len({report.read_bytes() for report in reports}) == 1
+    assert episodes_of(reports[0]) == episodes_of(reports[1]) == episodes_of(reports[2])
+
+
+def test_a_run_that_samples_in_this_process_is_not_sent_elsewhere(tmp_path: Path) -> None:
+    for words in (["--workers", "2"], ["--cluster", "local"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["eval", str(tmp_path), "--problems", "s1", *words])
+        assert ended.value.code == 2
+
+
+def test_a_cluster_is_refused_beside_a_key_and_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wallets = tmp_path / "wallets"
+    (wallets / "v" / "hotkeys").mkdir(parents=True)
+    (wallets / "v" / "coldkeypub.txt").write_text("{}")
+    (wallets / "v" / "hotkeys" / "defaultpub.txt").write_text("{}")
+    require_no_keys(wallets, tmp_path)
+    require_no_keys(tmp_path / "none", tmp_path)
+    key = wallets / "v" / "hotkeys" / "default"
+    key.write_text("{}")
+    monkeypatch.setenv("ARENA_WALLET_PATH", str(wallets))
+    with pytest.raises(ArenaError, match="V2207") as caught, open_cluster("local"):
+        pass
+    assert caught.value.failure.detail == str(key)
+    with pytest.raises(SystemExit) as ended:
+        main(["records", "verify", "--export", str(tmp_path), "--cluster", "local"])
+    shown = capsys.readouterr().err
+    assert ended.value.code == 3 and "error[V2207]" in shown and str(key) in shown
+    assert "ray" not in sys.modules
+
+
+def test_a_cluster_is_refused_where_a_validator_runs_wherever_its_key_lies(tmp_path: Path) -> None:
+    beat = Heartbeat(
+        hotkey="5Validator",
+        netuid=15,
+        process_id=1,
+        started_ms=1,
+        beat_ms=2,
+        policy="demo",
+        policy_sha256="a" * 64,
+        guest_sha256="b" * 64,
+        sandbox="bubblewrap",
+        code_commit="c",
+        records=0,
+        owed_verdicts=0,
+        chain=ChainFacts(),
+    )
+    write_node_file(tmp_path, NodeFile(beat=beat))
+    with pytest.raises(ArenaError, match="5Validator runs here") as caught:
+        require_no_keys(tmp_path / "none", tmp_path)
+    assert caught.value.failure.code == "V2207"
+    note_ending(tmp_path, None, 3)
+    require_no_keys(tmp_path / "none", tmp_path)
+
+
+def test_without_ray_the_command_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARENA_WALLET_PATH", str(tmp_path))
+    monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ArenaError, match="agent-arena\\[cluster\\]") as caught, open_cluster("local"):
+        pass
+    assert caught.value.failure.code == "V2060"
+
+
+def test_a_store_is_not_verified_on_a_cluster() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["records", "verify", "--cluster", "local"])
+    assert ended.value.code == 2

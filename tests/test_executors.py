@@ -1,0 +1,128 @@
+"""Every executor keeps the port's promise: order, laziness, errors as they are, and lost jobs run again."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foundation.errors import ArenaError, Failure
+from foundation.executors.port import HERE, TRIES_MAX, Executor
+from foundation.executors.processes import ProcessExecutor
+
+DIED = "V2145"
+
+
+def squared(job: int) -> int:
+    return job * job
+
+
+def wants_42(job: int) -> int:
+    if job != 42:
+        raise ArenaError("V2140", f"job {job}")
+    return job
+
+
+def breaks(job: int) -> int:
+    return 1 // job
+
+
+def dies_once(folder: Path, job: int) -> int:
+    """Job 7 ends its process, the first `folder/left` times that it is run."""
+    left = folder / "left"
+    if job == 7 and (times := int(left.read_text())):
+        left.write_text(str(times - 1))
+        os._exit(9)
+    return -job
+
+
+@pytest.fixture(params=["here", "processes"])
+def executor(request: pytest.FixtureRequest) -> Executor:
+    return HERE if request.param == "here" else ProcessExecutor(2)
+
+
+def test_results_come_in_the_order_of_the_jobs(executor: Executor) -> None:
+    assert list(executor.map(squared, range(50), died=DIED)) == [job * job for job in range(50)]
+    assert list(executor.map(squared, [9], died=DIED)) == [81]
+    assert list(executor.map(squared, [], died=DIED)) == []
+
+
+def test_jobs_are_taken_as_they_are_needed(executor: Executor) -> None:
+    taken: list[int] = []
+
+    def jobs() -> Iterator[int]:
+        for job in range(1_000):
+            taken.append(job)
+            yield job
+
+    coming = executor.map(squared, jobs(), died=DIED)
+    for number in range(5):
+        assert next(coming) == number**2
+        assert len(taken) <= number + 1 + 2 * max(1, executor.slots)
+
+
+def test_an_error_with_a_code_is_raised_as_it_is_behind_the_results_before_it(executor: Executor) -> None:
+    coming = executor.map(wants_42, [42, 42, 3, 42], died=DIED)
+    assert [next(coming), next(coming)] == [42, 42]
+    with pytest.raises(ArenaError) as caught:
+        next(coming)
+    assert caught.value.failure == Failure(code="V2140", detail="job 3")
+
+
+def test_any_other_error_is_raised_too(executor: Executor) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(executor.map(breaks, [1, 0, 1], died=DIED))
+
+
+def test_jobs_that_were_lost_with_their_process_are_run_again(tmp_path: Path) -> None:
+    (tmp_path / "left").write_text(str(TRIES_MAX - 1))
+    lost: list[int] = []
+    found = list(ProcessExecutor(2, lost.append).map(functools.partial(dies_once, tmp_path), range(20), died=DIED))
+    assert found == [-job for job in range(20)]
+    assert len(lost) >= 1 and all(1 <= count <= 4 for count in lost)
+
+
+def test_a_job_that_always_ends_its_process_ends_the_work_with_the_callers_code(tmp_path: Path) -> None:
+    (tmp_path / "left").write_text("1000")
+    for code in (DIED, "V2052"):
+        coming = ProcessExecutor(2).map(functools.partial(dies_once, tmp_path), range(20), died=code)
+        with pytest.raises(ArenaError) as caught:
+            list(coming)
+        assert caught.value.failure.code == code
+
+
+def test_a_loss_is_mended_only_where_the_answer_is_gone() -> None:
+    """`in_order` alone, over futures that a test ends: an adapter gives it nothing else."""
+    from concurrent.futures import Future
+
+    from foundation.executors.port import in_order
+
+    class LostError(Exception):
+        pass
+
+    @settings(deadline=None)
+    @given(st.lists(st.integers(0, TRIES_MAX - 1), max_size=30), st.integers(1, 6))
+    def ordered(losses: list[int], depth: int) -> None:
+        left, asked = dict(enumerate(losses)), []
+
+        def submit(job: int) -> Future[int | Failure]:
+            asked.append(job)
+            future: Future[int | Failure] = Future()
+            if left[job]:
+                left[job] -= 1
+                future.set_exception(LostError())
+            else:
+                future.set_result(job)
+            return future
+
+        told: list[int] = []
+        found = in_order(submit, range(len(losses)), depth=depth, lost=(LostError,), died=DIED, told=told.append)
+        assert list(found) == list(range(len(losses)))
+        assert len(asked) == len(losses) + sum(losses) and sum(told) == sum(losses)
+
+    ordered()
