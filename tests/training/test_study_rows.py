@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -16,8 +17,12 @@ from training.stages.run import lineage_sha256
 from training.study.agent_versions import versions_of
 from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, rows_of
 from training.study.findings.notes import ArmRows, arm_lines, progress_notes
+from training.study.findings.results import RowResult
 from training.study.parts import named_runs, parts_of, recipe_text
 from training.study.plan import AgentRules, read_plan
+from training.study.records import study_policy
+
+RESULTS = Path(__file__).parents[2] / "docs" / "study" / "results"
 
 
 def test_a_row_has_the_seed_of_its_own_and_starts_from_the_run_of_that_seed() -> None:
@@ -115,3 +120,20 @@ def lineage(*, steps: int, stopped_by: str = "") -> RunLineage:
         partition_sha256="", seed=0, versions=Versions(code_commit="", packages={}, device="cpu"), weights_sha256="",
         steps=steps, stopped_by=stopped_by,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_finished_row_is_of_this_plan_policy_and_recipes_and_names_no_folder(path: Path) -> None:
+    """Rows are made over months: each must be comparable with those that are still to come."""
+    plan, found = read_plan(SHIPPED / "study.toml"), msgspec.json.decode(path.read_bytes(), type=RowResult)
+    assert found.plan_sha256 == plan.shared_sha256
+    assert {report.conditions.policy_sha256 for report in found.reports} == {study_policy(plan).policy_sha256}
+    assert len(found.reports) == 4 and not any(report.unscored for report in found.reports)
+    for lineage in found.lineage:
+        assert '"{study}/' in lineage.recipe and not re.search(r'= "/', lineage.recipe)
+    if found.lineage:
+        recipe, _, arm = found.row.rpartition("-")[0].partition("@")
+        seed = int(found.row.rpartition("-")[2])
+        assert found.lineage[0].recipe == recipe_text(
+            read_whole_text(SHIPPED / f"{recipe}.toml"), Path("{study}"), arm, seed
+        )

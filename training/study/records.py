@@ -23,7 +23,6 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.evaluate.records import records_of
 from arena.export.model import Request
 from arena.export.writing.exporter import export_records
-from arena.policies import DEMO
 from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.log.sequencer import Sequencer
@@ -52,17 +51,19 @@ from training.rollouts.in_process_sandbox import InProcessSandbox
 from training.study.agent_versions import versions_of
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import StudyPlan
-from training.study.policies import CONCISE, ScriptedUpstream
+from training.study.policies import ScriptedUpstream
 
 RACE = "study"
+POLICY = Path(__file__).with_name("policy.json")
 EXPORT = "export"
 POOLS: tuple[Pool, ...] = ("train", "dev")  # what the export is asked for
 
 
 def study_policy(plan: StudyPlan) -> Policy:
-    """The demo's policy with the plan's tools, and the concise model beside the demo's."""
-    inference = msgspec.structs.replace(DEMO.inference, models=(*DEMO.inference.models, CONCISE))
-    return msgspec.structs.replace(DEMO, tool_profile=plan.tool_profile, inference=inference)
+    """The policy of every study, with the plan's tools: a file, so that rows of one study are compared under one
+    policy however long it takes, whatever the demo's becomes."""
+    fixed = msgspec.json.decode(POLICY.read_bytes(), type=Policy)
+    return msgspec.structs.replace(fixed, tool_profile=plan.tool_profile)
 
 
 def record_study(
