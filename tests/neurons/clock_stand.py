@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.bank.stock.own_stock import BatchStock
@@ -51,7 +52,8 @@ SUITE = synthesize(CATALOGUE, seed=99, counts={"product": 2})
 POLICY = replace(
     DEMO,
     name="short",
-    gate=replace(DEMO.gate, version="gate/2"),  # as the kept ends of races have it: the policy's hash stands in them
+    gate=replace(DEMO.gate, version="gate/2"),  # as the kept ends of races have both: the policy's hash stands in them
+    admission=replace(DEMO.admission, is_commitment_enough=UNSET),
     qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0),  # its time stands still
     race=replace(
         DEMO.race, closes_after_ms=10_000, problems=2, batch_problems=3, qualifying_grace_ms=40_000, run_ms=100_000
