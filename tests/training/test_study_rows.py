@@ -18,7 +18,7 @@ from training.study.agent_versions import versions_of
 from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, rows_of
 from training.study.findings.notes import ArmRows, arm_lines, progress_notes
 from training.study.findings.results import RowResult
-from training.study.parts import named_runs, parts_of, recipe_text
+from training.study.parts import BASE, named_runs, parts_of, recipe_text
 from training.study.plan import AgentRules, read_plan
 from training.study.records import study_policy
 
@@ -131,7 +131,7 @@ def test_a_finished_row_is_of_this_plan_policy_and_recipes_and_names_no_folder(p
     assert len(found.reports) == 4 and not any(report.unscored for report in found.reports)
     for lineage in found.lineage:
         assert '"{study}/' in lineage.recipe and not re.search(r'= "/', lineage.recipe)
-    if found.lineage:
+    if found.lineage and found.row != BASE:
         recipe, _, arm = found.row.rpartition("-")[0].partition("@")
         seed = int(found.row.rpartition("-")[2])
         assert found.lineage[0].recipe == recipe_text(
