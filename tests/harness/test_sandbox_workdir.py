@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -107,17 +109,31 @@ def test_any_tree_can_be_measured_and_removed(tmp_path):
     assert not work.path.exists() and (tmp_path / "kept").read_text() == "kept"
 
 
+HOLDING = """
+import os, sys
+with open(sys.argv[1], "wb") as file:
+    file.write(b"x" * 1_000_000)
+    file.flush()
+    os.unlink(sys.argv[1])
+    print("held", flush=True)
+    input()
+print("let go", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_deleted_files_count_while_somebody_holds_them():
+    """In a process of its own: this one may hold deleted files of other tests."""
     work = make_work_directory(None)
+    command = [sys.executable, "-c", HOLDING, str(work.path / "file")]
     try:
-        path = work.path / "file"
-        before = measure(work, (os.getpid(),), 8 << 20)  # what other tests of this process left open
-        with path.open("wb") as file:
-            file.write(b"x" * 1_000_000)
-            file.flush()
-            path.unlink()
-            assert measure(work, (os.getpid(),), 8 << 20) >= before + 1_000_000
-        assert measure(work, (os.getpid(),), 8 << 20) < before + 100_000
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdin is not None and holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            assert measure(work, (holder.pid,), 1 << 20) >= 1_000_000
+            print(file=holder.stdin, flush=True)
+            assert holder.stdout.readline() == "let go\n"
+            assert measure(work, (holder.pid,), 1 << 20) < 100_000
     finally:
         remove(work.path)
 
