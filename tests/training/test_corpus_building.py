@@ -113,6 +113,19 @@ def test_the_corpora_of_a_comparison_have_one_size_and_one_source(day: Path, tmp
         assert len(list(read_rows(Path(one.folder)))) == one.funnel.kept > 0
 
 
+def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp_path: Path) -> None:
+    def tokens(folder: str) -> int:
+        return sum(row.tokens or 0 for row in read_rows(Path(folder)))
+
+    found = filtered(day, LOOSE, names=("no_structural_filter", "no_structural_filter_by_tokens"))
+    built = {one.name: one for one in write_filtered(found, tmp_path / "study", Guard(), ORIGIN)}
+    wanted, by_tokens = tokens(built[FULL].folder), built["no_structural_filter_by_tokens"]
+    longest = max(row.tokens or 0 for one in built.values() for row in read_rows(Path(one.folder)))
+    assert wanted - longest < tokens(by_tokens.folder) <= wanted
+    assert by_tokens.lineage.rules.tokens == wanted and by_tokens.lineage.rules.rows is None
+    assert built["no_structural_filter"].funnel.kept == built[FULL].funnel.kept
+
+
 def test_one_corpus_is_the_folder_itself_and_the_same_from_two_processes(day: Path, tmp_path: Path) -> None:
     (one,) = write_filtered(filtered(day), tmp_path / "a", Guard(), ORIGIN)
     (other,) = write_filtered(filtered(day, workers=2), tmp_path / "b", Guard(), ORIGIN, executor=executor_of(2))

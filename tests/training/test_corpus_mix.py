@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.corpus.filter.ablations import PER_TRACE, SET_LEVEL, Arm, ablations, matched, without
+from training.corpus.building import arms_of
+from training.corpus.filter.ablations import (
+    PER_TRACE,
+    SET_LEVEL,
+    Arm,
+    ablations,
+    matched,
+    matched_by_tokens,
+    without,
+)
 from training.corpus.filter.gates import NEVER_OFF
 from training.corpus.mix import Draw, Mix, MixRow, mix
 from training.corpus.model import RejectCode, Rules
@@ -79,13 +89,13 @@ def test_every_gate_has_an_arm_without_it_and_the_guard_is_in_all() -> None:
     assert arms["full"] == Rules()
     switched = {code for name, rules in arms.items() if name.startswith("no_") for code in rules.off}
     assert switched == {*PER_TRACE, *SET_LEVEL}
-    assert switched | NEVER_OFF | {"sampled_out"} == set(get_args(RejectCode))
+    assert switched | NEVER_OFF | {"sampled_out", "failed"} == set(get_args(RejectCode))
     assert "tokens" not in arms["no_structural_filter"].off
     assert {*arms["no_agentic_split"].off} == {"subtask", "subtask_guess"}
 
 
 def test_the_sweep_moves_the_threshold_alone() -> None:
-    arms = [arm for arm in ablations(Rules(seed=4)) if arm.name.startswith("coefficient_")]
+    arms = [arm for arm in ablations(Rules(seed=4)) if arm.name.startswith("coefficient_") and arm.by == "rows"]
     assert [arm.rules for arm in arms] == [
         Rules(seed=4, coefficient_e4_min=one) for one in (0, 5_000, 7_000, 8_000, 10_000)
     ]
@@ -96,6 +106,19 @@ def test_matched_arms_have_the_size_of_the_smallest() -> None:
     assert [arm.rules.rows for arm in matched(arms, {"a": 7, "b": 40})] == [7, 7]
     with pytest.raises(ValueError, match="nothing"):
         matched(arms, {"a": 0, "b": 40})
+
+
+def test_an_arm_by_tokens_has_the_tokens_of_the_first_and_its_rows_decide_nothing() -> None:
+    arms = arms_of(Rules(), ["no_structural_filter", "no_structural_filter_by_tokens"])
+    assert [arm.by for arm in arms] == ["rows", "rows", "tokens"] and arms[1].rules == arms[2].rules
+    kept = {"full": 7, "no_structural_filter": 40, "no_structural_filter_by_tokens": 3}
+    sized = matched_by_tokens(matched(arms, kept), 900)
+    assert [arm.rules.rows for arm in sized] == [7, 7, None]
+    assert [arm.rules.tokens for arm in sized] == [msgspec.UNSET, msgspec.UNSET, 900]
+
+
+def test_rules_without_what_later_releases_added_keep_their_bytes() -> None:
+    assert {"tokens", "is_success_needed"}.isdisjoint(msgspec.to_builtins(Rules(rows=3)))
 
 
 def test_the_guard_and_unknown_codes_cannot_be_switched_off() -> None:

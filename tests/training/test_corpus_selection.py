@@ -240,6 +240,22 @@ def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace]
     assert decide(read_once, Rules(rows=10_000)).kept == len(whole)
 
 
+def test_rules_that_ask_for_the_outcome_keep_successes_alone(traces: list[Trace]) -> None:
+    told = [
+        msgspec.structs.replace(
+            trace, facts=msgspec.structs.replace(trace.facts, is_success=(True, False, None)[number % 3])
+        )
+        for number, trace in enumerate(traces)
+    ]
+    (rules,) = [arm.rules for arm in ablations(Rules()) if arm.name == "outcome_only"]
+    found = select([Stored(told)], Task(arms=(rules,)), stand_guard)
+    own = select([Stored(told)], TASK, stand_guard)
+    for trace, codes, others in zip(told, found.decision.codes, own.decision.codes, strict=True):
+        assert ("failed" in codes) is (trace.facts.is_success is not True)
+        assert set(codes) <= {"failed", "tokens", "pool", "leak"} and "failed" not in others
+    assert found.decision.kept
+
+
 def test_a_smaller_draw_is_a_part_of_a_larger_one(selection: CorpusSelection) -> None:
     def drawn(rows: int) -> set[int]:
         return {i for i, rank in enumerate(decide(selection.appraised.traces, Rules(rows=rows)).ranks) if rank}

@@ -1,9 +1,10 @@
 """From exports and foreign files to corpus folders: the whole way, for one filter or for several to compare.
 
 Promise: sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
-rows, drawn by seed; nothing is written before every filter has kept something. An export is verified before a row of it
-is read. The lineage names each source by its hash, and says where an unsigned or foreign one was trusted. A build that
-was killed is taken up from its journal, and ends in the bytes it would have ended in.
+rows, or of tokens where its name says so, drawn by seed; nothing is written before every filter has kept something. An
+export is verified before a row of it is read. The lineage names each source by its hash, and says where an unsigned or
+foreign one was trusted. A build that was killed is taken up from its journal, and ends in the bytes it would have ended
+in.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import Progress
 from training.corpus.corpus_files import PART, write_corpus
-from training.corpus.filter.ablations import Arm, ablations, matched
+from training.corpus.filter.ablations import Arm, ablations, matched, matched_by_tokens
 from training.corpus.filter.appraisal_journal import AppraisalJournal
 from training.corpus.filter.funnel import Funnel, TokenWork
 from training.corpus.filter.selection import Appraised, Decision, Shard, appraise, decide, funnel, kept_rows, rejections
@@ -106,8 +107,9 @@ def rules_of(values: object, place: str) -> Rules:
         raise ArenaError("V2146", f"{place}: {wrong}") from None
     if not 0 <= rules.coefficient_e4_min <= 10_000 or not 0 < rules.near_duplicate_e4 <= 10_000:
         raise ArenaError("V2146", f"{place}: a share lies between 0 and 10000")
-    if min(rules.tokens_max, rules.per_problem_max, 1 if rules.rows is None else rules.rows) < 1:
-        raise ArenaError("V2146", f"{place}: tokens_max, per_problem_max and rows are at least 1")
+    sizes = [one for one in (rules.tokens_max, rules.per_problem_max, rules.rows, rules.tokens) if isinstance(one, int)]
+    if min(sizes) < 1:
+        raise ArenaError("V2146", f"{place}: tokens_max, per_problem_max, rows and tokens are at least 1")
     return rules
 
 
@@ -202,7 +204,7 @@ def filter_sources(
     progress: Progress | None = None,
     journal: AppraisalJournal | None = None,
 ) -> Filtered:
-    """Read everything once and decide for every arm; several arms are cut to the rows of the smallest.
+    """Read everything once and decide for every arm; several arms are cut to one size.
 
     `journal` is that of `open_journal`, for these sources, task and arms.
 
@@ -219,6 +221,12 @@ def filter_sources(
         kept = {arm.name: one.kept for arm, one in zip(arms, decisions, strict=True)}
         arms = matched(arms, kept)
         decisions = [decided(arm.rules) for arm in arms]
+        if any(arm.by == "tokens" for arm in arms):
+            first = zip(appraised.traces, decisions[0].ranks, strict=True)
+            arms = matched_by_tokens(arms, sum(trace.tokens or 0 for trace, rank in first if rank))
+            decisions = [
+                one if arm.by == "rows" else decided(arm.rules) for arm, one in zip(arms, decisions, strict=True)
+            ]
     return Filtered(
         sources=sources,
         task=task,

@@ -31,6 +31,7 @@ MEANING: dict[RejectCode, str] = {
     "near_duplicate": "nearly equal to a kept trace",
     "ranked_out": "better traces of the same problem were taken",
     "sampled_out": "not drawn for a corpus of this size",
+    "failed": "the outcome was no success, or nobody knows it",
 }
 
 

@@ -157,6 +157,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 RejectCode = Literal[
     "pool",  # not of the pools this corpus may hold (leak guard)
     "leak",  # its cluster is that of a held-out problem (leak guard)
+    "failed",  # Rules.is_success_needed: the outcome was no success, or nobody knows it
     "coefficient",  # below the threshold, or no verdict at all
     "pairing",  # A.2 rule 1
     "recommend_count",  # A.2 rule 2
@@ -170,7 +171,7 @@ RejectCode = Literal[
     "duplicate",  # equal after normalisation to a trace kept
     "near_duplicate",  # MinHash neighbour of a trace kept
     "ranked_out",  # A.3: better traces of the same problem were taken
-    "sampled_out",  # Rules.rows: the seeded draw of a size-matched corpus took others
+    "sampled_out",  # Rules.rows, Rules.tokens: the seeded draw of a size-matched corpus took others
 ]
 
 
@@ -193,6 +194,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     off: tuple[RejectCode, ...] = ()
     seed: int = 0
     rows: int | None = None  # size-matched ablations: take this many, seeded
+    # of later releases, and absent where they say nothing: a lineage written before keeps its bytes
+    tokens: int | msgspec.UnsetType = msgspec.UNSET  # take rows, in the same order, while they have no more together
+    is_success_needed: bool | msgspec.UnsetType = msgspec.UNSET  # the filter's own rules do not ask for the outcome
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):

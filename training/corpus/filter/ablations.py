@@ -2,13 +2,14 @@
 
 Promise: pure. Every arm is a `Rules`, so one reading of the traces serves all of them (`Task.arms`), and an arm's rules
 are in its lineage. The leak guard is on in every arm. A comparison of filters is one of kinds of data, not of amounts:
-`matched` gives every arm the rows of the smallest, drawn by seed.
+`matched` gives every arm the rows of the smallest, drawn by seed; one by tokens gets as many tokens as the first then
+has, in whatever number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -37,31 +38,43 @@ _ONE_SWITCH: Mapping[str, tuple[RejectCode, ...]] = {  # gates that are one rule
 }
 
 
+BY_TOKENS = "_by_tokens"  # what the name of an arm ends with that is matched so
+
+
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """One filter of a comparison, by name."""
+    """One filter of a comparison, by name, and what its corpus is to have as many of as the others."""
 
     name: str
     rules: Rules
+    by: Literal["rows", "tokens"] = "rows"
 
 
 def ablations(rules: Rules) -> tuple[Arm, ...]:
-    """`full` (the rules themselves), `no_structural_filter`, one arm for each gate switched off, and the sweep.
+    """`full` (the rules themselves), `no_structural_filter`, `outcome_only`, `format_only`, one arm for each gate
+    switched off, and the sweep; each but `full` by rows, and again by tokens.
 
-    The token budget stays on in `no_structural_filter`, since a trainer cannot take a longer row; it is off in its own
-    arm only, which shows what it costs.
+    The token budget stays on where all else is off, since a trainer cannot take a longer row; it is off in its own arm
+    only, which shows what it costs. `outcome_only` takes every success, whoever made it and however. `format_only` is
+    what a trainer can read: `full` with what code drove beside it, as often as it was recorded, judged or not.
     """
     grouped = {code for codes in _ONE_SWITCH.values() for code in codes}
     single: dict[str, tuple[RejectCode, ...]] = {code: (code,) for code in PER_TRACE if code not in grouped}
     switches = {**single, **_ONE_SWITCH}
     everything = tuple(code for code in (*PER_TRACE, *SET_LEVEL) if code != "tokens")
-    arms = [Arm(name="full", rules=rules), Arm(name="no_structural_filter", rules=without(rules, everything))]
+    unfiltered = without(rules, everything)
+    arms = [
+        Arm(name="no_structural_filter", rules=unfiltered),
+        Arm(name="outcome_only", rules=msgspec.structs.replace(unfiltered, is_success_needed=True)),
+        Arm(name="format_only", rules=without(rules, ("coefficient", "subtask", "subtask_guess", *SET_LEVEL))),
+    ]
     arms += [Arm(name=f"no_{name}", rules=without(rules, codes)) for name, codes in switches.items()]
     arms += [
         Arm(name=f"coefficient_{one}", rules=msgspec.structs.replace(rules, coefficient_e4_min=one))
         for one in SWEEP_E4
         if one != rules.coefficient_e4_min
     ]
-    return tuple(arms)
+    by_tokens = [Arm(name=f"{arm.name}{BY_TOKENS}", rules=arm.rules, by="tokens") for arm in arms]
+    return (Arm(name="full", rules=rules), *arms, *by_tokens)
 
 
 def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
@@ -73,8 +86,22 @@ def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
 
 
 def matched(arms: Sequence[Arm], kept: Mapping[str, int]) -> tuple[Arm, ...]:
-    """The arms with the rows of the smallest, `kept` by name. Raises ValueError when an arm kept nothing."""
-    rows = min(kept[arm.name] for arm in arms)
-    if not rows:
+    """The arms by rows with the rows of the smallest of them, `kept` by name; those by tokens are left as they are.
+    Raises ValueError when an arm kept nothing."""
+    if not all(kept[arm.name] for arm in arms):
         raise ValueError("an arm keeps nothing: there is no size that all can have")
-    return tuple(Arm(name=arm.name, rules=msgspec.structs.replace(arm.rules, rows=rows)) for arm in arms)
+    rows = min(kept[arm.name] for arm in arms if arm.by == "rows")
+    return tuple(
+        msgspec.structs.replace(arm, rules=msgspec.structs.replace(arm.rules, rows=rows)) if arm.by == "rows" else arm
+        for arm in arms
+    )
+
+
+def matched_by_tokens(arms: Sequence[Arm], tokens: int) -> tuple[Arm, ...]:
+    """The arms by tokens with at most so many; those by rows are left as they are."""
+    return tuple(
+        arm
+        if arm.by == "rows"
+        else msgspec.structs.replace(arm, rules=msgspec.structs.replace(arm.rules, tokens=tokens))
+        for arm in arms
+    )

@@ -48,6 +48,16 @@ def coefficient(trace: Trace, rules: Rules) -> RejectCode | None:
     return None if is_unjudged(trace) else coefficient_of(trace.facts.coefficient_e4, rules)
 
 
+def failed(trace: Trace, rules: Rules) -> RejectCode | None:
+    """The rules ask for a success, and the outcome was none (an ablation's: the filter's own rules do not ask)."""
+    return outcome_of(trace.facts.is_success, rules)
+
+
+def outcome_of(is_success: bool | None, rules: Rules) -> RejectCode | None:
+    """The same of the outcome alone, for rules that differ in it over traces that were read once."""
+    return "failed" if rules.is_success_needed is True and is_success is not True else None
+
+
 def is_unjudged(trace: Trace) -> bool:
     """Whether a trace is of a source that no judge reads."""
     return JUDGE in trace.missing
@@ -179,6 +189,7 @@ def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
     """Every gate but the guard's and the token budget, cheap first."""
     return (
         coefficient,
+        failed,
         not_one_path,
         view_incomplete,
         recommend_count,

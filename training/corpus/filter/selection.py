@@ -170,15 +170,20 @@ def decide(
             for index in members:
                 if not ranks[index]:
                     codes[index] = ("ranked_out",)
-        if rules.rows is not None and "sampled_out" not in rules.off:
+        if (rules.rows is not None or rules.tokens is not msgspec.UNSET) and "sampled_out" not in rules.off:
             # a trace's lot is the same whatever else is in the set
             lots = (
                 (hashlib.sha256(f"{rules.seed} {one.trace_id} {one.place}".encode()).digest(), _INDEX.pack(index))
                 for index, one in ((index, traces[index]) for index, rank in enumerate(ranks) if rank)
             )
-            for _, packed in itertools.islice(sorted_on_disk(lots, folder=folder), rules.rows, None):
+            rows = tokens = 0
+            for _, packed in sorted_on_disk(lots, folder=folder):
                 (index,) = _INDEX.unpack(packed)
-                codes[index], ranks[index] = ("sampled_out",), 0
+                rows, tokens = rows + 1, tokens + (traces[index].tokens or 0)
+                if (rules.rows is not None and rows > rules.rows) or (
+                    rules.tokens is not msgspec.UNSET and tokens > rules.tokens
+                ):
+                    codes[index], ranks[index] = ("sampled_out",), 0
     except OSError as wrong:
         raise ArenaError("V2027", f"{folder or tempfile.gettempdir()}: {wrong.strerror}") from None
     return Decision(rules=rules, ranks=ranks, codes=codes)

@@ -16,7 +16,16 @@ import msgspec
 from training.corpus.filter.duplicates import Fingerprint, TextReading, fingerprints, read
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.filter.funnel import TokenWork, UnreadCount
-from training.corpus.filter.gates import calls_of, check_rules, coefficient, coefficient_of, gates, is_unjudged
+from training.corpus.filter.gates import (
+    calls_of,
+    check_rules,
+    coefficient,
+    coefficient_of,
+    failed,
+    gates,
+    is_unjudged,
+    outcome_of,
+)
 from training.corpus.filter.qwen3_text import render
 from training.corpus.filter.ranking import signals_of
 from training.corpus.filter.tokens import TokenCounter, cache_path, open_counter, read_counts, text_key
@@ -53,7 +62,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One trace, read. `codes` are all per-trace codes but `coefficient` and `tokens`, which depend on the rules."""
+    """One trace, read. `codes` are all per-trace codes but `coefficient`, `failed` and `tokens`, which depend on the
+    rules."""
 
     shard: int
     ordinal: int  # within the shard, from 0
@@ -73,6 +83,7 @@ class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     categories: tuple[str, ...]  # of the recommended products
     fingerprint: Fingerprint | None  # of a trace that some arm lets pass
     is_unjudged: bool = False  # its source has no judge: the coefficient is not asked of it
+    is_success: bool | None = None
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -104,6 +115,8 @@ def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
     codes = set(appraisal.codes)
     if not appraisal.is_unjudged and (code := coefficient_of(appraisal.coefficient_e4, rules)) is not None:
         codes.add(code)
+    if (code := outcome_of(appraisal.is_success, rules)) is not None:
+        codes.add(code)
     codes.difference_update(rules.off)
     if not codes and "tokens" not in rules.off and appraisal.tokens is not None and appraisal.tokens > rules.tokens_max:
         return ("tokens",)
@@ -115,7 +128,7 @@ def appraise_shard(
 ) -> ShardAppraisals:
     """Read one shard once. Raises ArenaError V2140, V2141 when the tokenizer cannot be used."""
     tally = _TokenTally(task, clock_ns)
-    every = tuple(gate for gate in gates(task.known_ids) if gate is not coefficient)
+    every = tuple(gate for gate in gates(task.known_ids) if gate not in (coefficient, failed))
     category_of = task.category_of or {}
     quarantined: list[UnreadCount] = []
     done: list[Appraisal] = []
@@ -148,6 +161,7 @@ def appraise_shard(
             categories=tuple(sorted({category_of[one] for one in facts.recommended or () if one in category_of})),
             fingerprint=None,
             is_unjudged=is_unjudged(row),
+            is_success=facts.is_success,
         )
         ordinal += 1
         open_arms = [rules for rules in task.arms if not codes_under(appraisal, rules)]
