@@ -28,6 +28,7 @@ from tests.training.toy_study import ROWS, SEED, SHIPPED, TOKENIZER, write_toy_s
 from training.corpus.corpus_files import read_rows
 from training.report.document import Document
 from training.stages.run import lineage_chain
+from training.study.corpora import build_corpora
 from training.study.findings.hypotheses import HYPOTHESES
 from training.study.findings.results import RowResult
 from training.study.market import make_market, open_partition, read_market, stock
@@ -235,6 +236,25 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert all(study.is_done(part) for part in study.parts() if part.kind != "report")
     arm = study.results.read([f"sft@mixed-{SEED}"])[f"sft@mixed-{SEED}"]
     assert len(arm.lineage[0].corpus_sha256s) == 2
+
+    before = _bytes_below(out / "corpora" / "matched")
+    more = msgspec.structs.replace(study.plan, arms=(*study.plan.arms, "outcome_only"))
+    build_corpora(
+        more,
+        out / "market",
+        out / "records" / "export",
+        out / "corpora",
+        out / "tokenizer",
+        code_commit="later",
+        progress=None,
+    )
+    after = _bytes_below(out / "corpora" / "matched")
+    assert before.items() <= after.items()  # an arm whose rows stay the same keeps its bytes, and its identity
+    assert {Path(name).parts[0] for name in after.keys() - before.keys()} == {"outcome_only"}
+
+
+def _bytes_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:

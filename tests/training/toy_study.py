@@ -30,7 +30,7 @@ _PLAN = {
     r"layers = \d+": "layers = 1",
     r'sets = \["second", "eval"\]': 'sets = ["second"]',
     r"samples = 8": "samples = 2",
-    r"(?m)^arms = .*": 'arms = ["no_agentic_split", "mixed"]',
+    r"(?ms)^arms = .*?\]$": 'arms = ["no_agentic_split", "mixed"]',
     r"(?s)\[\[blocks\]\].*\[market\]": _BLOCK,
     r"epochs = \S+": "epochs = 0.5",
 }

@@ -13,6 +13,7 @@ from arena.chain.keys import verify
 from foundation.durable_files import move_into_place
 from foundation.progress import Progress
 from training.corpus.building import FULL, Origin, arms_of, filter_sources, open_sources, write_filtered
+from training.corpus.corpus_files import read_lineage
 from training.corpus.filter.leak_guard import Guard
 from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusPool, Rules
@@ -34,7 +35,7 @@ def build_corpora(
     progress: Progress | None,
 ) -> None:
     """Write `folder`/full, `folder`/dev, and `folder`/matched/ARM for the plan's arms; thoughts of `mixed` to
-    `folder`/thoughts, where there are none. Where an arm is new, all are written again, the others with the same bytes.
+    `folder`/thoughts, where there are none. Where an arm is new, those whose rows stay the same keep their bytes.
 
     Raises ArenaError V2095, V2096 for an export that does not verify, V2146 for an unknown arm, V2147 when an arm keeps
     nothing, V2149 for thoughts that can't be read.
@@ -62,8 +63,18 @@ def build_corpora(
         filtered = filter_sources(sources, task, arms, guard, progress=progress)
         out = draft / FULL if MIXED in wanted and len(arms) == 1 else draft
         built = write_filtered(filtered, out, guard, origin, progress=progress)
-        if MIXED in wanted:
+        kept = [
+            one.name
+            for one in built
+            if (target / one.name).exists() and read_lineage(target / one.name).rows_sha256 == one.lineage.rows_sha256
+        ]
+        if MIXED in wanted and FULL in kept and (target / MIXED).exists():
+            kept.append(MIXED)
+        elif MIXED in wanted:
             rows, share = built[0].funnel.kept, plan.mixed_agentic_e4
             build_mixed(sources, task, rows, share, guard, origin, draft / MIXED, folder / "thoughts")
+        for arm in kept:
+            shutil.rmtree(draft / arm, ignore_errors=True)
+            shutil.copytree(target / arm, draft / arm)
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(draft, target)
