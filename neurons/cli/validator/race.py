@@ -16,6 +16,7 @@ from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption, complete_policy
 from neurons.cli.presenter import echo_json, field_lines, show
 from neurons.cli.store_reading import logs_of, run_on_store, state_folder
+from neurons.cli.validator.race_sweep import sweep_lambda
 
 if TYPE_CHECKING:
     from arena.race.consensus.reducer import RaceRecords
@@ -140,6 +141,9 @@ def replay(
     show(shown, lines, as_json=as_json)
     if again.differing:
         raise typer.Exit(EXIT_INTEGRITY)
+
+
+app.command("sweep")(sweep_lambda)
 
 
 @app.command(hidden=True)  # `arena developer weights`

@@ -1,0 +1,123 @@
+"""A weight on the agentic share over races of recorded episodes: what decides, and the command."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from arena.chain.keys import verify
+from neurons.cli.validator.race import app
+from training.corpus.model import Trace
+from training.corpus.sources.reader import export_shards
+from training.corpus.sources.verified import open_export
+from training.study.reweighting import Episode, FieldRules, common_problems, sweep
+
+SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
+
+
+def episodes(agent: str, solved: int, *, is_agentic: bool, coefficient_e4: int | None) -> list[Episode]:
+    """Twenty episodes, of which the first `solved` succeeded."""
+    return [
+        Episode(
+            agent=agent,
+            problem_id=f"p{number:02}",
+            is_success=number < solved,
+            is_agentic=is_agentic,
+            coefficient_e4=coefficient_e4,
+        )
+        for number in range(20)
+    ]
+
+
+def shares(found: Sequence[Episode], lambdas_e4: Sequence[int]) -> dict[tuple[str, int], int]:
+    """The agentic share in the last race by scoring and lambda."""
+    return {(one.scoring, one.lambda_e4): one.agentic_e4[-1] for one in sweep(found, lambdas_e4, SMALL)}
+
+
+def test_the_weight_that_turns_a_field_is_where_the_better_subtask_agent_loses_its_lead() -> None:
+    """All but always solved by code against half by the model: the model's wins from lambda = 1 - 10/19 on."""
+    field = [
+        *episodes("code", 19, is_agentic=False, coefficient_e4=3_875),
+        *episodes("model", 10, is_agentic=True, coefficient_e4=10_000),
+    ]
+    found = shares(field, (0, 3_000, 7_000, 10_000))
+    assert found["outcome", 0] < 3_000 and found["outcome", 3_000] < 3_000
+    assert found["outcome", 7_000] > 7_000 and found["outcome", 10_000] > 7_000
+    assert found["judged", 0] > 7_000  # the coefficient had turned it already
+
+
+def test_where_code_and_model_solve_the_same_a_small_weight_is_enough_and_none_changes_nothing() -> None:
+    field = [
+        *episodes("a-code", 15, is_agentic=False, coefficient_e4=None),
+        *episodes("b-model", 15, is_agentic=True, coefficient_e4=None),
+    ]
+    courses = {one.lambda_e4: one for one in sweep(field, (0, 100), SMALL) if one.scoring == "outcome"}
+    assert courses[100].winners["b-model"] > 0.8 * SMALL.races * SMALL.seeds  # a field may begin without any
+    assert courses[100].agentic_e4[-1] >= courses[0].agentic_e4[-1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 20), st.integers(1, 20), st.sampled_from([0, 4_000, 10_000]))
+def test_every_race_has_one_winner_and_the_same_seed_gives_the_same_course(first: int, other: int, weight: int) -> None:
+    field = [
+        *episodes("code", first, is_agentic=False, coefficient_e4=5_000),
+        *episodes("model", other, is_agentic=True, coefficient_e4=9_000),
+    ]
+    rules = FieldRules(miners=3, problems=5, races=6, seeds=2)
+    courses = sweep(field, (weight,), rules)
+    assert courses == sweep(field, (weight,), rules)
+    for one in courses:
+        assert sum(one.winners.values()) == rules.races * rules.seeds and len(one.agentic_e4) == rules.races
+        assert all(0 <= share <= 10_000 for share in (*one.agentic_e4, *one.agentic_last_e4, one.success_e4))
+
+
+def test_a_field_that_nobody_leaves_stays_as_it_was() -> None:
+    field = [
+        *episodes("code", 9, is_agentic=False, coefficient_e4=1),
+        *episodes("m", 9, is_agentic=True, coefficient_e4=1),
+    ]
+    still = FieldRules(miners=6, problems=4, races=5, seeds=3, copy_e4=0, try_e4=0)
+    for one in sweep(field, (0, 9_000), still):
+        assert len(set(one.agentic_e4)) == 1
+
+
+def test_agents_without_a_problem_in_common_are_refused() -> None:
+    one, other = (
+        episodes("a", 3, is_agentic=True, coefficient_e4=1)[:2],
+        episodes("b", 3, is_agentic=True, coefficient_e4=1)[5:],
+    )
+    with pytest.raises(ValueError, match="no problem that all"):
+        common_problems([*one, *other])
+
+
+def test_the_command_reads_an_export_and_draws(day: Path, tmp_path: Path) -> None:
+    counts = Counter(
+        row.facts.agent or ""
+        for shard in export_shards(open_export(day, verify))
+        for row in shard()
+        if isinstance(row, Trace)
+    )
+    raced = {agent for agent, _ in counts.most_common(2)}
+    left = [part for agent in counts.keys() - raced - {""} for part in ("--without", agent)]
+    small = ["sweep", str(day), "--state-dir", str(tmp_path), "--races", "3", "--seeds", "2"]
+    picture = tmp_path / "share.svg"
+    told = CliRunner().invoke(app, [*small, *left, "--lambda-e4", "0,5000", "--picture", str(picture)])
+    assert told.exit_code == 0, told.output
+    assert "scored by success alone" in told.stdout and "<svg" in picture.read_text("utf-8")
+    found = json.loads(CliRunner().invoke(app, [*small, *left, "--lambda-e4", "0,5000", "--json"]).stdout)
+    assert [(one["scoring"], one["lambda_e4"]) for one in found] == [
+        ("judged", 0), ("judged", 5000), ("outcome", 0), ("outcome", 5000),
+    ]  # fmt: skip
+    assert {agent for one in found for agent in one["winners"]} <= raced
+    for wrong in (["--lambda-e4", "x"], ["--lambda-e4", "10001"], ["--copy-e4", "9000", "--try-e4", "2000"]):
+        assert CliRunner().invoke(app, [*small, *left, *wrong]).exit_code == 2
+    for nobody in ([], ["--race", "race-9", *left]):  # agents of this export met in no problem; and no such race
+        refused = CliRunner().invoke(app, [*small, *nobody])
+        assert refused.exit_code == 2 and "no problem that all" in " ".join(refused.output.replace("│", "").split())

@@ -1,0 +1,161 @@
+"""What a weight on the agentic share does to a field whose miners learn from each other: races of recorded episodes.
+
+Promise: pure and seeded. Agents are those of an export and run nothing: a race draws problems that all of them ran, and
+scores what was recorded there by the settlement's own functions (`arena.race.settlement.scores`), lambda included. What
+is simulated is the miners alone: each hands in one of the agents; after a race each but the winner takes over the
+winner's agent with one chance, since its source is public then, and tries an agent at random with another. An agent
+that several hand in is ranked by who came first, so a copy never beats what it copies.
+
+It says which way a lambda pushes such a field, and says nothing of agents that nobody has written yet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from arena.race.model import AgentScore, ProblemScore
+from arena.race.settlement.scores import agentic_share_e4, rank, success_e4
+from arena.records.model import Candidate, Subject
+from judge.rubric import coefficient_e4
+
+Scoring = Literal["judged", "outcome"]  # success times the judge's coefficient, or success alone
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded episode. `coefficient_e4` is None where no judge read it: it then counts as the lowest."""
+
+    agent: str
+    problem_id: str
+    is_success: bool
+    is_agentic: bool
+    coefficient_e4: int | None
+
+
+class FieldRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The field and how it learns. Chances are ten-thousandths, of each miner after each race."""
+
+    miners: int = 16
+    problems: int = 30
+    races: int = 40
+    seeds: int = 20
+    copy_e4: int = 3_000
+    try_e4: int = 500
+
+
+class FieldCourse(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the field under one lambda, over all seeds. Shares are ten-thousandths."""
+
+    scoring: Scoring
+    lambda_e4: int
+    agentic_e4: tuple[int, ...]  # of the field's episodes, by race, the mean over seeds
+    agentic_last_e4: tuple[int, int]  # in the last race: lowest and highest of the seeds
+    success_e4: int  # of the field's episodes in the last race
+    winners: dict[str, int]  # agent -> races won, most first
+
+
+def common_problems(episodes: Sequence[Episode]) -> tuple[str, ...]:
+    """The problems that every agent ran, sorted. Raises ValueError where there are none."""
+    ran: dict[str, set[str]] = {}
+    for one in episodes:
+        ran.setdefault(one.agent, set()).add(one.problem_id)
+    common = set.intersection(*ran.values()) if ran else set()
+    if not common:
+        raise ValueError("there is no problem that all of the agents ran")
+    return tuple(sorted(common))
+
+
+def sweep(
+    episodes: Sequence[Episode], lambdas_e4: Sequence[int], rules: FieldRules, *, seed: int = 0
+) -> tuple[FieldCourse, ...]:
+    """A course for each scoring and lambda; every one has the same draws of problems and of first agents.
+
+    Raises ValueError where the agents have no problem in common.
+    """
+    problems = common_problems(episodes)
+    courses = []
+    for scoring in ("judged", "outcome"):
+        scores = {(one.agent, one.problem_id): _score(one, scoring) for one in episodes}
+        for lambda_e4 in lambdas_e4:
+            runs = [_run(scores, problems, lambda_e4, rules, f"{seed} {number}") for number in range(rules.seeds)]
+            courses.append(_course(runs, scoring, lambda_e4))
+    return tuple(courses)
+
+
+class _Race(msgspec.Struct, frozen=True):
+    winner: str
+    agentic_e4: int
+    success_e4: int
+
+
+def _score(episode: Episode, scoring: Scoring) -> ProblemScore:
+    judged_e4 = coefficient_e4(0) if episode.coefficient_e4 is None else episode.coefficient_e4
+    worth_e4 = judged_e4 if scoring == "judged" else 10_000
+    return ProblemScore(
+        problem_id=episode.problem_id,
+        state="scored",
+        score_e4=worth_e4 if episode.is_success else 0,
+        is_success=episode.is_success,
+        is_agentic=episode.is_agentic,
+    )
+
+
+def _run(
+    scores: Mapping[tuple[str, str], ProblemScore],
+    problems: Sequence[str],
+    lambda_e4: int,
+    rules: FieldRules,
+    seed: str,
+) -> list[_Race]:
+    """One field from its first race to its last."""
+    drawing, learning = random.Random(f"draw {seed}"), random.Random(f"learn {seed}")
+    agents = sorted({agent for agent, _ in scores})
+    held = [drawing.choice(agents) for _ in range(rules.miners)]
+    since = [0] * rules.miners  # the race before which a miner handed in what it holds
+    races = []
+    for number in range(1, rules.races + 1):
+        drawn = drawing.sample(problems, min(rules.problems, len(problems)))
+        field = [
+            AgentScore(candidate=_candidate(miner, since[miner]), problems=tuple(scores[agent, one] for one in drawn))
+            for miner, agent in enumerate(held)
+        ]
+        winner = int(rank(field, lambda_e4)[0].candidate.subject.agent_version_id)
+        races.append(
+            _Race(
+                held[winner],
+                sum(map(agentic_share_e4, field)) // len(field),
+                sum(map(success_e4, field)) // len(field),
+            )
+        )
+        for miner in range(rules.miners):
+            lot = learning.randrange(10_000)
+            other = learning.choice(agents)
+            if miner == winner or lot >= rules.copy_e4 + rules.try_e4:
+                continue
+            taken = held[winner] if lot < rules.copy_e4 else other
+            if taken != held[miner]:
+                held[miner], since[miner] = taken, number
+    return races
+
+
+def _candidate(miner: int, since: int) -> Candidate:
+    """A miner's entry: who holds an agent longer committed to it earlier."""
+    subject = Subject(agent_version_id=f"{miner:04}", miner_hotkey="", agent_sha256="", commitment_block=since)
+    return Candidate(subject=subject, qualifying_score_e4=0)
+
+
+def _course(runs: Sequence[Sequence[_Race]], scoring: Scoring, lambda_e4: int) -> FieldCourse:
+    last = [run[-1] for run in runs]
+    wins = Counter(race.winner for run in runs for race in run)
+    return FieldCourse(
+        scoring=scoring,
+        lambda_e4=lambda_e4,
+        agentic_e4=tuple(sum(race.agentic_e4 for race in races) // len(runs) for races in zip(*runs, strict=True)),
+        agentic_last_e4=(min(race.agentic_e4 for race in last), max(race.agentic_e4 for race in last)),
+        success_e4=sum(race.success_e4 for race in last) // len(runs),
+        winners=dict(wins.most_common()),
+    )
