@@ -1,4 +1,4 @@
-"""Every attack of the corpus in every place, against both judges: minutes, not seconds."""
+"""Every attack of the corpus in every place, against both judges."""
 
 from __future__ import annotations
 
