@@ -123,6 +123,15 @@ class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
     malformed: int = 0
 
 
+class EpisodeSpend(msgspec.Struct, frozen=True, kw_only=True):
+    """What an episode took. Time is the host's clock, others beside it included."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cost_micro_usd: int
+    episode_ms: int
+
+
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one episode of a policy, tokens aside. `reward` None: unscored, through no fault of its own."""
 
@@ -142,6 +151,7 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     axes: dict[str, tuple[int, int]] = {}  # hits, total
     hallucinated: int = 0  # ids recommended or viewed that no search of the episode surfaced
     body_sha256: str = ""
+    taken: EpisodeSpend | None = None  # None: not recorded, by an earlier release
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):

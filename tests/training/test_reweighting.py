@@ -17,15 +17,15 @@ from neurons.cli.validator.race import app
 from training.corpus.model import Trace
 from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import open_export
-from training.study.reweighting import Episode, FieldRules, common_problems, sweep
+from training.study.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
 
 SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
 
 
-def episodes(agent: str, solved: int, *, is_agentic: bool, coefficient_e4: int | None) -> list[Episode]:
+def episodes(agent: str, solved: int, *, is_agentic: bool, coefficient_e4: int | None) -> list[RecordedOutcome]:
     """Twenty episodes, of which the first `solved` succeeded."""
     return [
-        Episode(
+        RecordedOutcome(
             agent=agent,
             problem_id=f"p{number:02}",
             is_success=number < solved,
@@ -36,7 +36,7 @@ def episodes(agent: str, solved: int, *, is_agentic: bool, coefficient_e4: int |
     ]
 
 
-def shares(found: Sequence[Episode], lambdas_e4: Sequence[int]) -> dict[tuple[str, int], int]:
+def shares(found: Sequence[RecordedOutcome], lambdas_e4: Sequence[int]) -> dict[tuple[str, int], int]:
     """The agentic share in the last race by scoring and lambda."""
     return {(one.scoring, one.lambda_e4): one.agentic_e4[-1] for one in sweep(found, lambdas_e4, SMALL)}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -46,6 +47,22 @@ class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     catalogue_sha256: str
     policy_sha256: str
+    asked_by: Literal["agent"] | msgspec.UnsetType = msgspec.UNSET  # then `decode` holds limits, and it chose the rest
+
+
+class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
+    """What scored episodes took together, and how many of them succeeded. Cost is by the policy's prices."""
+
+    episodes: int
+    solved: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_micro_usd: int
+    episode_ms: int
+
+    def a_solved(self, amount: int) -> float | None:
+        """An amount for each solved episode, those that failed paid for too; None where none was solved."""
+        return amount / self.solved if self.solved else None
 
 
 class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +103,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     unscored: int
     overflows: int
     contamination: str  # what the set was held against
+    spent: SetSpend | None = None  # None: not recorded, of one episode at least
     problems: tuple[ProblemResult, ...]
 
 
@@ -159,6 +177,7 @@ def make_report(
         unscored=len(results) - len(scored),
         overflows=sum(result.is_overflow for result in results),
         contamination=contamination,
+        spent=_spent(scored),
         problems=tuple(problems),
     )
 
@@ -171,6 +190,20 @@ def compare(first: EvalReport, second: EvalReport) -> Paired:
     other = {problem.problem_id: problem.is_success for problem in second.problems if problem.scored}
     shared = sorted(mine.keys() & other.keys())
     return compare_paired([mine[name] for name in shared], [other[name] for name in shared])
+
+
+def _spent(scored: Sequence[EpisodeResult]) -> SetSpend | None:
+    taken = [one.taken for one in scored if one.taken is not None]
+    if len(taken) < len(scored):
+        return None
+    return SetSpend(
+        episodes=len(taken),
+        solved=sum(bool(one.is_success) for one in scored),
+        prompt_tokens=sum(one.prompt_tokens for one in taken),
+        completion_tokens=sum(one.completion_tokens for one in taken),
+        cost_micro_usd=sum(one.cost_micro_usd for one in taken),
+        episode_ms=sum(one.episode_ms for one in taken),
+    )
 
 
 def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:

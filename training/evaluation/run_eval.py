@@ -33,6 +33,7 @@ class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 1
     seeds: tuple[int, ...] = (0,)
     parallel: int = 8
+    is_agent: bool = False  # an agent file, which decides by itself what it asks for: `decode` holds its limits
 
     def __post_init__(self) -> None:
         if self.samples < 1 or not self.seeds or len(set(self.seeds)) != len(self.seeds):
@@ -70,6 +71,7 @@ def examine(
         prompt_sha256=prompt_sha256(bench.source),
         catalogue_sha256=bench.catalogue.content_sha256,
         policy_sha256=bench.policy.policy_sha256,
+        asked_by="agent" if plan.is_agent else msgspec.UNSET,
     )
     alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from training.evaluation.report import EvalReport, EvaluationConditions, compare
+from training.evaluation.report import EvalReport, EvaluationConditions, SetSpend, compare
 from training.evaluation.statistics import Estimate, Paired, difference_estimate
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
@@ -65,6 +65,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unscored: int
     overflows: int
     contamination: str
+    spent: SetSpend | None = None  # None: not recorded
     weights: str
     lineage_sha256: str
 
@@ -219,6 +220,7 @@ def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
         unscored=report.unscored,
         overflows=report.overflows,
         contamination=report.contamination,
+        spent=report.spent,
         weights=report.weights,
         lineage_sha256=report.lineage_sha256,
     )

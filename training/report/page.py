@@ -31,6 +31,9 @@ def render_page(document: Document) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(share=_share, interval=_interval, p=p_text, points=_points)
     environment.filters["thousandths"] = lambda value: "–" if value is None else f"{value / 10:.1f}%"
+    environment.filters["count"] = lambda value: "–" if value is None else f"{value:,.0f}"
+    environment.filters["dollars"] = lambda micro: "–" if micro is None else f"{micro / 1_000_000:.6f}"
+    environment.filters["seconds"] = lambda ms: "–" if ms is None else f"{ms / 1_000:.1f}"
     groups: dict[str, list[Any]] = {}
     for row in document.published:
         groups.setdefault(row.group, []).append(row)

@@ -26,7 +26,7 @@ from harness.trace import Completion, EvaluationBody, ToolCall
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.title_matching import TitleMatcher
-from training.model import ChatCodec, Decode, EpisodeResult, Rollout, RolloutTurn, Sampler
+from training.model import ChatCodec, Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
 from training.rollouts.in_process_sandbox import InProcessSandbox
 from training.rollouts.token_upstream import CONTEXT_FULL, TokenUpstream, TurnTokens
 
@@ -143,6 +143,12 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
         is_recommending=any(isinstance(event, ToolCall) and event.name == RECOMMEND for event in body.events),
         hallucinated=hallucinated_ids(body),
         body_sha256=body.body_hash(),
+        taken=EpisodeSpend(
+            prompt_tokens=body.totals.prompt_tokens,
+            completion_tokens=body.totals.completion_tokens,
+            cost_micro_usd=body.totals.cost_micro_usd,
+            episode_ms=evaluation.cost.episode_ms,
+        ),
     )
     if not isinstance(outcome, OutcomeScore):
         return result

@@ -26,8 +26,8 @@ from judge.rubric import coefficient_e4
 Scoring = Literal["judged", "outcome"]  # success times the judge's coefficient, or success alone
 
 
-class Episode(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded episode. `coefficient_e4` is None where no judge read it: it then counts as the lowest."""
+class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one recorded episode came to. `coefficient_e4` is None where no judge read it: then it is the lowest."""
 
     agent: str
     problem_id: str
@@ -58,7 +58,7 @@ class FieldCourse(msgspec.Struct, frozen=True, kw_only=True):
     winners: dict[str, int]  # agent -> races won, most first
 
 
-def common_problems(episodes: Sequence[Episode]) -> tuple[str, ...]:
+def common_problems(episodes: Sequence[RecordedOutcome]) -> tuple[str, ...]:
     """The problems that every agent ran, sorted. Raises ValueError where there are none."""
     ran: dict[str, set[str]] = {}
     for one in episodes:
@@ -70,7 +70,7 @@ def common_problems(episodes: Sequence[Episode]) -> tuple[str, ...]:
 
 
 def sweep(
-    episodes: Sequence[Episode], lambdas_e4: Sequence[int], rules: FieldRules, *, seed: int = 0
+    episodes: Sequence[RecordedOutcome], lambdas_e4: Sequence[int], rules: FieldRules, *, seed: int = 0
 ) -> tuple[FieldCourse, ...]:
     """A course for each scoring and lambda; every one has the same draws of problems and of first agents.
 
@@ -79,29 +79,27 @@ def sweep(
     problems = common_problems(episodes)
     courses = []
     for scoring in ("judged", "outcome"):
-        scores = {(one.agent, one.problem_id): _score(one, scoring) for one in episodes}
+        scores = {}
+        for one in episodes:
+            judged_e4 = coefficient_e4(0) if one.coefficient_e4 is None else one.coefficient_e4
+            worth_e4 = judged_e4 if scoring == "judged" else 10_000
+            scores[one.agent, one.problem_id] = ProblemScore(
+                problem_id=one.problem_id,
+                state="scored",
+                score_e4=worth_e4 if one.is_success else 0,
+                is_success=one.is_success,
+                is_agentic=one.is_agentic,
+            )
         for lambda_e4 in lambdas_e4:
             runs = [_run(scores, problems, lambda_e4, rules, f"{seed} {number}") for number in range(rules.seeds)]
             courses.append(_course(runs, scoring, lambda_e4))
     return tuple(courses)
 
 
-class _Race(msgspec.Struct, frozen=True):
+class _RaceEnd(msgspec.Struct, frozen=True):
     winner: str
     agentic_e4: int
     success_e4: int
-
-
-def _score(episode: Episode, scoring: Scoring) -> ProblemScore:
-    judged_e4 = coefficient_e4(0) if episode.coefficient_e4 is None else episode.coefficient_e4
-    worth_e4 = judged_e4 if scoring == "judged" else 10_000
-    return ProblemScore(
-        problem_id=episode.problem_id,
-        state="scored",
-        score_e4=worth_e4 if episode.is_success else 0,
-        is_success=episode.is_success,
-        is_agentic=episode.is_agentic,
-    )
 
 
 def _run(
@@ -110,7 +108,7 @@ def _run(
     lambda_e4: int,
     rules: FieldRules,
     seed: str,
-) -> list[_Race]:
+) -> list[_RaceEnd]:
     """One field from its first race to its last."""
     drawing, learning = random.Random(f"draw {seed}"), random.Random(f"learn {seed}")
     agents = sorted({agent for agent, _ in scores})
@@ -119,13 +117,16 @@ def _run(
     races = []
     for number in range(1, rules.races + 1):
         drawn = drawing.sample(problems, min(rules.problems, len(problems)))
-        field = [
-            AgentScore(candidate=_candidate(miner, since[miner]), problems=tuple(scores[agent, one] for one in drawn))
-            for miner, agent in enumerate(held)
-        ]
+        field = []
+        for miner, agent in enumerate(held):  # who holds an agent longer committed to it earlier
+            subject = Subject(
+                agent_version_id=f"{miner:04}", miner_hotkey="", agent_sha256="", commitment_block=since[miner]
+            )
+            candidate = Candidate(subject=subject, qualifying_score_e4=0)
+            field.append(AgentScore(candidate=candidate, problems=tuple(scores[agent, one] for one in drawn)))
         winner = int(rank(field, lambda_e4)[0].candidate.subject.agent_version_id)
         races.append(
-            _Race(
+            _RaceEnd(
                 held[winner],
                 sum(map(agentic_share_e4, field)) // len(field),
                 sum(map(success_e4, field)) // len(field),
@@ -142,13 +143,7 @@ def _run(
     return races
 
 
-def _candidate(miner: int, since: int) -> Candidate:
-    """A miner's entry: who holds an agent longer committed to it earlier."""
-    subject = Subject(agent_version_id=f"{miner:04}", miner_hotkey="", agent_sha256="", commitment_block=since)
-    return Candidate(subject=subject, qualifying_score_e4=0)
-
-
-def _course(runs: Sequence[Sequence[_Race]], scoring: Scoring, lambda_e4: int) -> FieldCourse:
+def _course(runs: Sequence[Sequence[_RaceEnd]], scoring: Scoring, lambda_e4: int) -> FieldCourse:
     last = [run[-1] for run in runs]
     wins = Counter(race.winner for run in runs for race in run)
     return FieldCourse(

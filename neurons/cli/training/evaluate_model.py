@@ -20,15 +20,15 @@ from neurons.cli.options import (
     complete_suite,
     json_flag,
 )
-from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.progress import show_progress
+from neurons.cli.training.evaluation_table import read_report, show_evaluation
 from neurons.cli.training.run_inputs import SCRIPTED, open_bench, open_endpoint, open_settings, say_device
 
 if TYPE_CHECKING:
+    from neurons.node.settings import Settings
     from problems.model import Problem
     from training.evaluation.report import EvalReport
     from training.evaluation.run_eval import EvaluationPlan, RunJobs
-    from training.evaluation.statistics import Estimate
     from training.model import ChatCodec
     from training.run_context import RunContext
 
@@ -44,6 +44,10 @@ class _EvaluatedModel(NamedTuple):
     sample_rows: int
     sampler: str
     sampler_model: str
+
+    @property
+    def is_agent(self) -> bool:
+        return self.target.endswith(".py")
 
     @property
     def is_endpoint(self) -> bool:
@@ -62,7 +66,7 @@ _Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, or a report.",
+        help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, agent file, or a report.",
     ),
 ]
 _Problems = Annotated[
@@ -117,7 +121,7 @@ def evaluate_model(
     state_dir: RunStateDirOption = None,
     as_json: Annotated[bool, json_flag("Print the report as JSON.")] = False,
 ) -> None:
-    """Evaluate a model on a frozen set of problems.
+    """Evaluate a model, or an agent file, on a frozen set of problems.
 
     Success by bucket and axis with 95 % intervals over problems (Wilson's where a problem counts 0 or 1, else the
     bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. First checks that
@@ -129,12 +133,18 @@ def evaluate_model(
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
+    An agent file (.py) is gated, then runs as a validator runs it, with the model that `arena run` would ask; --model
+    takes the place of the policy's list. It decides its decoding itself, within the policy's limits: its row stands
+    beside the models' and is tested against none. Nobody judges it.
+
     arena eval URL --model NAME --problems s1 --out it.json --workers 4
+
+    arena eval my_agent/agent.py --problems s1 --out agent.json
 
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --sampler-model NAME
     """
     if target.endswith(".json"):
-        _show(_read_report(Path(target)), against, as_json=as_json)
+        show_evaluation(read_report(Path(target)), against, as_json=as_json)
         return
     from neurons.cli.problems.reading import read_files
     from training.evaluation.report import name_set
@@ -162,7 +172,7 @@ def evaluate_model(
         parallel=parallel,
     )
     opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json, workers, cluster)
-    _show(_examine(subject, plan, taken, opening, out), against, as_json=as_json)
+    show_evaluation(_examine(subject, plan, taken, opening, out), against, as_json=as_json)
 
 
 def _is_url(text: str) -> bool:
@@ -177,6 +187,10 @@ def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool, is_spread: bo
         raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
     if is_spread and not subject.is_endpoint:
         raise typer.BadParameter("episodes of an endpoint can run elsewhere", param_hint="--workers and --cluster")
+    if subject.is_agent:
+        if not is_greedy:
+            raise typer.BadParameter("an agent file decides its decoding; leave out --sampled")
+        return
     if not subject.is_endpoint:
         from training.models.model_folder import require_candidate
 
@@ -198,11 +212,14 @@ class _Opening(NamedTuple):
     workers: int
     cluster: str
 
+    def settings(self, models: str = "") -> Settings:
+        return open_settings(self.catalogue, self.policy, self.state_dir, models)
+
     @contextlib.contextmanager
     def open(self) -> Iterator[RunContext]:
         with show_progress(is_quiet=self.is_quiet) as progress:
             yield open_bench(
-                open_settings(self.catalogue, self.policy, self.state_dir),
+                self.settings(),
                 tool_profile=self.profile,
                 prompt=self.prompt_text,
                 progress=progress,
@@ -251,7 +268,14 @@ def _examine(
         )
         file = EpisodeFile(place)
         bench = stack.enter_context(opening.open())
-        policy = stack.enter_context(_open_subject(subject, plan, problems, bench, opening))
+        if subject.is_agent:
+            from neurons.cli.training.evaluate_agent import open_agent
+
+            settings = opening.settings(subject.model)
+            plan, bench, run = stack.enter_context(open_agent(Path(subject.target), settings, plan, bench))
+            policy = _Examined(run, "", "nothing is known of its model's training")
+        else:
+            policy = stack.enter_context(_open_subject(subject, plan, problems, bench, opening))
         for line in file.lines():  # two samplers would be one report under one's name
             if policy.version and line.result.version != policy.version:
                 detail = f"{place} holds episodes of {line.result.version}, not of {policy.version}"
@@ -316,71 +340,3 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a list of seeds", param_hint="--seeds") from error
-
-
-def _read_report(path: Path) -> EvalReport:
-    import msgspec
-
-    from training.evaluation.report import EvalReport
-
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
-    except (OSError, msgspec.DecodeError) as error:
-        raise typer.BadParameter(f"{path} is no report: {error}") from error
-
-
-def _show(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
-    from rich.console import Console
-
-    from training.evaluation.report import compare
-
-    other = _read_report(against) if against else None
-    try:
-        paired = compare(report, other) if other else None
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--against") from error
-    if as_json:
-        echo_json({"report": report, "paired": paired})
-        return
-    shown, measured = [report, other] if other else [report], report.conditions.set
-    labels = [one.label for one in shown]
-    table = make_table("", *labels, title=f"{measured.name}: {measured.problems} problems", right=labels)
-    rows = [_lines(one) for one in shown]
-    for name in dict.fromkeys(name for row in rows for name in row):
-        table.add_row(name, *(row.get(name, "") for row in rows))
-    Console().print(table)
-    names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
-    told = (
-        ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256) or f"asked as {report.weights}"
-    )
-    typer.echo(f"{report.label}: {told}; {report.contamination}")
-    if paired and other:
-        typer.echo(
-            f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "
-            f"p = {paired.p_value:.4f} (exact McNemar)"
-        )
-
-
-def _lines(report: EvalReport) -> dict[str, str]:
-    return {
-        "success (ASR)": _share(report.asr),
-        **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
-        "exact": _share(report.gt_exact),
-        **({"partial": _share(report.partial)} if report.partial else {}),
-        **{f"axis {axis}": "-" if share is None else f"{share:.3f}" for axis, share in report.axes.items()},
-        **{f"pass@{k}": _share(estimate) for k, estimate in report.pass_at.items()},
-        **{
-            f"seed {seed}": f"{share:.3f}"
-            for seed, share in zip(report.conditions.seeds, report.asr_by_seed, strict=True)
-        },
-        "rule score": f"{report.rule:.3f}",
-        "recommends": f"{report.emission:.3f}",
-        "invented ids": f"{report.hallucinated:.2f}",
-        "steps": f"{report.steps:.1f}",
-        "unscored": f"{report.unscored} of {report.episodes}",
-        "overflows": str(report.overflows),
-    }
-
-
-def _share(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

@@ -12,6 +12,7 @@ import typer
 
 from neurons.cli.options import json_flag
 from neurons.cli.presenter import echo_json, make_table
+from neurons.cli.training.evaluation_table import SPEND_NAMES, spend_texts
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,18 +83,20 @@ def _tables(document: Document) -> list[Table]:
 
     from training.report.page import p_text
 
-    figures = ("ASR", "pass@8", "n", "unscored")
+    figures = ("ASR", "pass@8", "n", "unscored", *SPEND_NAMES)
     rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
     for one in document.published:
         asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
         eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
-        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", "-")
+        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", *4 * "-")
     for row in document.rows:
         ours = f"{row.asr.value:.1%} [{100 * row.asr.low:.1f}, {100 * row.asr.high:.1f}]"
         eighth = f"{row.pass_at['8'].value:.1%}" if "8" in row.pass_at else "-"
         unscored = f"{row.unscored} of {row.episodes}"
         label = f"{row.label} ({row.ending})" if row.ending else row.label
-        rows.add_row(label, f"{row.conditions}: {row.set}", ours, eighth, str(row.asr.n), unscored)
+        rows.add_row(
+            label, f"{row.conditions}: {row.set}", ours, eighth, str(row.asr.n), unscored, *spend_texts(row.spent)
+        )
     published: dict[str, list[str]] = {}
     for one in document.published:
         letters = published.setdefault(one.harness, [])
@@ -106,6 +109,8 @@ def _tables(document: Document) -> list[Table]:
     for named in document.conditions:
         one_of, decode = named.conditions, named.conditions.decode
         decoding = f"T {decode.temperature}, top_p {decode.top_p}, {decode.turns_max} turns"
+        if one_of.asked_by == "agent":
+            decoding = f"as the agent file asks, at most {decode.turns_max} turns"
         conditions.add_row(
             named.letter,
             f"{one_of.set.name}, {one_of.set.problems} problems",

@@ -27,11 +27,12 @@ SEALS = "seals"  # folder of finished verifications
 MICRO = 1_000_000  # of a dollar, or of a token's price
 
 
-def open_settings(catalogue: Path | None, policy: str | None, state_dir: Path | None) -> Settings:
+def open_settings(catalogue: Path | None, policy: str | None, state_dir: Path | None, models: str = "") -> Settings:
     """The node's settings with these flags above them."""
     from neurons.node.settings import resolve
 
-    return resolve({"catalogue_dir": catalogue, "policy": policy, "state_dir": state_dir}).settings
+    named = {"catalogue_dir": catalogue, "policy": policy, "state_dir": state_dir, "models": models or None}
+    return resolve(named).settings
 
 
 def open_bench(

@@ -14,7 +14,7 @@ from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
 
 if TYPE_CHECKING:
-    from training.study.reweighting import Episode, FieldCourse
+    from training.study.reweighting import FieldCourse, RecordedOutcome
 
 _WINNERS_SHOWN = 3
 
@@ -40,7 +40,9 @@ def sweep_lambda(
     try_e4: Annotated[
         int, typer.Option("--try-e4", min=0, max=10_000, help="Chance that it tries any agent instead.")
     ] = 500,
-    picture: Annotated[Path | None, typer.Option("--picture", help="Write the share by race as SVG.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Write the share by race as SVG, scored by success alone.")
+    ] = None,
     trust_unsigned: Annotated[bool, typer.Option("--trust-unsigned", help="Read an export nobody signed.")] = False,
     state_dir: StateDirOption = None,
     as_json: Annotated[bool, json_flag("Print the courses as JSON on stdout.")] = False,
@@ -56,6 +58,7 @@ def sweep_lambda(
     miners take over the winner's agent, or try another. `arena race replay --lambda-e4` settles one real race again
     instead, with the field as it was.
     """
+    from training.charts import ChartLine, line_chart
     from training.study.reweighting import FieldRules, sweep
 
     try:
@@ -77,12 +80,21 @@ def sweep_lambda(
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong)) from None
     if picture is not None:
-        picture.write_text(_drawn(courses), "utf-8")
+        lines = [
+            ChartLine(
+                label=f"lambda {one.lambda_e4 / 10_000:g}",
+                points=tuple((float(race), share / 10_000) for race, share in enumerate(one.agentic_e4, start=1)),
+            )
+            for one in courses
+            if one.scoring == "outcome"
+        ]
+        drawn = line_chart(lines, x_name="race", y_name="agentic share", y_range=(0.0, 1.0))
+        picture.write_text(drawn, "utf-8")
     show(courses, _lines(courses, read.called), as_json=as_json)
 
 
 class _Read(NamedTuple):
-    episodes: list[tuple[str, Episode]]  # each with its race
+    episodes: list[tuple[str, RecordedOutcome]]  # each with its race
     names: Mapping[str, str]
 
     def called(self, agent: str) -> str:
@@ -97,7 +109,7 @@ def _read(export: Path, trust_unsigned: bool, state: Path, *, is_quiet: bool) ->
     from training.corpus.model import Quarantined
     from training.corpus.sources.reader import export_shards
     from training.corpus.sources.verified import open_export
-    from training.study.reweighting import Episode
+    from training.study.reweighting import RecordedOutcome
 
     episodes = []
     with show_progress(is_quiet=is_quiet) as progress:
@@ -113,7 +125,7 @@ def _read(export: Path, trust_unsigned: bool, state: Path, *, is_quiet: bool) ->
             for row in shard():
                 if isinstance(row, Quarantined) or row.facts.agent is None or row.facts.is_success is None:
                     continue  # unread, or unscored: it counts for nobody
-                one = Episode(
+                one = RecordedOutcome(
                     agent=row.facts.agent,
                     problem_id=row.facts.problem_id or "",
                     is_success=row.facts.is_success,
@@ -148,18 +160,3 @@ def _lines(courses: Sequence[FieldCourse], called: Callable[[str], str]) -> Iter
 
 def _percent(value_e4: int) -> str:
     return f"{value_e4 / 100:.1f}"
-
-
-def _drawn(courses: Sequence[FieldCourse]) -> str:
-    """The agentic share by race, a curve each, of the fields that are scored by success alone."""
-    from training.charts import ChartLine, line_chart
-
-    lines = [
-        ChartLine(
-            label=f"lambda {one.lambda_e4 / 10_000:g}",
-            points=tuple((float(race), share / 10_000) for race, share in enumerate(one.agentic_e4, start=1)),
-        )
-        for one in courses
-        if one.scoring == "outcome"
-    ]
-    return line_chart(lines, x_name="race", y_name="agentic share", y_range=(0.0, 1.0))

@@ -1,0 +1,81 @@
+"""An agent file under `arena eval`: on the models' set, in the jail, with what it took, and beside the models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from neurons.cli.training import evaluate_model, report
+from problems.suites.formats import write_problems
+from tests.training.stock import POLICY, Stock
+from training.evaluation.report import EvalReport
+
+AGENT = Path(__file__).parents[2] / "examples" / "compare_and_budget.py"
+
+
+@pytest.fixture(scope="module")
+def node(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Flags of a node over the stock's shop, and the set."""
+    state = tmp_path_factory.mktemp("node")
+    (state / "policy.json").write_bytes(msgspec.json.encode(POLICY))
+    flags = {"--policy": state / "policy.json", "--catalogue": stock.folder / "index", "--state-dir": state / "state"}
+    flags["--problems"] = state / "held.jsonl"
+    flags["--problems"].write_text("\n".join(write_problems(stock.held)) + "\n", "utf-8")
+    return [word for flag, place in flags.items() for word in (flag, str(place))]
+
+
+def evaluate(*words: str) -> Result:
+    return CliRunner().invoke(evaluate_model.app, [*words])
+
+
+def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_each_took(node: list[str], tmp_path: Path) -> None:
+    paths = [tmp_path / "agent.json", tmp_path / "model.json"]
+    done = evaluate(str(AGENT), *node, "--label", "top miner", "--out", str(paths[0]))
+    assert done.exit_code == 0 and "seconds a solved" in done.stdout, done.output
+    model = evaluate("scripted", "--model", "scripted-expert", *node, "--out", str(paths[1]), "--set", "held")
+    assert model.exit_code == 0, model.output
+    agent, other = (msgspec.json.decode(path.read_bytes(), type=EvalReport) for path in paths)
+    assert agent.conditions.asked_by == "agent" and other.conditions.asked_by is msgspec.UNSET
+    assert agent.conditions.agent_sha256 != other.conditions.agent_sha256
+    for one in (agent, other):
+        assert one.spent is not None and one.spent.episodes == one.episodes - one.unscored > 0
+        assert one.spent.solved == sum(problem.successes for problem in one.problems)
+        assert min(one.spent.prompt_tokens, one.spent.completion_tokens, one.spent.episode_ms) > 0
+    assert agent.spent and agent.spent.solved > 0 and agent.spent.a_solved(agent.spent.solved * 3) == 3
+    shown = CliRunner().invoke(report.app, [*map(str, paths), "--out", str(tmp_path / "page.html")])
+    assert shown.exit_code == 0, shown.output
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "as the agent file asks, at most" in page and "seconds a solved" in page and "top miner" in page
+    document = json.loads(CliRunner().invoke(report.app, [*map(str, paths), "--json"]).stdout)
+    assert [row["spent"]["solved"] for row in document["rows"]] == [agent.spent.solved, other.spent.solved]
+    assert document["tests"] == []  # what one decides for itself is not the other's condition
+
+
+def test_a_killed_evaluation_goes_on_and_another_file_of_the_name_is_refused(node: list[str], tmp_path: Path) -> None:
+    out, mine = tmp_path / "agent.json", tmp_path / "agent.py"
+    mine.write_bytes(AGENT.read_bytes())
+    assert evaluate(str(mine), *node, "--out", str(out)).exit_code == 0
+    episodes = out.with_suffix(".episodes.jsonl")
+    lines = episodes.read_bytes().splitlines(keepends=True)
+    episodes.write_bytes(b"".join(lines[:1]))
+    out.unlink()
+    assert evaluate(str(mine), *node, "--out", str(out)).exit_code == 0
+    assert len(episodes.read_bytes().splitlines()) == len(lines) and episodes.read_bytes().startswith(lines[0])
+    mine.write_bytes(AGENT.read_bytes() + b"\n# another\n")
+    refused = evaluate(str(mine), *node, "--out", str(out))
+    assert refused.exit_code != 0 and "V2124" in str(refused.exception or refused.output)
+
+
+def test_what_the_gate_rejects_is_not_run_and_sampling_is_the_agents_own(node: list[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("import socket\n\n\ndef agent_main(problem):\n    return socket\n", "utf-8")
+    rejected = evaluate(str(bad), *node)
+    assert rejected.exit_code == 1 and "reject" in rejected.stdout
+    assert evaluate(str(AGENT), *node, "--sampled").exit_code == 2
+    assert evaluate(str(AGENT), *node, "--workers", "2").exit_code == 2
+    missing = evaluate(str(tmp_path / "none.py"), *node)
+    assert missing.exit_code != 0 and "A1009" in str(missing.exception or missing.output)
