@@ -74,7 +74,10 @@ COMMANDS = (
     ),
     CommandEntry("train", "neurons.cli.training.train", _TRAINING, "Train one stage of a model from a recipe."),
     CommandEntry(
-        "eval", "neurons.cli.training.evaluate_model", _TRAINING, "Evaluate a model on a frozen set of problems."
+        "eval",
+        "neurons.cli.training.evaluate_model",
+        _TRAINING,
+        "Evaluate a model, or an agent file, on a frozen set of problems.",
     ),
     CommandEntry("report", "neurons.cli.training.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry(

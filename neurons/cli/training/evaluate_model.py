@@ -125,17 +125,14 @@ def evaluate_model(
 
     Success by bucket and axis with 95 % intervals over problems (Wilson's where a problem counts 0 or 1, else the
     bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. First checks that
-    no problem of the set was trained on. An evaluation that was killed goes on. With --against the two
-    are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run. Exit code 1 when the set
-    was trained on.
+    no problem of the set was trained on (else exit code 1). An evaluation that was killed goes on. With --against the
+    two are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run.
 
     TARGET samples in this process, or with --sampler at a vLLM server, greedily or not: token ids go out and come back
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
-    An agent file (.py) is gated, then runs as a validator runs it, with the model that `arena run` would ask; --model
-    takes the place of the policy's list. It decides its decoding itself, within the policy's limits: its row stands
-    beside the models' and is tested against none. Nobody judges it.
+    An agent file is gated, then runs in the jail with the model that `arena run` asks. It decides its decoding itself.
 
     arena eval URL --model NAME --problems s1 --out it.json --workers 4
 

@@ -83,20 +83,18 @@ def _tables(document: Document) -> list[Table]:
 
     from training.report.page import p_text
 
-    figures = ("ASR", "pass@8", "n", "unscored", *SPEND_NAMES)
+    figures = ("ASR", "pass@8", "n", "unscored")
     rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
     for one in document.published:
         asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
         eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
-        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", *4 * "-")
+        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", "-")
     for row in document.rows:
         ours = f"{row.asr.value:.1%} [{100 * row.asr.low:.1f}, {100 * row.asr.high:.1f}]"
         eighth = f"{row.pass_at['8'].value:.1%}" if "8" in row.pass_at else "-"
         unscored = f"{row.unscored} of {row.episodes}"
         label = f"{row.label} ({row.ending})" if row.ending else row.label
-        rows.add_row(
-            label, f"{row.conditions}: {row.set}", ours, eighth, str(row.asr.n), unscored, *spend_texts(row.spent)
-        )
+        rows.add_row(label, f"{row.conditions}: {row.set}", ours, eighth, str(row.asr.n), unscored)
     published: dict[str, list[str]] = {}
     for one in document.published:
         letters = published.setdefault(one.harness, [])
@@ -128,4 +126,13 @@ def _tables(document: Document) -> list[Table]:
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
         names = f"{test.second} against {test.first}"
         tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
-    return [rows, *([conditions] if document.rows else []), *([tests] if document.tests else [])]
+    took = make_table("row", "cond.", *SPEND_NAMES, title="What it took", right=SPEND_NAMES, box=SIMPLE)
+    for row in document.rows:
+        took.add_row(row.label, row.conditions, *spend_texts(row.spent))
+    is_spent = any(row.spent for row in document.rows)
+    return [
+        rows,
+        *([took] if is_spent else []),
+        *([conditions] if document.rows else []),
+        *([tests] if document.tests else []),
+    ]
