@@ -16,7 +16,7 @@ import orjson
 # What reading foreign JSON raises: malformed or of another form, no UTF-8, nested deeper than the reader goes.
 UNREADABLE_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # of canonical bytes
 
 
 def canonical_bytes(value: object) -> bytes:
@@ -27,7 +27,7 @@ def canonical_bytes(value: object) -> bytes:
     """
     plain = msgspec.to_builtins(value)
     _refuse_ambiguous(plain)
-    return orjson.dumps(plain, option=_OPTIONS)
+    return orjson.dumps(plain, option=OPTIONS)
 
 
 def content_hash(value: object) -> str:

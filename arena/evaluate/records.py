@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from arena.evaluate.model import Evaluation
+from arena.evaluate import Evaluation
 from arena.records.model import (
     AttemptRecord,
     Conditions,

@@ -23,7 +23,7 @@ from arena.chain.opening import is_local, open_beacon, open_timelock
 from arena.chain.port import Subtensor
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
-from arena.race.consensus.solo_check import lone_race_refusal
+from arena.race.consensus.rulings import lone_race_refusal
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
 from arena.store.embedded.lifetime import embedded_server

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from arena.evaluate.model import Evaluation
+from arena.evaluate import Evaluation
 from arena.evaluate.records import records_of
 from arena.race.state.items import witness_item
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge

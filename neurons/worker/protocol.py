@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from arena.evaluate.model import Evaluation, RanEpisode
+from arena.evaluate import Evaluation, RanEpisode
 from arena.policy import Policy
 from foundation.errors import Failure
 from harness.inference.ledger import ModelUsage, UpstreamPrice

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.chain.local.chain import LocalSubtensor
-from arena.evaluate.model import EpisodeCost, Evaluation
+from arena.evaluate import EpisodeCost, Evaluation
 from arena.race.settlement.draw import qualifying_seed
 from arena.race.state.items import qualifying_items
 from arena.records.body import decode_content

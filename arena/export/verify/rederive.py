@@ -13,7 +13,7 @@ import msgspec
 
 from arena.export.model import MANIFEST_VERSION, Manifest, ShardFile
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
-from arena.export.redaction.redaction import holds_secret
+from arena.export.redaction import holds_secret
 from arena.export.verify.row_check import LogRowCheck
 from arena.export.verify.supplement import StatedSupplement
 from arena.export.writing.card import CARD

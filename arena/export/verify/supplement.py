@@ -25,7 +25,7 @@ from arena.export.agents import (
 )
 from arena.export.facts import ViewContext
 from arena.export.model import Manifest, ShardFile
-from arena.export.redaction.redaction import holds_secret
+from arena.export.redaction import holds_secret
 from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.supplement import price_table, write_agents
 from arena.policy import Policy

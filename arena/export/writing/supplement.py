@@ -29,8 +29,7 @@ from arena.export.agents import (
 )
 from arena.export.facts import PriceTable, ViewContext
 from arena.export.model import Request, ShardFile
-from arena.export.redaction.credentials import scrub
-from arena.export.redaction.redaction import holds_secret
+from arena.export.redaction import holds_secret, scrub
 from arena.export.selection import Selection
 from arena.export.writing.assembly import log_row, signed_content
 from arena.export.writing.journal import Journal
