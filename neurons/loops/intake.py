@@ -1,6 +1,6 @@
 """Intake: from the inbox through admission and the gate into qualifying, and from qualifying results to a state.
 
-Promise: every submission gets a receipt with a reason; none is lost when the process is killed, because the inbox entry
+Every submission gets a receipt with a reason; none is lost when the process is killed, because the inbox entry
 goes only after the stored row; the gate runs in a process of its own with a time limit.
 """
 
@@ -15,16 +15,15 @@ from msgspec.structs import replace
 
 from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
-from arena.gate.report import GateReport
+from arena.gate.report import GateReport, shown_report
 from arena.race.consensus.assignment import is_work_due, qualifying_order
 from arena.race.consensus.rulings import asked_count
 from arena.race.state.items import qualifying_items
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
-from arena.submissions.admission import Admission, admit, next_allowed_block
+from arena.submissions.admission import Admission, admit, next_allowed_block, past_submissions, read_report
 from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
-from arena.submissions.stored import past_submissions, read_report, shown_report
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import lookup
 from foundation.codes.names import INBOX_UNREADABLE

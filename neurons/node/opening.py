@@ -1,6 +1,6 @@
 """Opens one validator node from settings, and closes everything in the reverse order.
 
-Promise: what can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On
+What can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On
 the local network a node prepares what an operator otherwise provides: catalogue, suite and a stock of batches.
 """
 
@@ -26,13 +26,13 @@ from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.rulings import lone_race_refusal
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
-from arena.store.embedded.lifetime import embedded_server
+from arena.store.embedded.server import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.probes import ProbeServer

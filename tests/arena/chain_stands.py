@@ -14,7 +14,7 @@ from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.remote import RemoteSubtensor
 from arena.chain.local.served import ChainServer
 from arena.chain.port import Signer, Subtensor
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 
 NETUID = 15
 BLOCK_MS = 250

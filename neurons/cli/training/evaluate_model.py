@@ -15,10 +15,10 @@ import typer
 from neurons.cli.options import (
     BuiltIndexOption,
     ClusterOption,
+    JsonOption,
     PolicyOption,
     RunStateDirOption,
     complete_suite,
-    json_flag,
 )
 from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.progress import show_progress
@@ -115,7 +115,7 @@ def evaluate_model(
     catalogue: BuiltIndexOption = None,
     policy: PolicyOption = None,
     state_dir: RunStateDirOption = None,
-    as_json: Annotated[bool, json_flag("Print the report as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Evaluate a model on a frozen set of problems.
 
