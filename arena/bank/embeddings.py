@@ -1,6 +1,6 @@
 """Embeddings: unit vectors of texts from any OpenAI-compatible `/v1/embeddings` endpoint.
 
-Promise: one float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
+One float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
 tried again with growing pauses, and what is left is an upstream failure with a code. It runs when a title release is
 built, never in a validator.
 """

@@ -1,6 +1,6 @@
 """The one path: run an agent on a problem, score the outcome, judge the trace.
 
-Promise: everything that evaluates an agent calls `evaluate`; with the same agent, problem, policy and model replies it
+Everything that evaluates an agent calls `evaluate`; with the same agent, problem, policy and model replies it
 returns the same body, byte for byte. An agent's fault is part of the result. A fault of ours raises ArenaError, so that
 no caller can mistake it for a score.
 """

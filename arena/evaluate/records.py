@@ -1,6 +1,6 @@
 """What one evaluation is recorded as, wherever it ran: the attempt, the evaluation, and the verdict where there is one.
 
-Promise: pure. A validator's worker and the study write their records from this one function, in this order.
+Pure. A validator's worker and the study write their records from this one function, in this order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The canonical conversation of a trajectory: what the model was sent and wrote, in OpenAI's chat form, and who called.
 
-Promise: pure and total; one body has one conversation. A turn is shown as the assistant's only when a completion of
+Pure and total; one body has one conversation. A turn is shown as the assistant's only when a completion of
 this run wrote it, and a tool call as the assistant's only when the record says the model emitted it: calls written by
 the agent's Python or read off the prompt are in `calls` with their emitter, and what is left of them in `messages` is
 marked with `origin`. Which path is chosen when an agent rewrites its prompts: FORMATS.md, "The conversation".

@@ -1,6 +1,6 @@
 """Credentials in text: found by their shape, replaced by `[REDACTED:<kind>]`. Pure.
 
-Promise: precise before complete. A finding is a token with a published prefix, a private key block, a signed token, a
+Precise before complete. A finding is a token with a published prefix, a private key block, a signed token, a
 password in an address, or a random-looking value that is called a key, token, secret or bearer. Hashes, ids and prose
 are none, so text of an ordinary episode holds no finding. Time is linear in the text, whatever it says. Text may be
 plain or JSON, escaped any number of times: a replacement needs no escaping, so JSON stays JSON.

@@ -1,6 +1,6 @@
 """Bytes of contents and bodies: encode what is signed or addressed, decode what was stored.
 
-Promise: encoding is canonical (one value, one byte string); decoding is strict about types and never re-encodes, so a
+Encoding is canonical (one value, one byte string); decoding is strict about types and never re-encodes, so a
 reader checks hashes over the bytes it was given. Fields a format does not name are ignored, and a record of a later
 version or of a kind that is not known here is told from a broken one: the first is `Unread`, the second V2050, and
 never another exception. A new field with a default keeps the version, and so does a new kind of record, which an

@@ -1,6 +1,6 @@
 """The model gateway: the one way from a guest to a model.
 
-Promise: every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
+Every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
 its model in the order they are given, and charged by the upstream's own usage numbers. Whose fault a failure is,
 `harness.inference.failover` decides. What an earlier attempt at the same episode was answered is answered again from
 the journal, and nothing is sent: a restart draws no completion anew. It keeps no budget (the session does) and no

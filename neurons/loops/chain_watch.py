@@ -1,6 +1,6 @@
 """The watch over the chain: does it grow, were blocks replaced, is this hotkey still on the subnet.
 
-Promise: a chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
+A chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
 the metrics and in `facts`, which the heartbeat writes down. A runtime or a subnet that asks for another release is what
 this loop waits for, from the node's start on. Nothing is decided here; decisions read final blocks.
 """

@@ -1,6 +1,6 @@
 """The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and puts it outside.
 
-Promise: before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
+Before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
 and in the folders outside: from its first record on, or from that checkpoint's frontier where it is at hand. A log that
 was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a note that was sent
 without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint; the

@@ -1,6 +1,6 @@
 """How every loop of the node repeats itself until it is drained.
 
-Promise: after a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
+After a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
 failure is raised and ends the node. After a full disk the loop waits for space. Pauses are spread, so that loops and
 nodes that failed together don't come back together. Waiting ends at once when the drain is set.
 """

@@ -1,6 +1,6 @@
 """The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
 
-Promise: every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
+Every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
 neither skips nor repeats one. The vector is computed for the subnet as it is at the try
 (`arena.race.settlement.weights_source`). While the chain does not grow none is set, because the state of the subnet is
 unknown.

@@ -1,6 +1,6 @@
 """The supervisor: one process per hotkey that runs the loops, watches the leases and stops cleanly.
 
-Promise: SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails;
+SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails;
 what was running stands as an abandoned attempt. The last thing signed is a checkpoint of all that was appended. Killed
 outright, the next start finds every lease that ran out and records it. Loops end together: the first failure that no
 retry can mend drains the others and is raised. How the node ended is in its state folder (`neurons.health.node_file`).

@@ -1,6 +1,6 @@
 """The loop that keeps the operator's files up to date while a node runs.
 
-Promise: sealed batches of a whole release are usable at once; policy, suite, titles and index take effect together, at
+Sealed batches of a whole release are usable at once; policy, suite, titles and index take effect together, at
 the next start, and until then the log and the status say so.
 """
 

@@ -1,6 +1,6 @@
 """The work loop: claim a work item, run the evaluation, append its records. One task per worker.
 
-Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
+Every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
 A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
 restart gets what earlier attempts were answered, from a journal that lives as long as the work item. If a journal

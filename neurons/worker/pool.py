@@ -1,6 +1,6 @@
 """The worker pool: a fixed number of episode workers, here and on other machines, restarted when they die.
 
-Promise: `run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
+`run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
 stuck or killed worker never blocks the others; `stop` leaves no process behind. Processes are ended by their own ids.
 A slot in which no worker can be started rests, with growing pauses, and takes no job meanwhile: its jobs go to others.
 On another machine an agent runs and nothing is scored: answers, scores, verdicts and journals stay here.

@@ -1,6 +1,6 @@
 """Which worker slot takes the next job, and how long one rests in which no worker can be started.
 
-Promise: a job waits until a slot that may take it is free, in the order of asking, and a slot is with one job at a
+A job waits until a slot that may take it is free, in the order of asking, and a slot is with one job at a
 time. For one event loop.
 """
 

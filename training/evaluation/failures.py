@@ -1,6 +1,6 @@
 """Why episodes of a policy fail, one reason an episode: the first thing that went wrong, in the order of an episode.
 
-Promise: a function of episodes and the problems they are of; gold products are read from the problem, so this is for
+A function of episodes and the problems they are of; gold products are read from the problem, so this is for
 evaluation alone. Reasons exclude each other; `solved` and `unscored` make the counts whole.
 """
 

@@ -1,6 +1,6 @@
 """Lines of `log/` looked at alone, in this process or beside it: form, hash, signature, body, and credentials.
 
-Promise: `look` is a pure function of a line, never raises whatever the line holds, and returns something small. Any
+`look` is a pure function of a line, never raises whatever the line holds, and returns something small. Any
 executor gives the same in the same order; lines go to it as bytes, so that it needs none of the export's files. Lines
 that are lost again and again with their processes end it with V2052. What rows say about each other and what the
 request keeps back is `arena.export.verify.row_check`.

@@ -1,6 +1,6 @@
 """From stored records to rows: a page of the log is loaded, each record becomes its log row, and its trajectory.
 
-Promise: a record is embedded as the bytes that were signed, never re-encoded; one that can't be read becomes a stub and
+A record is embedded as the bytes that were signed, never re-encoded; one that can't be read becomes a stub and
 never an exception. A page of some hundred records is all that is held. `load_page` talks to the store; `assemble` is a
 pure function of what it loaded and runs beside the event loop.
 """

@@ -1,6 +1,6 @@
 """What an export holds beside its log: agents' names and open sources, and the policies that its trajectories name.
 
-Promise: names and policies are looked up before the first row and sources after the last, so memory is bounded by the
+Names and policies are looked up before the first row and sources after the last, so memory is bounded by the
 promotions of a log and one source. A settlement that may not be shown yet, or that holds what looks like a credential,
 says nothing here. What is written is named in the manifest and held against the log when the export is verified.
 """

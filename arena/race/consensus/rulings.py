@@ -1,6 +1,6 @@
 """Who is let into a race: what enough validators say of each submission, in the logs that the field roll counted.
 
-Promise: pure, integers only, and a function of counted records, the chain at the closing block and the policy, so every
+Pure, integers only, and a function of counted records, the chain at the closing block and the policy, so every
 honest validator rules alike, in whatever order sources and logs reached it. Fewer than half of those that speak can
 neither let a submission in, nor keep one out, nor make one up. A validator's word is its gate's latest verdict; a
 person's counts for the hold that it answered, and for no other: where the gate later rejects, accepts, or holds for
