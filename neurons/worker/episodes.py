@@ -33,7 +33,7 @@ from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from harness.inference.journal import open_journal
 from harness.inference.ledger import ModelUsage
-from neurons.loops.run_loop import StopSignal, drained_within, persist, run_loop
+from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.node.node import Node
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.scoring.outcome import UnscoredOutcome
@@ -84,14 +84,12 @@ class Journals:
 class EpisodeLoop:
     """Claims and runs work until `drain` is set."""
 
+    name, every_s = "episodes", 0.0
+
     def __init__(self, node: Node, drain: StopSignal) -> None:
         self._node = node
         self._drain = drain
         self._journals = journals_of(node)
-
-    async def run(self) -> None:
-        """Serve until drained. Raises ArenaError only for what no retry can mend."""
-        await run_loop("episodes", self.turn, self._drain, self._node.log, every_s=0)
 
     async def turn(self) -> None:
         """Serve one item, or wait a moment when there is none."""
