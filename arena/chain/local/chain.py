@@ -80,7 +80,7 @@ class LocalSubtensor:
 
     async def finalized_block(self) -> int:
         """The latest block that can't be taken back; 0 before there is one."""
-        return await self._read(self._finalized)
+        return await self._read(lambda db: state.finalized_at(db, self._sealed(db), self._rules.finality_blocks))
 
     async def block_at(self, unix_ms: int) -> int | None:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
@@ -211,9 +211,6 @@ class LocalSubtensor:
     def _sealed(self, db: sqlite3.Connection) -> int:
         by_clock = 1 + max(0, self._now_ms() - self._genesis_ms) // self._rules.block_ms
         return max(by_clock, state.high_block(db))
-
-    def _finalized(self, db: sqlite3.Connection) -> int:
-        return state.finalized_at(db, self._sealed(db), self._rules.finality_blocks)
 
     def _at(self, db: sqlite3.Connection, block: int | None) -> int:
         sealed = self._sealed(db)
