@@ -66,7 +66,7 @@ from neurons.serving.server import Serving
 from neurons.worker.capacity import episode_deadline_s, usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Endpoint
-from neurons.worker.slots import pause_s
+from neurons.worker.slots import RESTS
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
@@ -179,7 +179,7 @@ async def _open_pool(
             code=slot.failure.code,
             detail=slot.failure.detail,
             tries=slot.tries,
-            again_s=pause_s(slot.tries),
+            again_s=RESTS.pause_ms(slot.tries) / 1_000,
         ),
     )
     stack.push_async_callback(pool.stop)

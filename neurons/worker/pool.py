@@ -42,7 +42,7 @@ from neurons.worker.protocol import (
     encode_frame,
     frame_length,
 )
-from neurons.worker.slots import FreeSlots, RestingSlot, pause_s
+from neurons.worker.slots import RESTS, FreeSlots, RestingSlot
 
 _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
@@ -276,7 +276,7 @@ class WorkerPool:
                     resting = RestingSlot(slot=slot, host=host, since_ms=since_ms, tries=tries, failure=error.failure)
                     self._resting[slot] = resting
                     self._told(resting)
-                    await asyncio.sleep(pause_s(tries))
+                    await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
             self._resting.pop(slot, None)
             self._free.give(slot)
 
