@@ -8,6 +8,7 @@ never canonicalises again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ import orjson
 # What reading foreign JSON raises: malformed or of another form, no UTF-8, nested deeper than the reader goes.
 UNREADABLE_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # of canonical bytes
 
 
 def canonical_bytes(value: object) -> bytes:
@@ -27,7 +28,7 @@ def canonical_bytes(value: object) -> bytes:
     """
     plain = msgspec.to_builtins(value)
     _refuse_ambiguous(plain)
-    return orjson.dumps(plain, option=_OPTIONS)
+    return orjson.dumps(plain, option=OPTIONS)
 
 
 def content_hash(value: object) -> str:
@@ -43,6 +44,18 @@ def text_hash(text: str) -> str:
 def foreign_text(value: object) -> str:
     """Deterministic JSON text of foreign data (floats allowed), to be carried as a string. Keys are sorted."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
+
+
+def objects_in(value: object) -> Iterator[dict[str, object]]:
+    """Every object in a decoded value of foreign JSON, without recursion."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            yield item
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
 
 
 def _refuse_ambiguous(value: object) -> None:

@@ -1,6 +1,6 @@
 """Messages and tool calls: the one family of values between the record and a row that is trained on.
 
-Promise: values only. `Message` and `Call` are what is filtered, rendered and trained on. `ChatMessage`, `ChatCall` and
+Values only. `Message` and `Call` are what is filtered, rendered and trained on. `ChatMessage`, `ChatCall` and
 `Function` are the same in OpenAI's chat form, whose JSON stands in views and corpora: `chat_of` and `message_of` lead
 there and back, and `chat_row` to the plain objects that templates, endpoints and other people's rows take.
 """

@@ -1,6 +1,6 @@
 """Whose failure an ended episode is: one table from (what happened, when) to a code of the registry.
 
-Promise: `classify_guest` maps every way a guest can end to a stop reason and, where the agent is at fault, a failure;
+`classify_guest` maps every way a guest can end to a stop reason and, where the agent is at fault, a failure;
 `classify_host` maps whatever our own side raised to a failure that is never the agent's. Between the two stands
 `reading_guest_bytes`: what a pure reader raises over bytes that the guest sent is the agent's. Details that go into a
 record hold nothing that differs between hosts: addresses and random file names are replaced.

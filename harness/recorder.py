@@ -1,6 +1,6 @@
 """The host side of one episode's RPC: executes what the agent asks for and keeps the only record of it.
 
-Promise: every tool call and every completion passes through here and becomes an event in the order it happened, with
+Every tool call and every completion passes through here and becomes an event in the order it happened, with
 its emitter and what it surfaced; limits are counted here before anything is executed. Holding the pipe lets an agent
 make recorded calls and nothing else. Nothing that a guest sends raises out of it: what can't be read ends the episode
 as the agent's. It keeps no time except the gateway's own measurement.

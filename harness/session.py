@@ -1,6 +1,6 @@
 """One episode: the host-side recorder between a jailed agent, the tools and the model.
 
-Promise: `run_episode` returns the body of an evaluation record: what happened as this side saw it, whatever the agent
+`run_episode` returns the body of an evaluation record: what happened as this side saw it, whatever the agent
 says of itself. The body holds no clock, host or random value, so equal inputs and equal completions give equal bytes. A
 fault of ours is raised as an ArenaError and never becomes part of a body. It scores and judges nothing.
 """
@@ -23,9 +23,9 @@ from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
 from harness.tools.environment import ENVIRONMENT, environment_problem
-from harness.tools.port import Toolbox
-from harness.tools.timing import TimedToolbox
+from harness.tools.port import Toolbox, ToolOutcome
 from harness.trace import EvaluationBody, Event, StopReason
+from harness.work import WorkMeter
 from problems.model import Problem
 
 
@@ -80,7 +80,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
     started_s = ports.clock()
     reader = CallReader(ports.toolbox.schemas)
-    toolbox = TimedToolbox(ports.toolbox, ports.clock)
+    toolbox = _TimedToolbox(ports.toolbox, ports.clock)
     recorder = Recorder(toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
     has_environment = ports.toolbox.profile == ENVIRONMENT
     view = environment_problem(problem, rules.limits) if has_environment else problem.view()
@@ -136,3 +136,35 @@ def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tup
 
 def _without_answer(recorder: Recorder) -> Failure | None:
     return Failure(code="A1060") if recorder.recommended is None else None
+
+
+class _TimedToolbox:
+    """A `Toolbox` that answers as `toolbox` does and adds up what it took, for the host's metrics and no record."""
+
+    def __init__(self, toolbox: Toolbox, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds, monotonic."""
+        self._toolbox, self._clock = toolbox, clock
+        self.seconds = 0.0
+
+    @property
+    def profile(self) -> str:
+        """As the toolbox's."""
+        return self._toolbox.profile
+
+    @property
+    def schemas(self) -> str:
+        """As the toolbox's."""
+        return self._toolbox.schemas
+
+    @property
+    def schemas_sha256(self) -> str:
+        """As the toolbox's."""
+        return self._toolbox.schemas_sha256
+
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
+        """As the toolbox's, which also says what is raised."""
+        started_s = self._clock()
+        try:
+            return self._toolbox.dispatch(name, arguments, work)
+        finally:
+            self.seconds += self._clock() - started_s

@@ -1,6 +1,6 @@
 """What happened in one episode: the body of an evaluation record, and the only thing the judge and the filter read.
 
-Promise: `EvaluationBody` is written by the host, outside the judged agent. It holds no clock, host, key or hotkey, so
+`EvaluationBody` is written by the host, outside the judged agent. It holds no clock, host, key or hotkey, so
 two hosts that run the same agent on the same problem with the same model replies produce the same `body_hash`.
 Everything foreign (messages, arguments, results, claims) is JSON text. Messages are interned: a completion lists
 indexes into `messages`, so a conversation that grows turn by turn is stored once.

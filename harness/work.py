@@ -1,6 +1,6 @@
 """Host work: what an agent makes the host do, counted in units and bounded for an episode by the policy.
 
-Promise: units follow from the agent's request, the catalogue and the result alone. No clock, cache, kernel or engine
+Units follow from the agent's request, the catalogue and the result alone. No clock, cache, kernel or engine
 has a say, so two hosts count the same, warm or cold. One unit is one posting summed, as dear as it gets in a catalogue
 of millions; the other weights say how many of those a thing may cost at its worst input
 (`tests/benchmarks/bench_host_work.py` measures them). What can be known beforehand is spent before it is done.

@@ -1,6 +1,6 @@
 """A judge behind an OpenAI-compatible endpoint, through the client that agents' requests take, at temperature 0.
 
-Promise: one reply per `opine`; transport faults are retried here, when the endpoint says where it says, and end as
+One reply per `opine`; transport faults are retried here, when the endpoint says where it says, and end as
 U3020; what a reply says is never looked at here. The prompt sent is the one the rubric pins by hash, or nothing is
 sent. Endpoints differ in what they take: JSON by a schema, and the name of the limit of tokens. What one refuses (HTTP
 400) is left out, and remembered once it answers without. Source: docs/architecture.md#the-judge.

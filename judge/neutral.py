@@ -1,6 +1,6 @@
 """Neutral text: what the judged party wrote can't look like what the host wrote.
 
-Promise: neutral text has no double square brackets (the host's header marks), no line separators but `\\n`, and no
+Neutral text has no double square brackets (the host's header marks), no line separators but `\\n`, and no
 control, format or surrogate characters. The host prefixes every line of it, so no line of it can start a header.
 """
 

@@ -1,6 +1,6 @@
 """The trace as a judge reads it: numbered spans, facts of the host apart from the agent's words.
 
-Promise: a header line holds only what the host recorded; every line of content starts with `| ` and is neutral text
+A header line holds only what the host recorded; every line of content starts with `| ` and is neutral text
 (`judge.neutral`), so nothing in a trace can pass for a header. Content is capped, and the header says how much was cut.
 Never shown: the outcome, why the episode ended, which ids the surfaced rule refuses, and what the agent's program
 returned (a claim). Source: docs/architecture.md#the-judge.

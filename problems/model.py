@@ -1,6 +1,6 @@
 """Problems: what is asked, and the reward that decides whether an answer satisfies it.
 
-Promise: a `Problem` that exists is well formed (readers in `problems.suites.formats` raise P4xxx otherwise), and
+A `Problem` that exists is well formed (readers in `problems.suites.formats` raise P4xxx otherwise), and
 `view()` is the only part an agent ever sees. Schemas: docs/benchmark.md#problems.
 """
 

@@ -1,6 +1,6 @@
 """A product document as the catalogue holds it, typed at the border.
 
-Promise: a `Product` that exists is well formed (strings are strings, price is a finite number, service is a list), so
+A `Product` that exists is well formed (strings are strings, price is a finite number, service is a list), so
 nothing downstream needs to guard. A malformed document raises P4005 at build time.
 """
 

@@ -10,7 +10,6 @@ do the demo and the README.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import functools
 import shutil
@@ -24,6 +23,7 @@ import asyncpg
 from arena.store import schema
 from arena.store.embedded.binaries import ServerPaths, lay_out, server_user
 from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.store.postgres.connect import run_blocking
 
 schema.SCRAM_ITERATIONS = 1  # of validators' roles
 
@@ -34,7 +34,7 @@ def _made() -> ServerPaths:
     state_dir = Path(tempfile.mkdtemp(prefix="arena-", dir="/tmp"))
     atexit.register(shutil.rmtree, state_dir, ignore_errors=True)
     server = start_embedded(state_dir)
-    asyncio.run(_hash_once(server.owner_dsn))
+    run_blocking(lambda: _hash_once(server.owner_dsn))  # an asynchronous test may be the first that asks
     server.stop()
     paths = lay_out(state_dir, server_user())
     with (paths.data / "postgresql.auto.conf").open("a", encoding="utf-8") as settings:

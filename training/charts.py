@@ -1,6 +1,6 @@
 """Charts of pages as inline SVG, drawn by matplotlib: curves, shares with intervals, histograms, bars of parts.
 
-Promise: text from numbers, the same bytes for the same numbers; nothing in it is fetched or refers to elsewhere. Words
+Text from numbers, the same bytes for the same numbers; nothing in it is fetched or refers to elsewhere. Words
 and marks follow the page's own style, light and dark. A missing value is a gap, never a zero. What is given as a title
 is said where one points. Text from outside is escaped. Matplotlib (extras `plots` and `train`) is loaded when a chart
 is drawn; without it a sentence stands in the chart's place, since pages say their numbers in tables too.

@@ -1,6 +1,6 @@
 """Guards: checks that stop a run when post-training goes wrong in one of the known silent ways.
 
-Promise: each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one
+Each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one
 saves what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Source: paper B.2; the
 list: docs/architecture.md#training.
 """

@@ -1,6 +1,6 @@
 """What post-training passes on: token rows, sampled turns, rollouts, checkpoints and their lineage.
 
-Promise: values only. Tokens are made once and never again: whatever was sampled travels as ids with its logprobs and
+Values only. Tokens are made once and never again: whatever was sampled travels as ids with its logprobs and
 its mask, and text is derived from ids, not ids from text. Floats stand here (losses, logprobs); nothing of this enters
 a record of the arena.
 """

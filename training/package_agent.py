@@ -1,6 +1,6 @@
 """Re-entry: a distilled model races again, as an allow-listed model and an agent file that asks for it.
 
-Promise: the model's id carries the hash of the weights that are served, all adapters merged, so a record that names it
+The model's id carries the hash of the weights that are served, all adapters merged, so a record that names it
 names them; the agent file is the one rollouts and evaluation ran, with the model's id filled in. An endpoint serves the
 model; an arbitrary URL never races.
 """

@@ -1,6 +1,6 @@
 """A recipe: one TOML file, or one that extends another, that says everything a stage's run depends on.
 
-Promise: every value has a name, a unit, its bounds and its source; an unknown or misspelt key is an error that names
+Every value has a name, a unit, its bounds and its source; an unknown or misspelt key is an error that names
 its nearest, a value out of bounds one that names key, value and bound, and keys that contradict each other are named
 when the recipe is read, before anything is opened or sampled. Its hash is in the lineage, and so is its text, written
 out whole. Defaults are the paper's (sections 6, B.1-B.6). A library's own defaults are never relied on: what is not

@@ -1,7 +1,7 @@
 """What a run works with beside its recipe: problems by pool, catalogue, titles, policy, and which problems may be
 sampled.
 
-Promise: a stage does not start on problems unless something says which others are held out: the problems themselves, or
+A stage does not start on problems unless something says which others are held out: the problems themselves, or
 the bank's partition with its key, which tells the pool of each. A problem of another pool than `train`, or of the leak
 cluster of a held-out one that is known here, is refused at launch, again when a job is made, and when another run's
 episodes are read (paper section 6, stage 2). A corpus is refused when it was made under another partition than the one

@@ -1,6 +1,6 @@
 """The live tail over HTTP: routes, parameters and errors. What rows hold is `arena.api.tail`'s.
 
-Promise: every answer that is not 200 is JSON with a code of the registry; a parameter that is wrong, or that no route
+Every answer that is not 200 is JSON with a code of the registry; a parameter that is wrong, or that no route
 knows, is 400 and never ignored. The tail is for the public: there is no login, and nothing shows what the release rule
 holds back. What validators ask each other under `/v1/exchange/` is an application of its own, and every request signed.
 """

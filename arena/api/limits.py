@@ -1,6 +1,6 @@
 """How often one address may ask, and HEAD for whatever answers GET.
 
-Promise: a client that asks more often than its share gets 429 and a time to come back, before anything is read for it;
+A client that asks more often than its share gets 429 and a time to come back, before anything is read for it;
 an IPv6 client counts by its /64. What is remembered of addresses is bounded. How many connections an address may hold
 open, and for how long without reading, bounds the server (`harness.catalogue.server.guard`).
 """

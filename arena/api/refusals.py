@@ -1,6 +1,6 @@
 """The one shape of every answer that is an error, and how failures become it.
 
-Promise: a failed request is answered with a code of the registry, what happened here, whose fault it is, what it costs
+A failed request is answered with a code of the registry, what happened here, whose fault it is, what it costs
 and what to do next; never with a trace of ours, and never with what was asked about.
 """
 

@@ -1,6 +1,6 @@
 """The servers of a node: one socket and one application each, in the event loop they are run in.
 
-Promise: clients that send or read too slowly are dropped and connections are bounded for each address
+Clients that send or read too slowly are dropped and connections are bounded for each address
 (`harness.catalogue.server.guard`), so silent clients do not fill the server; stopping ends every stream after the page
 it is at. A server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
 (`harness.catalogue.server.application.listen`) who may reach it. The tail is for the public, the exchange for

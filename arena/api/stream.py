@@ -1,6 +1,6 @@
 """A streamed answer that frees its place, its reader and its page however the client leaves.
 
-Promise: a piece is read only after the connection took the one before, so a slow client slows only itself. A failure in
+A piece is read only after the connection took the one before, so a slow client slows only itself. A failure in
 mid-stream ends the connection without the end of the answer, so that a truncated answer never looks like a whole one.
 The number of streams is bounded; one more is refused with a time to come back.
 """

@@ -1,6 +1,6 @@
 """The tail: a log's rows from a cursor on, page by page, as the public may see them.
 
-Promise: `arena.visibility.rule` alone decides what goes out whole (through `arena.export.selection`, as in an
+`arena.visibility.rule` alone decides what goes out whole (through `arena.export.selection`, as in an
 export); all else is a stub, so that chain, tree and signatures can be checked over every row. A page is read when it is
 asked for and not before: between two pages a reader holds a cursor, no rows and no connection. A row that was a stub
 because its race was not released never changes in the stream: the race's `release` row, which comes later in it, says

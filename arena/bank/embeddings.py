@@ -1,6 +1,6 @@
 """Embeddings: unit vectors of texts from any OpenAI-compatible `/v1/embeddings` endpoint.
 
-Promise: one float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
+One float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
 tried again with growing pauses, and what is left is an upstream failure with a code. It runs when a title release is
 built, never in a validator.
 """
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from foundation.backoff import Backoff
 from foundation.codes.names import NO_ENDPOINT
 from foundation.errors import ArenaError
+from harness.inference.client import open_client
 
 Vectors = npt.NDArray[np.float32]  # one row per text
 
@@ -66,11 +67,7 @@ class EmbeddingsEndpoint:
         """`batch` texts go into one request. `sleep` takes seconds."""
         self._model = model
         self._attempts, self._batch, self._sleep = attempts, batch, sleep
-        self._client = httpx.Client(
-            base_url=base_url.rstrip("/") + "/",
-            timeout=timeout_ms / 1000,
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
-        )
+        self._client = open_client(base_url, api_key, timeout_ms / 1000)
 
     @property
     def name(self) -> str:

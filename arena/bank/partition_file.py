@@ -1,6 +1,6 @@
 """Partition files: a frozen partition manifest on disk, signed; in private together with its key.
 
-Promise: a manifest read from here is the one its signer signed, byte for byte (P4028 otherwise), and disjoint as every
+A manifest read from here is the one its signer signed, byte for byte (P4028 otherwise), and disjoint as every
 manifest is. The private file (mode 0600) tells the pool of any problem and grows by `assign`; each manifest it ever was
 is kept beside it in public form, since batches and records name manifests by hash: `partitions/<sha256>.json` whole, or
 `<sha256>.change.json` with what the manifest before it did not say, so that a race costs what entered with it and not

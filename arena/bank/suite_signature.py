@@ -1,6 +1,6 @@
 """Suite signatures: the operator's key under a suite's manifest.
 
-Promise: a signature covers a domain tag and the manifest's canonical bytes, so it holds for one name, version,
+A signature covers a domain tag and the manifest's canonical bytes, so it holds for one name, version,
 catalogue recipe, problem file and title release, and for nothing else; `check_suite` raises P4018 unless the key is
 the one expected. The suites that come with the code are signed with the **well-known development key** `//Owner`,
 whose secret everybody can derive: that proves which files belong together, not who made them. An operator of a real

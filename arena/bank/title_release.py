@@ -1,6 +1,6 @@
 """Title releases: per reward title, the ids of the products whose title passes, built once and shipped with a bank.
 
-Promise: the release is a pure function of reward titles, catalogue and vectors; building it is resumable, since the
+The release is a pure function of reward titles, catalogue and vectors; building it is resumable, since the
 vectors of every finished piece of the catalogue stay in a folder and are used again, by the next release too. Cosine at
 least 0.7 passes, as in the reference; an answer always passes its own title. Beside the release stands a report of how
 pairs lie around the threshold: what would change if the model's last digits did. `build_lexical` does the same for

@@ -1,6 +1,6 @@
 """Signed requests between validators: the SDK's `btauth/1` (`bittensor.http_auth`).
 
-Promise: a request that passes was signed by the hotkey it names, for this receiver, with this method, target and body,
+A request that passes was signed by the hotkey it names, for this receiver, with this method, target and body,
 within the last seconds, and is let through once: what was signed before this object was made is refused, so that a
 restart forgets no repeated request. It does not ask for registration or permits. This module of the SDK is imported
 with the first request, without the rest of the SDK.

@@ -1,6 +1,6 @@
 """Beacon arithmetic and the local twin of the public randomness beacon.
 
-Promise: every process computes the same round with the same signature, and `fetch` never hands out a round whose
+Every process computes the same round with the same signature, and `fetch` never hands out a round whose
 signature it has not verified. The twin signs with a key anybody can derive, so its rounds are predictable: it is for
 demo, tests and simulation, never for a race with money in it.
 """

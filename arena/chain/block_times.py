@@ -1,6 +1,6 @@
 """Which block stood at a moment, from the timestamps of finalized blocks.
 
-Promise: the answer is the last block whose timestamp is not later than the moment, and never changes: only finalized
+The answer is the last block whose timestamp is not later than the moment, and never changes: only finalized
 blocks are asked, and only once one of them is later. Blocks may be skipped, so nothing is computed from a block time;
 it only says where to look first. Few blocks are read, and none much older than the answer, since a node may have
 pruned their state; timestamps that were read are remembered.

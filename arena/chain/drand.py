@@ -1,6 +1,6 @@
 """The drand quicknet beacon: round arithmetic, fetching over HTTP, and verification that trusts no endpoint.
 
-Promise: a round is handed out only after its BLS signature has been verified offline against quicknet's public key,
+A round is handed out only after its BLS signature has been verified offline against quicknet's public key,
 which is compiled into the SDK: a fresh timelock ciphertext for the round opens with the signature, and with no other.
 A signature has exactly one accepted spelling (48 bytes, lower-case hex), so nobody can grind a seed by re-encoding.
 """

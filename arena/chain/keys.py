@@ -1,6 +1,6 @@
 """Hotkeys: making signers and checking signatures with the SDK's compiled core (sr25519, about 30 us and 70 us).
 
-Promise: `verify` is total: malformed input is a False, never an exception, and a hotkey counts by its public key, so
+`verify` is total: malformed input is a False, never an exception, and a hotkey counts by its public key, so
 the same key under another ss58 prefix is the same key, as for the SDK. It does not ask whether a hotkey is registered.
 Every message must start with a domain tag: the core also accepts a signature over `<Bytes>…</Bytes>`.
 """

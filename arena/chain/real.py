@@ -1,6 +1,6 @@
 """The real chain: the `Subtensor` port on bittensor 11.3's async client.
 
-Promise: reads are pinned to one block, refusals are typed, and whatever keeps the chain from answering is ArenaError
+Reads are pinned to one block, refusals are typed, and whatever keeps the chain from answering is ArenaError
 U3030, after which the next call connects anew; state that the node has pruned is U3033, where no archive node of the
 network could be asked. A metagraph whose block was replaced while it was read is read again. The SDK is imported when
 the first connection opens (about a second). What is set is what was asked: a vector that the SDK or the subnet's limits

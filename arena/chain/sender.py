@@ -1,7 +1,7 @@
 """One sender per hotkey: extrinsics of one hotkey leave this machine one after the other, whoever sends them.
 
 A nonce may be used once. The SDK keeps the next one per client, so two processes of one hotkey (a validator and
-`arena submit`) spend the same one, and the chain refuses the second as stale. Promise: a file lock, keyed by the
+`arena submit`) spend the same one, and the chain refuses the second as stale. A file lock, keyed by the
 chain's genesis and the hotkey, is held from the reading of the nonce until the chain has answered; the nonce is read
 from the node each time. What another machine sends meanwhile can still make one stale: it is then looked for in the
 blocks since, by its signature, and only if it didn't land, sent once more with a new nonce. The lock is the operating

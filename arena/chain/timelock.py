@@ -1,6 +1,6 @@
 """Timelock encryption: content that nobody can read before a beacon round is published, and anybody can after it.
 
-Promise: `decrypt` works offline from a round's signature and gives the content or P4026, never other bytes. Quicknet's
+`decrypt` works offline from a round's signature and gives the content or P4026, never other bytes. Quicknet's
 is the SDK's compiled core (identity-based encryption under drand's public key). The local twin keeps the same contract
 but no secret: whoever runs it can compute any round's signature, so it is for demo and tests.
 """

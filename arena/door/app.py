@@ -1,6 +1,6 @@
 """The door over HTTP: routes, who may ask, and how much. What happens to a submission is `arena.door.desk`'s.
 
-Promise: a request is looked at in this order: has its address a share left, is the hotkey it names registered by a
+A request is looked at in this order: has its address a share left, is the hotkey it names registered by a
 fresh view of the chain, is there a place for its body; then the body is read within a size and a time, the signature
 checked, the nonce spent in the database, and the key's share. Every refusal has one shape (`arena.door.refusals`).
 """

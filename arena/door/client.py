@@ -1,6 +1,6 @@
 """A miner's side of the door: signed requests, and answers of bounded size in bounded time.
 
-Promise: nothing is sent to a door that is not the named hotkey's word by word: requests are signed for that receiver,
+Nothing is sent to a door that is not the named hotkey's word by word: requests are signed for that receiver,
 and no redirect or proxy is followed. A submission is sent again where the line broke: the door answers it alike.
 """
 

@@ -1,6 +1,6 @@
 """From a miner to enough validators: which doors there are, and what each says to a submission.
 
-Promise: a source goes to validators alone, and to those of this subnet. A door that the chain names has to be that
+A source goes to validators alone, and to those of this subnet. A door that the chain names has to be that
 hotkey's; one that its URL names has to be of a hotkey that holds a permit. As many are asked as the policy has qualify
 an agent at once, in the agent's own order, so that those that are to qualify it have it first; the others fetch it from
 them by its commitment.

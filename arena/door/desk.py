@@ -1,6 +1,6 @@
 """What the door does with a submission: refuse it with a reason, or take it in once and answer the same ever after.
 
-Promise: nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
+Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
 hotkey one submission waits at a time, which the database decides; the same version with the same commitment is
 answered alike however often and by whichever process. What was taken is in the database before the answer is sent, and
 the gate has not looked at it: that is the queue's work.
@@ -19,9 +19,8 @@ from arena.door.registration import Registration
 from arena.gate.rules import RULES
 from arena.policy import Policy
 from arena.store.port import HotkeyState, Store
-from arena.submissions.admission import admit
+from arena.submissions.admission import admit, past_submissions
 from arena.submissions.model import SignedSubmission, is_agent_name
-from arena.submissions.stored import past_submissions
 from foundation.canonical import text_hash
 from foundation.codes.names import COOLDOWN
 from foundation.errors import ArenaError

@@ -1,6 +1,6 @@
 """A bounded parse: whether a file is UTF-8 Python with an entry point, asked of a process of its own.
 
-Promise: a hostile file costs that process and `within_s` at most, never this one; one source is parsed at a time. What
+A hostile file costs that process and `within_s` at most, never this one; one source is parsed at a time. What
 it could not decide in time, or what ended the process, is let through: the gate decides it later, without a client
 that waits. The process is started with the first file and lasts. What it said of a file it is not asked again: the last
 DECIDED_MAX of them are known by their hashes.

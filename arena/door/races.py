@@ -1,7 +1,7 @@
 """What a miner may know of its agent's races: counts while one runs, its own row once it is settled, and what the judge
 said once the race's problems are released.
 
-Promise: nothing of a race goes out before it is settled and released (`arena.visibility`) but how much work is done; of
+Nothing of a race goes out before it is settled and released (`arena.visibility`) but how much work is done; of
 others' agents, nothing but how many there are. A race that can't change any more is read once, and of the newest races
 alone is anything kept.
 """

@@ -1,6 +1,6 @@
 """The door's refusals: their shape is that of every server's (`arena.api.refusals`), their status goes with the code.
 
-Promise: what a client sent is answered with 4xx; 503 alone says that this node cannot take anything at present. `line`
+What a client sent is answered with 4xx; 503 alone says that this node cannot take anything at present. `line`
 is there where a line of the agent file is to blame.
 """
 

@@ -1,6 +1,6 @@
 """Who is registered, by the chain as it was seen last, and for how long that may be believed.
 
-Promise: fails closed. Where the newest final block has stood still, or could not be asked for, longer than `stale_s`,
+Fails closed. Where the newest final block has stood still, or could not be asked for, longer than `stale_s`,
 nobody counts as registered and everybody is told so (V2201).
 """
 

@@ -1,6 +1,6 @@
 """Where a hotkey's submissions stand, from its first second in the queue to its rank: what the door tells their miner.
 
-Promise: made of what is stored, at each request; every state of a submission's life has an answer and says what to do.
+Made of what is stored, at each request; every state of a submission's life has an answer and says what to do.
 Findings are those of the receipt, which names no other agent.
 """
 
@@ -13,13 +13,12 @@ import msgspec
 
 from arena.chain.port import Subtensor
 from arena.door.races import JudgedProblem, RaceBoard, RaceStatus, race_statuses
-from arena.gate.report import Finding
+from arena.gate.report import Finding, shown_report
 from arena.policy import Policy
 from arena.race.state.machine import RaceState
 from arena.store.port import Arrival, Store, StoredSubmission
-from arena.submissions.admission import next_allowed_block
+from arena.submissions.admission import next_allowed_block, past_submissions, read_report
 from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
-from arena.submissions.stored import past_submissions, read_report, shown_report
 from foundation.errors import Failure
 
 State = Literal["waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"]

@@ -1,27 +1,98 @@
 """The one path: run an agent on a problem, score the outcome, judge the trace.
 
-Promise: everything that evaluates an agent calls `evaluate`; with the same agent, problem, policy and model replies it
+Everything that evaluates an agent calls `evaluate`; with the same agent, problem, policy and model replies it
 returns the same body, byte for byte. An agent's fault is part of the result. A fault of ours raises ArenaError, so that
 no caller can mistake it for a score.
 """
 
 from __future__ import annotations
 
-from arena.evaluate.model import EpisodeCost, Evaluation, EvaluationStatus, RanEpisode
-from arena.evaluate.ports import EvaluatePorts
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
 from arena.policy import Policy
 from foundation.codes.names import HOST_UNLIKE
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
+from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
+from harness.inference.ledger import Ledger
+from harness.inference.port import CompletionJournal, Upstream
+from harness.sandbox.port import Sandbox, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from judge.panel import judge_body
+from judge.port import Judge
 from judge.render import shown_bytes
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
 from problems.scoring.score import score
+from problems.scoring.title_matching import TitleMatcher
+
+EvaluationStatus = Literal["scored", "unjudged", "unscored"]
+
+
+class EpisodeCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Host facts of the episode; never in the body. `jail_ms` is the time until the agent's guest was ready."""
+
+    episode_ms: int = 0
+    jail_ms: int = 0
+    agent_time_ms: int = 0
+    model_ms: int = 0
+    tool_ms: int = 0
+    output_tail: str = ""
+
+
+class RanEpisode(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode that came to its end and is neither scored nor judged."""
+
+    body: EvaluationBody
+    sandbox: SandboxLevel
+    cost: EpisodeCost
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """Body, outcome, verdict or why not, status, fault. `score_e4` is outcome (0 or 1) x coefficient."""
+
+    body: EvaluationBody
+    outcome: OutcomeScore | UnscoredOutcome
+    verdict: Verdict | UnscoredVerdict | None
+    status: EvaluationStatus
+    failure: Failure | None
+    sandbox: SandboxLevel
+    cost: EpisodeCost
+
+    @property
+    def score_e4(self) -> int | None:
+        """Ten-thousandths, or None while outcome or verdict is missing."""
+        if not isinstance(self.outcome, OutcomeScore):
+            return None
+        if not self.outcome.is_success:
+            return 0
+        return self.verdict.coefficient_e4 if isinstance(self.verdict, Verdict) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatePorts:
+    """Everything `evaluate` touches outside its arguments."""
+
+    policy: Policy
+    catalogue: Catalogue
+    titles: TitleMatcher
+    sandbox: Sandbox
+    upstreams: Sequence[Upstream]
+    dedicated: Mapping[str, Sequence[Upstream]] = field(default_factory=dict)  # models with their own
+    judges: Sequence[Judge]
+    unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
+    sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream
+    journal: CompletionJournal | None = None  # of this agent and problem, where a fault may restart the episode
+    ledger: Ledger | None = None  # gets one entry per model request
+    is_last: bool = False  # the policy allows no attempt after this one
 
 
 def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:

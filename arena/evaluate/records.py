@@ -1,13 +1,13 @@
 """What one evaluation is recorded as, wherever it ran: the attempt, the evaluation, and the verdict where there is one.
 
-Promise: pure. A validator's worker and the study write their records from this one function, in this order.
+Pure. A validator's worker and the study write their records from this one function, in this order.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from arena.evaluate.model import Evaluation
+from arena.evaluate import Evaluation
 from arena.records.model import (
     AttemptRecord,
     Conditions,

@@ -1,6 +1,6 @@
 """Judging recorded traces again under another rubric or panel, and what each agent of a race would have earned by it.
 
-Promise: rows of a replay stand in a file of their own, beside the log and never in it, so no roll can count them. A row
+Rows of a replay stand in a file of their own, beside the log and never in it, so no roll can count them. A row
 names the record, the body and the whole rubric by hash; what was replayed once is not replayed again. Pure.
 """
 

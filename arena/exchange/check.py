@@ -1,6 +1,6 @@
 """The reader's check of a log: rows as they come, against the note that the chain holds. Pure, but for its own state.
 
-Promise: `finish` returns only when every leaf, link, whole content and signature fits, the tree has the note's root at
+`finish` returns only when every leaf, link, whole content and signature fits, the tree has the note's root at
 its size, and the whole rows are exactly those of the note's tally. If a peer could have made the fault, the peer is
 blamed (U3042). If only the author can have written it (a record that can't be read, under the right root), the author
 is (U3043), so an honest peer that passes a bad log on is not blamed. A stub's signature is not checked: the root covers

@@ -1,6 +1,6 @@
 """What one caller may take in a while: requests are refused beyond it, bytes wait. Pure, with its clock passed in.
 
-Promise: callers are told apart by hotkey, after their signature was checked, so nobody spends another's share; the door
+Callers are told apart by hotkey, after their signature was checked, so nobody spends another's share; the door
 tells strangers apart by address. A share fills up again with time and never beyond its burst.
 """
 

@@ -1,6 +1,6 @@
 """Tallies: which records of a log count for a race, said by its author in the note that it anchors.
 
-Promise: pure, but for `take_tally`, which reads one log. A tally is one more signature line of the signed note (C2SP
+Pure, but for `take_tally`, which reads one log. A tally is one more signature line of the signed note (C2SP
 signed-note: readers pass over lines of keys they don't know), so that the hash on chain covers it and
 `arena.records.log.checkpoint` reads the note as before. It is signed for itself, too, over text and tally together.
 """

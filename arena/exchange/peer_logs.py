@@ -1,6 +1,6 @@
 """Held logs on disk: what was pulled and checked, so that a restart asks for nothing twice. One process per folder.
 
-Promise: a log counts as held once its entry is complete on disk (written beside, synced, renamed), not before. What a
+A log counts as held once its entry is complete on disk (written beside, synced, renamed), not before. What a
 killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2114 and its
 entries are forgotten, so that they are asked for again. Of races the newest few are kept, of qualifying the newest few
 notes of each validator; marks to read on from come from what is kept.

@@ -1,6 +1,6 @@
 """What this validator answers others, from its own log and from the logs it holds. No transport in it.
 
-Promise: only a caller that holds a validator permit gets an answer, and no more than its share. A record counts as
+Only a caller that holds a validator permit gets an answer, and no more than its share. A record counts as
 secret until the roll that reveals it is final (`RevealGate`): before, not one row of that race leaves, and after, only
 rows under the anchored root. Records of every other race stay stubs. Agents' sources go to permit holders alone.
 """

@@ -1,6 +1,6 @@
 """What validators ask each other: notes, log rows, sources and progress. One port, over HTTP or within one process.
 
-Promise: nothing that comes through this port is believed; every answer is checked by its reader against a hash the
+Nothing that comes through this port is believed; every answer is checked by its reader against a hash the
 reader had before (on chain, or in a checked note). A peer that is away, refuses or lies costs its answer and is named;
 it is never an error of ours. `arena/race/AGREEMENT.md` says what the answers are for.
 """

@@ -1,6 +1,6 @@
 """The puller: other validators' logs, read up to the note that the chain holds, from any peer that has them.
 
-Promise: a log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
+A log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
 nothing of it can be read, whenever the process dies. Whether a log is held follows from its note alone, not from what
 was held before. A race is read from its first record, qualifying from where the last reading ended. If the rows do not
 follow on, the log is read from its beginning; if it fits then, it counts and is reported as rewritten. A peer that

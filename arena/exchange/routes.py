@@ -1,6 +1,6 @@
 """The exchange over HTTP: seven signed requests on an application and a socket of their own. `PeerService` answers.
 
-Promise: a request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
+A request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
 half-way is never ended properly, so it does not look whole. Streams have places of their own, which the public can't
 take.

@@ -1,6 +1,6 @@
 """Agents' sources between permit holders: a cache of signed submissions by commitment, and the relay that fills it.
 
-Promise: a submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
+A submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
 hotkey, and the hotkey signed it; then it goes into the cache and to whoever admits submissions, as if its miner had
 brought it. The cache holds a bounded number, the oldest go first; files appear whole or not at all.
 """

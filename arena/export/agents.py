@@ -1,6 +1,6 @@
 """The agents of an export: one row each beside the trajectories, and the files of those whose embargo has ended.
 
-Promise: pure. A row follows from the trajectories, the promotions that this export may show and the moment it was begun
+Pure. A row follows from the trajectories, the promotions that this export may show and the moment it was begun
 at, so verification makes it again; a name, and why an open file is not here, are the exporter's word. A source is here
 byte for byte, as its hash is in every record of its agent, or not at all: nothing can be removed from it.
 """

@@ -1,6 +1,6 @@
 """The canonical conversation of a trajectory: what the model was sent and wrote, in OpenAI's chat form, and who called.
 
-Promise: pure and total; one body has one conversation. A turn is shown as the assistant's only when a completion of
+Pure and total; one body has one conversation. A turn is shown as the assistant's only when a completion of
 this run wrote it, and a tool call as the assistant's only when the record says the model emitted it: calls written by
 the agent's Python or read off the prompt are in `calls` with their emitter, and what is left of them in `messages` is
 marked with `origin`. Which path is chosen when an agent rewrites its prompts: FORMATS.md, "The conversation".
@@ -128,16 +128,39 @@ class _ConversationReading:
             if number not in replies:
                 replies[number] = len(messages) + len(others)
                 others.append(self._reply(number))
-        calls = tuple(_executed(call, held.get(call.index)) for call in self._calls)
         first = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
         return Conversation(
             messages=tuple(messages),
             other_messages=tuple(others),
             completions=tuple(
-                _turn(turn, tuple(place[index] for index in request), replies[number])
+                Turn(
+                    step=turn.step,
+                    model=turn.model,
+                    request=tuple(place[index] for index in request),
+                    request_sha256=turn.request_sha256,
+                    reply=replies[number],
+                    finish_reason=turn.finish_reason,
+                    prompt_tokens=turn.prompt_tokens,
+                    completion_tokens=turn.completion_tokens,
+                )
                 for number, (turn, request) in enumerate(zip(self._turns, self._requests, strict=True))
             ),
-            calls=calls,
+            calls=tuple(
+                ExecutedCall(
+                    index=call.index,
+                    step=call.step,
+                    name=call.name,
+                    arguments=call.arguments,
+                    emitter=call.emitter,
+                    call_id=call.emitted_call_id,
+                    message=held.get(call.index),
+                    result=call.result if call.index not in held else None,
+                    failure=call.failure.code if call.failure is not None else "",
+                    surfaced=call.surfaced,
+                    ignored_parameters=call.ignored_parameters,
+                )
+                for call in self._calls
+            ),
             prompt_length=first,
             is_linear=is_linear,
             is_model_written=bool(messages)
@@ -319,32 +342,3 @@ def _plain(arguments: str) -> str:
 def _is_same_text(sent: str, recorded: str) -> bool:
     """Equal but for spaces: JSON is laid out anew, and the host breaks control tokens apart."""
     return sent == recorded or "".join(sent.split()) == "".join(recorded.split())
-
-
-def _turn(turn: Completion, request: tuple[int, ...], reply: int) -> Turn:
-    return Turn(
-        step=turn.step,
-        model=turn.model,
-        request=request,
-        request_sha256=turn.request_sha256,
-        reply=reply,
-        finish_reason=turn.finish_reason,
-        prompt_tokens=turn.prompt_tokens,
-        completion_tokens=turn.completion_tokens,
-    )
-
-
-def _executed(call: ToolCall, message: int | None) -> ExecutedCall:
-    return ExecutedCall(
-        index=call.index,
-        step=call.step,
-        name=call.name,
-        arguments=call.arguments,
-        emitter=call.emitter,
-        call_id=call.emitted_call_id,
-        message=message,
-        result=call.result if message is None else None,
-        failure=call.failure.code if call.failure is not None else "",
-        surfaced=call.surfaced,
-        ignored_parameters=call.ignored_parameters,
-    )

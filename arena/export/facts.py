@@ -1,6 +1,6 @@
 """What every view says about a trajectory beside its conversation: flat, typed, one name per fact.
 
-Promise: `facts_of` is pure and total; a fact that does not exist is None (an outcome that could not be scored, a
+`facts_of` is pure and total; a fact that does not exist is None (an outcome that could not be scored, a
 verdict that is owed), never 0. The names are the columns of the Parquet views, the `metadata` of chat rows and samples
 and the `info` of rollouts; FORMATS.md says what each means, and a test holds the two lists together. `episode_facts`
 adds what the log alone does not say: names and price tables, which stand in the export beside it.

@@ -1,6 +1,6 @@
 """What an export is made of: its request, the rows views are written from, and the manifest that says what is in it.
 
-Promise: a folder of an export holds the log it was made from (`log/`: every record of a range, whole or as a stub), so
+A folder of an export holds the log it was made from (`log/`: every record of a range, whole or as a stub), so
 everything else in it can be checked offline against signatures and a signed checkpoint; whatever was left out is a stub
 with its reason and a count in the manifest. Nothing here decides who may see what: `arena.visibility.rule` does.
 

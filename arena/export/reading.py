@@ -1,6 +1,6 @@
 """Reading an export back: its lines, rows, verdicts and trajectories, a shard at a time.
 
-Promise: trajectories come out as the exporter handed them to the views, from the log rows (and scrubbed rows) alone;
+Trajectories come out as the exporter handed them to the views, from the log rows (and scrubbed rows) alone;
 memory is bounded by a line and by one small entry per verdict. What can't be read raises ArenaError V2050 with file and
 line.
 """

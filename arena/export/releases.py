@@ -1,6 +1,6 @@
 """The releases that are in an export: which races gave their problems away, of which pools.
 
-Promise: every release record of the log range, and of the references outside it, each once, in the order of their
+Every release record of the log range, and of the references outside it, each once, in the order of their
 numbers. Rows of other kinds are passed over without being decoded whole. It reads an export that was verified before.
 """
 

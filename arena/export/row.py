@@ -1,6 +1,6 @@
 """A view's row: a trajectory's facts, its conversation, the tools of its profile, and what stands beside the log.
 
-Promise: every format writes from this one value, so no two formats can disagree about a trajectory.
+Every format writes from this one value, so no two formats can disagree about a trajectory.
 """
 
 from __future__ import annotations

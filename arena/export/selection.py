@@ -1,6 +1,6 @@
 """Selection: which records of a range go out whole, and why each of the others does not. Pure.
 
-Promise: it asks first who may see what (`arena.visibility.rule`), then the request's filters, then the cursor; the
+It asks first who may see what (`arena.visibility.rule`), then the request's filters, then the cursor; the
 first reason found is the reason given. What decides is the record itself, the releases up to the range's end and, for
 an evaluation, its body and verdict: never the order in which records are looked at.
 """

@@ -1,6 +1,6 @@
 """Views: the same trajectories in the forms other tools read. What a format offers, and where it is found.
 
-Promise: a view is a function of the shard's trajectories and of what the export holds beside its log (`ViewContext`),
+A view is a function of the shard's trajectories and of what the export holds beside its log (`ViewContext`),
 so the same rows give the same bytes: verification writes each shard again and compares. A format is one module
 `arena.export.formats.<format>`, imported when it is asked for, with two functions:
 

@@ -1,6 +1,6 @@
 """The gate in a process of its own: hostile source may exhaust or crash a parser, and then only that process dies.
 
-Promise: a source that kills the child or uses up its CPU time is rejected with a finding that says so; a child that
+A source that kills the child or uses up its CPU time is rejected with a finding that says so; a child that
 dies for a reason of the host's is ArenaError V2004, never a verdict. The child gets the knowledge over its standard
 input, holds no secret in its environment and executes nothing of the source.
 """

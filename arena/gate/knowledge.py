@@ -1,6 +1,6 @@
 """What the gate knows: catalogue ids, n-grams of known problem texts, phrases of the published agents.
 
-Promise: the same lists give the same `inputs_sha256` on every machine, and 2.7 million ids take 22 MB and are found by
+The same lists give the same `inputs_sha256` on every machine, and 2.7 million ids take 22 MB and are found by
 bisection. Give a gate whose reports miners see only texts that are public: a finding tells its author that the text
 is known, so sealed texts would turn the gate into an oracle.
 """

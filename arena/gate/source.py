@@ -1,6 +1,6 @@
 """Bytes to syntax tree: size, encoding, invisible characters, parsing, depth and the entry function.
 
-Promise: gate and guest see the same program. The bytes are decoded once as UTF-8, an encoding cookie or byte order mark
+Gate and guest see the same program. The bytes are decoded once as UTF-8, an encoding cookie or byte order mark
 that could make another reader see other text is refused (`arena/gate/README.md`), and nothing is executed.
 """
 

@@ -1,6 +1,6 @@
 """The values a race is made of. All of them are public or become public at the race's release.
 
-Promise: frozen, serialisable to JSON by msgspec, no clock and no I/O. A settled race is a function of these values
+Frozen, serialisable to JSON by msgspec, no clock and no I/O. A settled race is a function of these values
 (docs/architecture.md#the-mechanism).
 """
 

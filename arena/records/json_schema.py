@@ -1,6 +1,6 @@
 """The published JSON Schema of records and bodies.
 
-Promise: `schema/record.json` and `schema/body.json` are package files that say exactly what this release reads and
+`schema/record.json` and `schema/body.json` are package files that say exactly what this release reads and
 writes (a test makes them anew from the code and compares); what they allow is a little more, since fields they do not
 name are ignored by readers. Reads package files when asked, and never at import.
 """

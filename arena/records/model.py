@@ -1,6 +1,6 @@
 """Records: what a validator states, for ever. One tagged payload per kind, one signed, chained log per hotkey.
 
-Promise: canonical bytes of `RecordContent` are what is hashed, signed and stored; the schema is versioned and
+Canonical bytes of `RecordContent` are what is hashed, signed and stored; the schema is versioned and
 snapshot-tested; nothing here names a clock except `recorded_ms`, which the sequencer sets
 (docs/architecture.md#records).
 """

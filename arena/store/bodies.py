@@ -1,6 +1,6 @@
 """Bodies at rest: zstd of the canonical bytes, under the sha256 of the uncompressed ones.
 
-Promise: what `require_intact` lets through is exactly what went in. Much at once is compressed and restored beside the
+What `require_intact` lets through is exactly what went in. Much at once is compressed and restored beside the
 event loop, on all cores; one body of the usual size (40 kB) takes a quarter of a millisecond, less than handing it
 over.
 """

@@ -1,6 +1,6 @@
 """Bodies in an object store: a folder or an S3-compatible bucket, one zstd frame per object, named by its content.
 
-Promise: `put` returns once the frames are durable (a folder: synced, with what leads to it; a bucket: acknowledged),
+`put` returns once the frames are durable (a folder: synced, with what leads to it; a bucket: acknowledged),
 and an object is whole or absent. Keys are `<validator>/<first two digits>/<sha256>.zst`, so that a bucket's own rights
 can hold validators apart. A location is one URL without secrets; credentials come from the environment (AWS_*). Nothing
 here deletes, and nothing decides what a frame is worth: readers check it against its name.

@@ -1,6 +1,6 @@
 """The schema's life: migrate it with the owner's DSN, and give each validator a login role of its own.
 
-Promise: `migrate` is safe to run by several processes at once and again; a password is never sent or stored in clear:
+`migrate` is safe to run by several processes at once and again; a password is never sent or stored in clear:
 the server only sees its SCRAM verifier. Needs an owner that may create roles (a superuser, or CREATEROLE).
 """
 

@@ -1,6 +1,6 @@
 """Admission: whether a submission may enter the queue, decided from public values alone.
 
-Promise: a pure function. Two validators that see the same chain and the same earlier submissions decide the same. The
+A pure function. Two validators that see the same chain and the same earlier submissions decide the same. The
 cooldown counts between *commitment* blocks, not arrival times, because arrival differs from validator to validator.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 from arena.chain.port import Commitment, Metagraph, Verifier
 from arena.gate.report import GateReport
 from arena.policy import CooldownRules
+from arena.store.port import StoredSubmission
 from arena.submissions.model import AgentVersionId, SignedSubmission, is_agent_name, is_authentic
 from foundation.errors import Failure
 
@@ -112,6 +113,20 @@ def cooldown_blocks(ended: CooldownClass, rules: CooldownRules) -> int:
 def cooldown_class(report: GateReport | None) -> CooldownClass:
     """How a submission with this gate report ended. One without a report, or under review, counts as accepted."""
     return "accepted" if report is None or report.severity is None else report.severity
+
+
+def read_report(submission: StoredSubmission) -> GateReport | None:
+    """The gate's report on a stored submission, or None."""
+    return msgspec.json.decode(submission.report, type=GateReport) if submission.report else None
+
+
+def past_submissions(stored: Iterable[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:
+    """A hotkey's submissions as the cooldown counts them."""
+    return tuple(
+        PastSubmission(block=each.submitted_block, ended=cooldown_class(read_report(each)))
+        for each in stored
+        if each.subject.miner_hotkey == hotkey
+    )
 
 
 def _refusal(

@@ -1,6 +1,6 @@
 """The miner's first step: the commitment on chain, before anybody sees the source.
 
-Promise: the source leaves the miner only after its commitment is accepted, so nobody who sees the source can have
+The source leaves the miner only after its commitment is accepted, so nobody who sees the source can have
 committed it earlier. Doing it again is safe at any point: a commitment that stands already is kept, with its block.
 """
 

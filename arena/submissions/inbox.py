@@ -1,6 +1,6 @@
 """The local inbox: a folder of files that miners write and the validator polls, with a receipt for each answer.
 
-Promise: a file appears whole or not at all, killing either side at any instant loses nothing, and an entry stays until
+A file appears whole or not at all, killing either side at any instant loses nothing, and an entry stays until
 its receipt is written. Nothing in the folder is trusted: every entry is decoded and checked again by the reader.
 Whoever looks through it holds one entry at a time, however many wait.
 """

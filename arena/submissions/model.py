@@ -1,6 +1,6 @@
 """A signed submission: what a miner sends, how it is identified, and what stands on chain for it.
 
-Promise: identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one
+Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one
 source before anybody else can see it; the signature binds name, time and source to that hotkey.
 """
 

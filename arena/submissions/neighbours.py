@@ -1,6 +1,6 @@
 """Neighbours: which submissions a submission is compared with, in the order of their commitments.
 
-Promise: pure. Arrival plays no part: validators that know the same submissions compare each with the same ones, and the
+Pure. Arrival plays no part: validators that know the same submissions compare each with the same ones, and the
 hash says which they were.
 """
 

@@ -1,6 +1,6 @@
 """Traces as lines for a terminal: the same parts in the same order as a page.
 
-Promise: no control character of a trace reaches the terminal (views hold neutral text), and a line is at most as wide
+No control character of a trace reaches the terminal (views hold neutral text), and a line is at most as wide
 as it is asked for. Styles are names that the caller gives a meaning to.
 """
 

@@ -1,6 +1,6 @@
 """What a person is shown of one trace: plain values, ready for a page or a terminal.
 
-Promise: everything foreign in here is text that was made harmless (`judge.neutral`), and whoever renders it still
+Everything foreign in here is text that was made harmless (`judge.neutral`), and whoever renders it still
 escapes it. Nothing here knows of HTML, terminals, stores or clocks.
 """
 

@@ -1,6 +1,6 @@
 """Traces as static pages: one file a trace, with nothing loaded from anywhere and no script.
 
-Promise: a pure function of view values. Everything put in is escaped, names of files are ours, and the page forbids
+A pure function of view values. Everything put in is escaped, names of files are ours, and the page forbids
 itself any request (Content-Security-Policy).
 """
 

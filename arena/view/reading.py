@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from arena.evaluate.model import Evaluation
+from arena.evaluate import Evaluation
 from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, StepKind, TraceStep, TraceView
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.neutral import neutral_name, neutral_text

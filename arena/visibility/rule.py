@@ -1,6 +1,6 @@
 """Who may see what when: the one rule that pages, API, tail, exports and gate findings ask.
 
-Promise: pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer
+Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer
 sees. Two rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is
 released, and then by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names;
 then the source of a promoted winner and what the gate found in it are public, and the losers' stay closed. Before a

@@ -1,6 +1,6 @@
 """Reads tool calls out of text: those a completion wrote, and those that are in a message.
 
-Promise: pure and total; malformed text gives no call, never an exception, and a hostile message is read in bounded
+Pure and total; malformed text gives no call, never an exception, and a hostile message is read in bounded
 time. `harness.emission.call_identity` compares two calls; `harness.emission.attribution` decides who wrote one.
 """
 
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
-from foundation.decoded_json import objects_in
+from foundation.canonical import objects_in
 from harness.emission.call_identity import CallKey, CallMenu, call_key, decoded_call_key, spell_argument
 from harness.trace import EmittedCall
 

@@ -1,6 +1,6 @@
 """Whether the program had written a call into a request before the model wrote it: the echoes of `emission/2`.
 
-Promise: pure, and bounded: searches of one episode have a budget, and a text that asks for more than it counts as
+Pure, and bounded: searches of one episode have a budget, and a text that asks for more than it counts as
 holding every call. Where a call stands in the program's text, and which of its values are new, is published in
 `harness/EMISSION.md`.
 """

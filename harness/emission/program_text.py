@@ -1,6 +1,6 @@
 """The program's text of an episode: what its requests hold beyond the shopper's query, completions and tool results.
 
-Promise: pure, and linear in the bytes sent; a message sent again costs nothing. Text is the program's whatever role it
+Pure, and linear in the bytes sent; a message sent again costs nothing. Text is the program's whatever role it
 claims, unless it repeats at least `RECORDED_MIN` letters and digits in a row of what had been recorded before the
 message was first sent. The query is also taken out whole. What a result repeats of the arguments of a call that the
 program wrote is no recorded passage. Where recorded passages meet other words, `seams` keeps both, since a program may

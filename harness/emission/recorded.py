@@ -1,6 +1,6 @@
 """Passages that an episode's record holds, ready to be found again in the texts of its requests.
 
-Promise: linear in what is kept and in what is read. A run counts from `RECORDED_MIN` letters and digits on, whatever
+Linear in what is kept and in what is read. A run counts from `RECORDED_MIN` letters and digits on, whatever
 words it begins and ends with.
 """
 

@@ -1,6 +1,6 @@
 """A tool call as prose, markup or code would hold it: the words of its name and values, and the words around these.
 
-Promise: pure. Which values may be new, and which tell whose a call is, is published in `harness/EMISSION.md`.
+Pure. Which values may be new, and which tell whose a call is, is published in `harness/EMISSION.md`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Words of any text, so that spellings of one passage compare equal: the canon of `emission/2` (`harness/EMISSION.md`).
 
-Promise: pure, total, linear in the text. Undone are: escapes of JSON, Python, C and JavaScript, HTML entities, percent
+Pure, total, linear in the text. Undone are: escapes of JSON, Python, C and JavaScript, HTML entities, percent
 encoding (each also twice), terminal colours, tags that only set letters apart, Unicode compatibility forms, letters
 that look like Latin ones, accents, case, invisible characters, punctuation, white space, and zeros at the end of a
 decimal fraction. What is left are words of letters and digits.

@@ -1,6 +1,6 @@
 """An OpenAI-compatible endpoint.
 
-Promise: one attempt per `complete`, with the error mapped to what the endpoint said; whose fault it is, retries and
+One attempt per `complete`, with the error mapped to what the endpoint said; whose fault it is, retries and
 failover are the gateway's. The reply is read from the raw JSON, so endpoints that add or leave out fields work.
 Reading is total: a reply with an error in it, without a message, with one that says nothing, too deep, too long or
 with numbers that no count has is U3003, never a crash. One path of the protocol is asked and its reply is read here, so

@@ -1,6 +1,6 @@
 """One request on its way through the upstreams, and whose fault it is when none answers: decided here and nowhere else.
 
-Promise: one rule for every kind of failure, whatever status or reply it came as. A request that failed everywhere is
+One rule for every kind of failure, whatever status or reply it came as. A request that failed everywhere is
 the agent's only when an endpoint answers the *neutral* request of equal shape (`sanitize.py`), and another opinion
 agrees: a second endpoint's at once, else that of the attempts which the policy allows, and of other validators. While
 no endpoint answers the neutral request nobody is charged. A one-token request proves nothing of the agent's: credit,

@@ -1,6 +1,6 @@
 """The model gateway: the one way from a guest to a model.
 
-Promise: every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
+Every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
 its model in the order they are given, and charged by the upstream's own usage numbers. Whose fault a failure is,
 `harness.inference.failover` decides. What an earlier attempt at the same episode was answered is answered again from
 the journal, and nothing is sent: a restart draws no completion anew. It keeps no budget (the session does) and no
@@ -109,7 +109,13 @@ class Gateway:
         if owed and self._replies + owed >= self._limits.completions_max:
             raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_ms = self._clock_ms()
-        course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)
+        course = Failover(
+            request,
+            lambda model: self._dedicated.get(model, self._upstreams),
+            self._rules,
+            self._sleep,
+            is_last=self._is_last,
+        )
         try:
             reply = course.run(self._journal.models())
         except ArenaError as error:
@@ -125,9 +131,6 @@ class Gateway:
         self._enter(request, course, latency_ms, reply=reply)
         self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply))
         return reply, latency_ms
-
-    def _upstreams_of(self, model: str) -> tuple[Upstream, ...]:
-        return self._dedicated.get(model, self._upstreams)
 
     def _answer(self, request: RebuiltRequest, reply: ModelReply, model_ms: int) -> GatewayAnswer:
         self._replies += 1

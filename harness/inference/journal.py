@@ -1,6 +1,6 @@
 """The completions of one (agent, problem) over the restarts of its episode: in memory, and in a file.
 
-Promise: an answer is stored before the agent sees it, so that a worker which is killed at any instant has shown nothing
+An answer is stored before the agent sees it, so that a worker which is killed at any instant has shown nothing
 that a restart would draw anew. A line is sealed by its own hash: the tail of a write that was cut off is dropped.
 Journals survive the death of processes, not of the machine's memory (nothing is synced). They hold what the body holds,
 no key, and are removed with their work item.

@@ -1,6 +1,6 @@
 """The ledger of model requests: what was sent where, what it cost, what came back. Kept by the host.
 
-Promise: every admitted request leaves exactly one entry, also when no upstream could answer. Entries hold hashes and
+Every admitted request leaves exactly one entry, also when no upstream could answer. Entries hold hashes and
 counts, never a key and never message text; raw completions are in the evaluation body. The answered entries reduce to
 lines without latency, upstream or attempts; their hash is in the body, so that a ledger and a record which tell of the
 same completions can be held against each other.

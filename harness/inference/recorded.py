@@ -1,6 +1,6 @@
 """Completions kept in a file and answered from it: an agent is changed and run again on the same replies, for free.
 
-Promise: a reply is found by the sha256 of the whole rebuilt request (messages, tools, model, sampling), so it is never
+A reply is found by the sha256 of the whole rebuilt request (messages, tools, model, sampling), so it is never
 given to a request that asks something else; that one is V2180, and nobody guesses. Equal requests get their replies in
 the order in which they were recorded. A line that a kill cut short is dropped. The file holds no key.
 """

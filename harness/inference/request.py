@@ -1,6 +1,6 @@
 """What an agent may ask of a model: a request is rebuilt from an allow-list, never passed on.
 
-Promise: `rebuild` is pure, and nothing of the agent's reaches an upstream except the fields named here, in the shapes
+`rebuild` is pure, and nothing of the agent's reaches an upstream except the fields named here, in the shapes
 named here. Fields outside the list are dropped, so agents that send harmless extras still run; a field that would put
 words into the model's mouth or start several answers is refused, because dropping it would change what the agent
 believes it asked for. It spends no budget and sends nothing.

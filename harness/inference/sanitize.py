@@ -1,6 +1,6 @@
 """The neutral request: of the length and shape of an agent's request, without a word of it.
 
-Promise: pure and deterministic. Model, tools, temperature and max_tokens are those of the request. Every character is
+Pure and deterministic. Model, tools, temperature and max_tokens are those of the request. Every character is
 replaced by one of its kind and size: letters by words of the same length and case, digits by digits, the rest by a
 comma or a character of as many bytes, so bytes are equal and tokens nearly so. The roles are the plainest that a
 template takes. So an endpoint that refuses the agent's words, characters, roles or seed finds none of them here.

@@ -1,6 +1,6 @@
 """How many requests an endpoint gets at once, from all processes of a node: a small model server falls over otherwise.
 
-Promise: a slot is a lock on a file, so one that is held by a process that dies is free at once, and nothing is left to
+A slot is a lock on a file, so one that is held by a process that dies is free at once, and nothing is left to
 clean up. Waiting is host time: the agent's clock stands still. Which of those that wait comes next is not said.
 """
 

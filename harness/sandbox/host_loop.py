@@ -1,6 +1,6 @@
 """The host loop: one guest, from its first byte to its last.
 
-Promise: whatever the guest does, `GuestConversation.run` returns how it ended (or raises a fault of ours) within the
+Whatever the guest does, `GuestConversation.run` returns how it ended (or raises a fault of ours) within the
 agent's time and byte caps. Agent time stands still while the host executes a call, so a slow host costs nobody a score;
 it runs while the host waits for the guest and while it reads what the guest sends, or bytes sent one by one would keep
 the host busy for nothing. It starts no process and kills none: the adapter does.

@@ -1,6 +1,6 @@
 """Frames and messages between host and guest, seen from the host, which trusts none of them.
 
-Promise: what `FrameInbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply
+What `FrameInbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply
 that was never asked for. Everything else is a `BreachError` that names the cap or rule. JSON is read by orjson, which
 refuses NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed values are always
 serialised again before they go anywhere. Nothing is executed here. The first message to a guest is built here for all

@@ -1,6 +1,6 @@
 """What judges make of labelled traces: accuracy, kappa, what moves a quality that should not, and what it cost.
 
-Promise: the same traces and replies give the same result, byte for byte (integers, no clock); a verdict that is owed is
+The same traces and replies give the same result, byte for byte (integers, no clock); a verdict that is owed is
 counted as owed and is in no accuracy. A result names by hash all that it was measured with, so a policy can pin it.
 """
 

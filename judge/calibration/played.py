@@ -1,6 +1,6 @@
 """A run that is played: real tools over a real index, recorded by the recorder, with a model that reads its lines.
 
-Promise: what comes out is what any episode leaves (emitters, surfaced ids, interned messages, the ledger's hash). Only
+What comes out is what any episode leaves (emitters, surfaced ids, interned messages, the ledger's hash). Only
 the jail and the model are stood in for, since both ends are ours.
 """
 

@@ -1,6 +1,6 @@
 """From recipes to labelled traces: a generated shop with a real index, generated problems, and families of mutations.
 
-Promise: the same recipe makes the same body, byte for byte. Traces of one leak cluster lie in one split, and families
+The same recipe makes the same body, byte for byte. Traces of one leak cluster lie in one split, and families
 that are held out are made of held-out clusters alone. The labels follow from what was put into the run, not from any
 judge: what a family says and what it leaves out is in `families.json` and `phrases.json`.
 """

@@ -1,6 +1,6 @@
 """What a sentence of the model mentions: words, numbers, prices, services, and places ("the first", "the other").
 
-Promise: pure, linear in the text, and blind to any result. Prices and services are read in the languages of the
+Pure, linear in the text, and blind to any result. Prices and services are read in the languages of the
 catalogue's countries (English, Chinese, Thai, Spanish, Vietnamese, Tagalog, Malay); a phrase is looked up in folded
 text (`judge.evidence.tokens.fold`).
 """

@@ -1,6 +1,6 @@
 """Words and numbers of any text, so that a title quoted in part, in the plural or in another notation is still found.
 
-Promise: pure and linear in the text. Case, accents, compatibility forms and simple endings (plural, -ing, -ed, a last
+Pure and linear in the text. Case, accents, compatibility forms and simple endings (plural, -ing, -ed, a last
 vowel) are undone. Scripts that set no space between words give overlapping runs of characters instead: two of Han,
 four of Thai, Lao, Burmese, Khmer and kana. What is said of two texts is asked of both in the same way, so a stem need
 not be a word.

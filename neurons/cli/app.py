@@ -1,6 +1,6 @@
 """The `arena` command: names every command, loads one when it is asked for, turns failures into text and exit codes.
 
-Promise: `arena --help` loads no command (it has to answer at once on any host), an ArenaError is shown as its coded
+`arena --help` loads no command (it has to answer at once on any host), an ArenaError is shown as its coded
 text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation. Each
 command is in a file of its own.
 """

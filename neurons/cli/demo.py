@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY
-from neurons.cli.options import json_flag
+from neurons.cli.options import JsonOption
 
 app = typer.Typer()
 
@@ -20,7 +20,7 @@ def demo(
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock, docker or reference-agents-only.")] = "",
     workers: Annotated[int, typer.Option(help="Episodes at once; 0: one per core.")] = 0,
     models: Annotated[str, typer.Option(help="Model ids for a model endpoint of yours, comma-separated.")] = "",
-    as_json: Annotated[bool, json_flag("Print the result as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the whole arena once on this machine.
 

@@ -1,6 +1,6 @@
 """The exit codes of every command, and which one a coded failure ends with.
 
-Promise: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
+0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a command reads from a store: its logs, and one record of them by its number or the beginning of an id.
 
-The store is that of a DSN, or of a state folder, whose embedded server is started for the command. Promise: a server
+The store is that of a DSN, or of a state folder, whose embedded server is started for the command. A server
 that nobody else uses is stopped again, and no record is ever written. Bodies that lie in an object store are read from
 the one that the state folder names or, with a DSN, ARENA_BODIES_URL.
 """

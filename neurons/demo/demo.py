@@ -1,6 +1,6 @@
 """The demo: the main job on real parts, watched from outside.
 
-Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
+It starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
 chain, then the source at the validator's door), and only reads: the store through the validator's own role, the weights
 from the chain. Each run has a folder of its own that is left behind; `demo/latest` leads to the
 newest. What was started is ended by its process id, whatever happens.
@@ -29,7 +29,7 @@ from arena.chain.port import Signer
 from arena.door.client import DoorClient
 from arena.door.delivery import deliver, find_doors
 from arena.records.verify.verification import VerifyReport, verify_store
-from arena.store.embedded.lifetime import embedded_server
+from arena.store.embedded.server import embedded_server
 from arena.store.location import read_location
 from arena.store.port import StoredSubmission, WeightsResult
 from arena.store.postgres.store import PostgresStore

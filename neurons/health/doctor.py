@@ -1,6 +1,6 @@
 """Is this host ready? One row per thing the software needs: what was found, and the exact fix where it falls short.
 
-Promise: a check looks and reports; it installs nothing and changes no setting. All it writes is the guest's file tree
+A check looks and reports; it installs nothing and changes no setting. All it writes is the guest's file tree
 in the state folder, which the first run would make too. `fail` means that a validator cannot run here, `warn` that it
 runs with less. The jail's own probe decides about jails.
 """

@@ -1,6 +1,6 @@
 """The heartbeat: at intervals the node writes its state into its file, its metrics and its log.
 
-Promise: it decides nothing, and reads little whatever the log's length. If the disk is full, a warning is logged
+It decides nothing, and reads little whatever the log's length. If the disk is full, a warning is logged
 instead of the file. If the store is away, the beat is left out, and a reader of the file sees its age.
 """
 

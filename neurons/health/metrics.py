@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from arena.evaluate.model import Evaluation
+from arena.evaluate import Evaluation
 from arena.records.model import Stage
 from harness.inference.ledger import ModelUsage
 from judge.budget import Spending

@@ -1,6 +1,6 @@
 """The node's file: its last heartbeat and, after its end, how it ended.
 
-Promise: `node.json` in the state folder is replaced whole or not at all, and whoever reads it needs neither a running
+`node.json` in the state folder is replaced whole or not at all, and whoever reads it needs neither a running
 node nor a database. It is for operators and proves nothing. It holds no secret.
 """
 

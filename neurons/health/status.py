@@ -1,6 +1,6 @@
 """What an operator has to know of a node, as values, and which of it needs a person.
 
-Promise: pure. `assess` says the same of the same facts at the same moment; every point carries a code of the registry,
+Pure. `assess` says the same of the same facts at the same moment; every point carries a code of the registry,
 so that `arena explain` has more. Points that need a person are kept apart from those that mend themselves; only the
 former set `Status.needs_person`. Ages are compared with the node's own schedules and policy.
 """

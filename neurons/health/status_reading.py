@@ -1,6 +1,6 @@
 """Reads a node's status from its state folder and its store, without the node having to run.
 
-Promise: it writes nothing and reads little, whatever the log's length: the head, the newest checkpoints, the events of
+It writes nothing and reads little, whatever the log's length: the head, the newest checkpoints, the events of
 one race, a few result rows. A store that can't be read becomes a point of the status; what the node last said of itself
 is shown all the same.
 """

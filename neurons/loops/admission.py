@@ -1,6 +1,6 @@
 """This validator's word on submissions: the gate run in the order of commitments, and said in signed records.
 
-Promise: what is said follows from sources, rules and the order of commitments, never from that of arrival: a source
+What is said follows from sources, rules and the order of commitments, never from that of arrival: a source
 that comes late is put in its place, and what was committed after it is inspected again. A person's decision on what the
 gate held is found in the store and said, too. A process that was killed says what is missing at its next start.
 
@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.gate.isolation import inspect_isolated
-from arena.gate.report import GateReport
+from arena.gate.report import LIKENESS, GateReport, shown_report
 from arena.gate.similarity.ownership import Author, Neighbour
 from arena.gate.similarity.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
@@ -27,9 +27,9 @@ from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, Hold, SettlementRecord, Subject
 from arena.store.port import StoredSubmission, SubmissionState
+from arena.submissions.admission import read_report
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
-from arena.submissions.stored import LIKENESS, read_report, shown_report
 from arena.visibility.moments import moment_at, opening_ms
 from arena.visibility.rule import may_see
 from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED

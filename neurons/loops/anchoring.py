@@ -1,6 +1,6 @@
 """The anchor loop: puts the hash of the newest signed checkpoint on chain, and records in which block it stands.
 
-Promise: the store is told of an anchor only after the block that holds it is finalized and the chain, asked at that
+The store is told of an anchor only after the block that holds it is finalized and the chain, asked at that
 block, answers with it. Everything follows from the store and the chain, so a restart neither forgets an anchor that was
 under way nor commits twice. A chain that is away or refuses costs an anchor and is asked again later, never sooner than
 its own rate limit makes sense. The commitment is one slot per hotkey (arena/chain/README.md): while a race needs it, no
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from arena.records.log.anchors import committed_checkpoint, note_sha256
 from arena.store.port import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
-TURN_S = 6.0
 PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, its limit
 
 
 class AnchorLoop:
     """Anchors one node's checkpoints."""
+
+    name, every_s = "anchors", 6.0
 
     def __init__(self, node: Node, every_s: int, *, is_quiet: Callable[[int], bool] = lambda _: False) -> None:
         """`is_quiet` says of a moment (unix ms) whether the slot belongs to a race: nothing is committed then."""
@@ -31,10 +31,6 @@ class AnchorLoop:
         self._every_ms = every_s * 1_000
         self._anchored: StoredCheckpoint | None = None
         self._retry = NextTry()
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        await run_loop("anchors", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Take the anchor one step further; the checkpoint once its anchor is final, else None."""

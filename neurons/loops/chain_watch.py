@@ -1,6 +1,6 @@
 """The watch over the chain: does it grow, were blocks replaced, is this hotkey still on the subnet.
 
-Promise: a chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
+A chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
 the metrics and in `facts`, which the heartbeat writes down. A runtime or a subnet that asks for another release is what
 this loop waits for, from the node's start on. Nothing is decided here; decisions read final blocks.
 """
@@ -10,10 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from neurons.health.node_file import ChainFacts
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
-TURN_S = 12.0
 STALE_MS = 180_000  # fifteen blocks of the real chain
 METAGRAPH_BLOCKS = 25  # between two looks at our own place on the subnet
 REMEMBERED = 64  # blocks that are not final, at most
@@ -21,6 +19,8 @@ REMEMBERED = 64  # blocks that are not final, at most
 
 class ChainWatch:
     """Looks at the chain for one node."""
+
+    name, every_s = "chain", 12.0
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -33,10 +33,6 @@ class ChainWatch:
         By this host's clock at this moment, so that a watch that hears nothing any more does not say that all is well.
         """
         return bool(self.facts.seen_ms) and self._node.now_ms() - self.facts.grew_ms > STALE_MS
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        await run_loop("chain", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now.

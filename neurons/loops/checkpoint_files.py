@@ -1,6 +1,6 @@
 """Signed checkpoints as files, `<size>.txt` in a folder: public, so that they leave the machine and outlive the store.
 
-Promise: a file appears whole or not at all, is readable by everybody, and a note that exists is never changed. Beside
+A file appears whole or not at all, is readable by everybody, and a note that exists is never changed. Beside
 the notes lies `frontier.json`: where the tree stood at the last of them, so that a start need not read the log from its
 first record. It proves nothing by itself: its root must be the signed one.
 """

@@ -1,6 +1,6 @@
 """The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and puts it outside.
 
-Promise: before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
+Before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
 and in the folders outside: from its first record on, or from that checkpoint's frontier where it is at hand. A log that
 was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a note that was sent
 without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint; the
@@ -24,10 +24,8 @@ from foundation.codes.names import STORE_REFUSED
 from foundation.errors import ArenaError
 from neurons.loops import checkpoint_files
 from neurons.loops.checkpoint_files import Frontier
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
-TURN_S = 1.0
 FOLDER = "checkpoints"  # in the state folder
 
 
@@ -41,6 +39,8 @@ class CheckpointRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class CheckpointLoop:
     """Signs checkpoints of one node's log."""
+
+    name, every_s = "checkpoints", 1.0
 
     def __init__(self, node: Node, rules: CheckpointRules) -> None:
         self._node = node
@@ -76,10 +76,6 @@ class CheckpointLoop:
             f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
         )
         self._node.log.info("log stands", records=records, checkpoints=signed, read_after=begun, text=text)
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        await run_loop("checkpoints", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""

@@ -1,6 +1,6 @@
 """The watch over the embedded server: when it dies, it is started again while the node runs.
 
-Promise: it restarts only the server of this node's own state folder, and only while that is the node's store; a server
+It restarts only the server of this node's own state folder, and only while that is the node's store; a server
 elsewhere is its owner's business. The loops wait meanwhile (V2021) and go on with the same connection string. Calls
 that the server answered before it died are on its disk; the others are repeated by their callers.
 """

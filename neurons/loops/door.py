@@ -1,6 +1,6 @@
 """From the door's queue into the inbox, and the door's address onto the chain.
 
-Promise: what a miner was told is queued reaches the gate, whenever this process is killed: it stays in the database
+What a miner was told is queued reaches the gate, whenever this process is killed: it stays in the database
 until its receipt is written, and is put into the inbox again at each start. What a miner was told is withdrawn is taken
 out of the inbox, by the next start at the latest. A node that shares races publishes its exchange's address instead,
 which names the door's port.

@@ -1,6 +1,6 @@
 """The watch over model endpoints and the judge's: do they answer.
 
-Promise: nothing is decided here, and nothing else waits for it. What does not answer is what the loop `models` or
+Nothing is decided here, and nothing else waits for it. What does not answer is what the loop `models` or
 `judge` waits for, from the node's start on, so that log and status name it with the reason; once it answers they say
 nothing of it.
 """

@@ -1,6 +1,6 @@
 """Intake: from the inbox through admission and the gate into qualifying, and from qualifying results to a state.
 
-Promise: every submission gets a receipt with a reason; none is lost when the process is killed, because the inbox entry
+Every submission gets a receipt with a reason; none is lost when the process is killed, because the inbox entry
 goes only after the stored row; the gate runs in a process of its own with a time limit.
 """
 
@@ -15,29 +15,26 @@ from msgspec.structs import replace
 
 from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
-from arena.gate.report import GateReport
+from arena.gate.report import GateReport, shown_report
 from arena.race.consensus.assignment import is_work_due, qualifying_order
 from arena.race.consensus.rulings import asked_count
 from arena.race.state.items import qualifying_items
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
-from arena.submissions.admission import Admission, admit, next_allowed_block
+from arena.submissions.admission import Admission, admit, next_allowed_block, past_submissions, read_report
 from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
-from arena.submissions.stored import past_submissions, read_report, shown_report
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import lookup
 from foundation.codes.names import INBOX_UNREADABLE
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from neurons.loops.admission import GATE_FAULTS, Admissions, held_until
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.node.variants import VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.sentences import short
 
-TURN_S = 0.5
 ENTRY_PAUSES = Backoff(first_ms=1_000, most_ms=600_000)
 ENTRIES_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
 ENTRY_FAULTS = GATE_FAULTS | {INBOX_UNREADABLE}
@@ -48,6 +45,8 @@ _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review":
 class Intake:
     """Polls the inbox and decides who qualifies."""
 
+    name, every_s = "intake", 0.5
+
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
         self._node = node
         self._qualifying = qualifying
@@ -56,10 +55,6 @@ class Intake:
         self._seeds = VariantSeeds(node.chain, node.policy)
         self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
         self._admissions = Admissions(node, qualifying)
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises only what no retry can mend."""
-        await run_loop("intake", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> None:
         """Answer what waits in the inbox, the next ENTRIES_PER_TURN of it, then decide the agents whose qualifying is

@@ -10,26 +10,22 @@ from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import JUDGE_UNUSABLE
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.race.log import RaceLog
 from neurons.worker.protocol import Judged, JudgeJob
 
-TURN_S = 5.0
 PAUSES = Backoff(first_ms=5_000, most_ms=300_000)
 
 
 class VerdictLoop:
     """Asks again for owed verdicts, with growing pauses while the judge stays away."""
 
+    name, every_s = "verdicts", 5.0
+
     def __init__(self, node: Node, logs: Callable[[], list[RaceLog]]) -> None:
         self._node = node
         self._logs = logs
         self._retry = NextTry()
-
-    async def run(self, drain: StopSignal) -> None:
-        """Judge until drained. Raises only what no retry can mend."""
-        await run_loop("verdicts", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> None:
         """Try every owed verdict once, when that is due.

@@ -1,6 +1,6 @@
 """How every loop of the node repeats itself until it is drained.
 
-Promise: after a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
+After a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
 failure is raised and ends the node. After a full disk the loop waits for space. Pauses are spread, so that loops and
 nodes that failed together don't come back together. Waiting ends at once when the drain is set.
 """
@@ -12,6 +12,7 @@ import contextlib
 import errno
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -71,6 +72,17 @@ class StopSignal(asyncio.Event):
     def pause_s(self, failures: int) -> float:
         """How long a loop pauses after so many failures in a row, in seconds, spread."""
         return PAUSES.pause_ms(failures) / 1_000 * self._spread(*SPREAD)
+
+
+class Turning(Protocol):
+    """A loop: what it is called, and what it does every `every_s` seconds."""
+
+    name: str
+    every_s: float
+
+    async def turn(self) -> object:
+        """Do it once. Raises ArenaError: what a retry can mend is retried, anything else ends the node."""
+        ...
 
 
 async def run_loop(

@@ -1,6 +1,6 @@
 """The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
 
-Promise: every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
+Every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
 neither skips nor repeats one. The vector is computed for the subnet as it is at the try
 (`arena.race.settlement.weights_source`). While the chain does not grow none is set, because the state of the subnet is
 unknown.
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from arena.race.settlement.weights_source import next_try_block, paid_race, vector_at
 from arena.store.port import WeightsResult
 from foundation.errors import ArenaError
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.race.clock import RaceClock
 from neurons.race.sentences import weights_sentence
 
-TURN_S = 1.0
 _RESULTS = 50  # the latest rows: more refusals in a row than the longest wait needs to be known
 
 
 class WeightsLoop:
     """Sets the weights of the clock's latest settled race, now and again every tempo."""
+
+    name, every_s = "weights", 1.0
 
     def __init__(
         self,
@@ -39,10 +39,6 @@ class WeightsLoop:
         self._node = node
         self._clock = clock
         self._tempo: int | None = None
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        await run_loop("weights", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> WeightsResult | None:
         """Set the weights if a try is due; its result, or None.

@@ -1,6 +1,6 @@
 """What a node reads or, on the local network, makes from the open catalogue: suite, stock of batches, gate knowledge.
 
-Promise: miner and validator on one host get the same suite: the operator's, the shipped one or, over a catalogue of
+Miner and validator on one host get the same suite: the operator's, the shipped one or, over a catalogue of
 one's own, a suite seeded by its name. Batches are seeded with secret randomness, so that no one can compute them. On a
 real network both come from the operator and nothing is made here.
 """

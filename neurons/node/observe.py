@@ -1,7 +1,7 @@
 """Logs: one line per event on stderr, for people on a terminal and as JSON lines everywhere else.
 
 An event may carry `text`, what it means to people: a terminal shows the time and that alone, JSON lines keep it beside
-the fields. Promise: stdout stays free for results. Configuring is explicit (nothing happens at import) and may be
+the fields. Stdout stays free for results. Configuring is explicit (nothing happens at import) and may be
 repeated. Nothing reads a log line back: records, not logs, are the evidence.
 """
 

@@ -1,6 +1,6 @@
 """Opens one validator node from settings, and closes everything in the reverse order.
 
-Promise: what can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On
+What can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On
 the local network a node prepares what an operator otherwise provides: catalogue, suite and a stock of batches.
 """
 
@@ -23,16 +23,16 @@ from arena.chain.opening import is_local, open_beacon, open_timelock
 from arena.chain.port import Subtensor
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
-from arena.race.consensus.solo_check import lone_race_refusal
+from arena.race.consensus.rulings import lone_race_refusal
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
-from arena.store.embedded.lifetime import embedded_server
+from arena.store.embedded.server import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.probes import ProbeServer
@@ -66,7 +66,7 @@ from neurons.serving.server import Serving
 from neurons.worker.capacity import episode_deadline_s, usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Endpoint
-from neurons.worker.slots import pause_s
+from neurons.worker.slots import RESTS
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
@@ -179,7 +179,7 @@ async def _open_pool(
             code=slot.failure.code,
             detail=slot.failure.detail,
             tries=slot.tries,
-            again_s=pause_s(slot.tries),
+            again_s=RESTS.pause_ms(slot.tries) / 1_000,
         ),
     )
     stack.push_async_callback(pool.stop)

@@ -1,6 +1,6 @@
 """How a node starts with the operator's files: asks the other validators, places what it got, completes its settings.
 
-Promise: a node that names its operator and no policy waits until it has a whole release, and starts under its policy;
+A node that names its operator and no policy waits until it has a whole release, and starts under its policy;
 every other node asks once, briefly. A race past its close under another policy than the released one is first
 finished under its own.
 """

@@ -1,6 +1,6 @@
 """Settings completed by a release of the operator's files: what they leave open, the release fills in.
 
-Promise: what a setting names stays. Files are placed where a node looks for them anyway: suites in `suites`, sealed
+What a setting names stays. Files are placed where a node looks for them anyway: suites in `suites`, sealed
 batches in `bank`, titles in `titles`, an index in `catalogues`, the policy in `policies`. A batch that stands there
 with other content is never replaced, since a race may have committed to it.
 """

@@ -1,6 +1,6 @@
 """The supervisor: one process per hotkey that runs the loops, watches the leases and stops cleanly.
 
-Promise: SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails;
+SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails;
 what was running stands as an abandoned attempt. The last thing signed is a checkpoint of all that was appended. Killed
 outright, the next start finds every lease that ran out and records it. Loops end together: the first failure that no
 retry can mend drains the others and is raised. How the node ended is in its state folder (`neurons.health.node_file`).
@@ -30,7 +30,7 @@ from neurons.loops.door import DoorLoop
 from neurons.loops.endpoint_watch import endpoint_loops
 from neurons.loops.intake import Intake
 from neurons.loops.pending_verdicts import VerdictLoop
-from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.weights import WeightsLoop
 from neurons.node.banner import banner
 from neurons.node.node import Node, Sharing
@@ -163,15 +163,20 @@ class Supervisor:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
         node, drain = self._node, self._drain
+        turning: list[Turning] = [
+            self._intake,
+            self._weights,
+            self._verdicts,
+            self._checkpoints,
+            self._anchors,
+            self._watch,
+            *([self._releases] if self._releases else []),
+            *self._episodes,
+        ]
         loops: list[Coroutine[None, None, None]] = [
-            self._intake.run(drain),
+            *(run_loop(each.name, each.turn, drain, node.log, every_s=each.every_s) for each in turning),
             self._clock.run(drain),
-            self._weights.run(drain),
-            self._verdicts.run(drain),
-            self._checkpoints.run(drain),
-            self._anchors.run(drain),
             run_loop("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
-            self._watch.run(drain),
             self._database.run(drain),
             *endpoint_loops(node, drain),
             run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
@@ -181,8 +186,6 @@ class Supervisor:
             *([node.local_chain.run(drain)] if node.local_chain else []),
             *([self._exchange.run(drain)] if self._exchange else []),
             *([self._sharing.run(drain)] if self._sharing else []),
-            *([self._releases.run(drain)] if self._releases else []),
-            *(each.run() for each in self._episodes),
         ]
         tasks = [asyncio.create_task(each) for each in loops]
         drained = asyncio.create_task(self._drain.wait())

@@ -1,6 +1,6 @@
 """Variants at a node: the seed of an agent's variants, and the catalogue that they are drawn from.
 
-Promise: a seed is given only once the block that it follows from is final, so all validators draw the same; the index
+A seed is given only once the block that it follows from is final, so all validators draw the same; the index
 over the catalogue is built when the first variant is asked for, once, outside the event loop, and asked by one thread
 at a time.
 """

@@ -1,6 +1,6 @@
 """The composition root: settings in, open ports out. The only place that chooses adapters.
 
-Promise: miner, validator and demo get their ports from the same functions, so a local score comes from the
+Miner, validator and demo get their ports from the same functions, so a local score comes from the
 validator's code. Everything opened here is closed by leaving the context manager.
 """
 

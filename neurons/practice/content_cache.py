@@ -1,6 +1,6 @@
 """What a miner's commands would make again at each run, kept in the user's cache folder.
 
-Promise: an entry is found by everything that it follows from (recipe and code), so a stale one is never used; one that
+An entry is found by everything that it follows from (recipe and code), so a stale one is never used; one that
 was cut short, edited or replaced is made again; two commands at once make an entry once. A folder that can't be written
 costs time and nothing else, and is said.
 """

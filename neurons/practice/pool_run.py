@@ -1,6 +1,6 @@
 """An agent run on problems by the validator's own worker pool: a process for each episode that is under way.
 
-Promise: rows are those of `local_run`, in the order in which they end, and bodies the same bytes. A problem whose
+Rows are those of `local_run`, in the order in which they end, and bodies the same bytes. A problem whose
 worker died is run again, up to `TRIES_MAX` times. No worker outlives the run.
 """
 

@@ -12,6 +12,8 @@ import typer
 
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
+from foundation.errors import ArenaError
+from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
 from harness.inference.recorded import CompletionFile, RecordedUpstream
 from neurons.node.bank_preparation import prepare_suite
@@ -25,10 +27,10 @@ from neurons.node.model_endpoints import (
 from neurons.node.settings import Settings
 from neurons.node.wiring import open_local_ports, policy_of, with_models, worker_setup
 from neurons.practice.content_cache import ContentCache, cached_practice
-from neurons.practice.problem_file import read_problem_file, refuse_missing
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.protocol import WorkerSetup
 from problems.model import Problem
+from problems.suites.formats import count_web, read_problems
 from problems.suites.shipped import SUITES
 from problems.suites.variants import VariantMaker
 
@@ -171,6 +173,42 @@ def _asked(ports: EvaluatePorts, settings: Settings, choice: RunChoice, cache: C
     maker = VariantMaker(known, ports.catalogue.products())
     drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
     return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
+
+
+def read_problem_file(file: Path, *, is_web_skipped: bool) -> tuple[Problem, ...]:
+    """The problems of a file. Says how many web rows were left out. Raises ArenaError P4001 to P4009."""
+    try:
+        lines = file.read_bytes().splitlines()
+    except FileNotFoundError as error:
+        known = ", ".join(SUITES)
+        told = f"no suite and no file `{file}`; suites are {known}"
+        raise ArenaError("P4001", told, fix="name one of them, or a problem file") from error
+    except OSError as error:
+        raise ArenaError("P4001", f"{file}: {error.strerror}", fix="check the file") from error
+    problems = read_problems(lines, is_web_skipped=is_web_skipped)
+    if is_web_skipped and (left_out := count_web(lines)):
+        typer.echo(f"{left_out} web problems skipped, {len(problems)} left", err=True)
+    return problems
+
+
+def refuse_missing(problems: Sequence[Problem], catalogue: Catalogue, *, is_allowed: bool) -> None:
+    """Say which problems ask for products that the catalogue lacks; no answer of theirs can be right.
+
+    Raises ArenaError P4006 for any, unless `is_allowed`.
+    """
+    lacking = [
+        (problem.problem_id, item.product_id)
+        for problem in problems
+        for item in problem.rewards
+        if catalogue.product(item.product_id) is None
+    ]
+    if not lacking:
+        return
+    share = f"{len({name for name, _ in lacking})} of {len(problems)} problems"
+    detail = f"{share}, such as {lacking[0][0]} with product {lacking[0][1]}"
+    if not is_allowed:
+        raise ArenaError("P4006", f"{detail}; name their catalogue with --catalogue, or run them with --allow-missing")
+    typer.echo(f"note: the answers of {detail} are not in this catalogue: they can't be solved here", err=True)
 
 
 def _shipped(name: str) -> Sequence[Problem]:

@@ -1,6 +1,6 @@
 """The race clock: drives one race after the other through its state machine.
 
-Promise: decisions are `arena.race.state.decider`'s; this file gathers facts, has effects carried out and appends
+Decisions are `arena.race.state.decider`'s; this file gathers facts, has effects carried out and appends
 events. Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their
 events. An effect that can't be done yet waits by itself and holds up no other. A race ends under the policy it was
 closed under; another policy takes over before the close of a race, or after its settlement.

@@ -1,6 +1,6 @@
 """The effects of a race: what `arena.race.state.decider` asks for, done with a node's ports.
 
-Promise: every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
+Every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
 is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. Field and
 settlement follow from the logs that count; a validator alone has its own, and that is the only difference made here.
 What is read from the chain is read at final blocks.

@@ -1,6 +1,6 @@
 """What judging costs a node in each race, held against the operator's budget, in a file per race.
 
-Promise: a problem whose judging was begun stays begun over restarts, and one that the budget has no room for is judged
+A problem whose judging was begun stays begun over restarts, and one that the budget has no room for is judged
 for no agent (`judge.budget`). Qualifying is not held to it. Without a bound nothing is kept.
 """
 

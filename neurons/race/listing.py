@@ -1,6 +1,6 @@
 """The list of races of one node: those that its store holds, and the name and close of the one to come.
 
-Promise: one query lists races, in the order in which they were opened. A node alone counts its races from 1. Nodes that
+One query lists races, in the order in which they were opened. A node alone counts its races from 1. Nodes that
 share races take number and close from the calendar (`arena.race.state.schedule`), so that one that begins later, or was
 away, runs the same race under the same name; a race that is over for everybody is not begun any more.
 """

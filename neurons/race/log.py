@@ -1,6 +1,6 @@
 """What this node's log says about one race, read incrementally: results, verdicts, closings, settlement, release.
 
-Promise: a fold over signed records and nothing else (`arena.race.consensus.reducer`), so a restart rebuilds exactly the
+A fold over signed records and nothing else (`arena.race.consensus.reducer`), so a restart rebuilds exactly the
 same picture, and readers that refresh at the same time count every record once. A settlement or release counts only
 when it is this store's. `race_id` "" stands for qualifying, which belongs to no race and never ends: a node that runs
 for months asks it to be `lasting`, and then it keeps only records on which a verdict is owed, and the results of agents

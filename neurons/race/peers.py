@@ -1,6 +1,6 @@
 """What the other validators of a race say: their logs, which pairs are done, the settlement that has the quorum.
 
-Promise: what they answer counts only under a hash the chain held before. A peer that is away, slow or lying costs its
+What they answer counts only under a hash the chain held before. A peer that is away, slow or lying costs its
 answer and nothing else. A node that races alone holds nobody's log, and has nobody to ask.
 """
 

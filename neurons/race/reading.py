@@ -1,6 +1,6 @@
 """Races as the log tells them: settlements in order, and the records that each was made of.
 
-Promise: it reads records and nothing else: this store's logs, and the logs of other validators that were pulled and
+It reads records and nothing else: this store's logs, and the logs of other validators that were pulled and
 checked. A record whose bytes are not those of its hash is named, and so is a counted log that is not here. Nothing of a
 running race is shown: a race is readable here once its settlement stands in the log. Which settlement is in force, this
 validator's own or one adopted from others, stands in the race's events.

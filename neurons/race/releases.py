@@ -1,6 +1,6 @@
 """The loop that keeps the operator's files up to date while a node runs.
 
-Promise: sealed batches of a whole release are usable at once; policy, suite, titles and index take effect together, at
+Sealed batches of a whole release are usable at once; policy, suite, titles and index take effect together, at
 the next start, and until then the log and the status say so.
 """
 
@@ -16,16 +16,15 @@ from arena.exchange.port import Peer
 from foundation.codes.names import POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import OperatorFacts
-from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node, OperatorFiles
 from neurons.node.operator_files import log_turn
 from neurons.node.released_settings import place_files, released_policy
 
-TURN_S = 30.0
-
 
 class ReleaseLoop:
     """Fetches releases for one node, and says what became of them."""
+
+    name, every_s = "operator files", 30.0
 
     def __init__(self, node: Node, files: OperatorFiles, peers: Callable[[], Sequence[Peer]]) -> None:
         """`peers` are the other validators now; of a node that shares no races nobody is asked."""
@@ -36,10 +35,6 @@ class ReleaseLoop:
         self._placed: FilesRelease | None = files.started_with
         self._unusable: tuple[str, ...] = ()
         self.facts = OperatorFacts(operator=files.operator.hotkey)
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained. Raises what no retry can mend."""
-        await run_loop("operator files", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> OperatorFacts:
         """Ask the others, take what came. Raises ArenaError V2064, V2114, V2115."""

@@ -1,6 +1,6 @@
 """What a node opens to race together with the network's other validators, and the loop that keeps it fed.
 
-Promise: only permit holders of the metagraph seen last are answered; the address published on chain is the one the
+Only permit holders of the metagraph seen last are answered; the address published on chain is the one the
 settings name; sources that the chain knows and this node does not are asked of peers and handed to the inbox, as if
 their miners had brought them. A peer that is away or lying costs its answer and a log line.
 """
@@ -24,7 +24,7 @@ from arena.exchange.submission_cache import SourceRelay, SubmissionCache
 from arena.race.consensus.assignment import permitted_validators
 from arena.store.port import Store
 from foundation.errors import ArenaError
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 from neurons.health.node_file import PeerSeen
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node, Permits, Sharing

@@ -1,6 +1,6 @@
 """The serving process: public reads, live tail and door of one node, away from the interpreter in which it races.
 
-Promise: it holds no hotkey's key, signs nothing and appends nothing to the log; what it takes in stands in the database
+It holds no hotkey's key, signs nothing and appends nothing to the log; what it takes in stands in the database
 before it is answered, so that it may die at any instant. Signals of a terminal or a service manager are the node's to
 heed: it stops when the node tells it to, and ends at once when the node's pipe closes.
 """

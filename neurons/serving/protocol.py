@@ -1,6 +1,6 @@
 """What a node and its serving process say to each other: JSON lines over pipes, one typed value each.
 
-Promise: what the process may know stands in `ServingSetup`, and a hotkey's key does not; a DSN's password travels over
+What the process may know stands in `ServingSetup`, and a hotkey's key does not; a DSN's password travels over
 the pipe, never on a command line or in an environment.
 """
 

@@ -1,6 +1,6 @@
 """A node's handle on its serving process: started with the loops, started again when it ends, stopped with them.
 
-Promise: the node owns the listening sockets. A client that comes while the process is started again waits for it and is
+The node owns the listening sockets. A client that comes while the process is started again waits for it and is
 not refused, and an address that can't be had is told before any loop starts. A process that ends ends no node: the loop
 waits (V2206), longer each time, and says so in the status.
 """

@@ -1,6 +1,6 @@
 """How many episodes this host runs at once, and how long one may take: decisions over plain numbers, and the numbers.
 
-Promise: a node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended
+A node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended
 for memory that another one took (no fault of ours is ever the agent's).
 """
 

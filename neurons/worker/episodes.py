@@ -1,6 +1,6 @@
 """The work loop: claim a work item, run the evaluation, append its records. One task per worker.
 
-Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
+Every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
 A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
 restart gets what earlier attempts were answered, from a journal that lives as long as the work item. If a journal
@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from arena.evaluate.model import Evaluation
+from arena.evaluate import Evaluation
 from arena.evaluate.records import records_of
 from arena.race.state.items import witness_item
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
@@ -33,7 +33,7 @@ from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from harness.inference.journal import open_journal
 from harness.inference.ledger import ModelUsage
-from neurons.loops.run_loop import StopSignal, drained_within, persist, run_loop
+from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.node.node import Node
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.scoring.outcome import UnscoredOutcome
@@ -84,14 +84,12 @@ class Journals:
 class EpisodeLoop:
     """Claims and runs work until `drain` is set."""
 
+    name, every_s = "episodes", 0.0
+
     def __init__(self, node: Node, drain: StopSignal) -> None:
         self._node = node
         self._drain = drain
         self._journals = journals_of(node)
-
-    async def run(self) -> None:
-        """Serve until drained. Raises ArenaError only for what no retry can mend."""
-        await run_loop("episodes", self.turn, self._drain, self._node.log, every_s=0)
 
     async def turn(self) -> None:
         """Serve one item, or wait a moment when there is none."""

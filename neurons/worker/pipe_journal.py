@@ -1,6 +1,6 @@
 """A journal of completions that lies on the supervisor's machine, asked over the worker's pipe.
 
-Promise: an answer is in the supervisor's file before the agent sees it, so a host that is lost has shown nothing that a
+An answer is in the supervisor's file before the agent sees it, so a host that is lost has shown nothing that a
 restart elsewhere would draw anew.
 """
 

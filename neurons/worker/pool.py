@@ -1,6 +1,6 @@
 """The worker pool: a fixed number of episode workers, here and on other machines, restarted when they die.
 
-Promise: `run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
+`run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
 stuck or killed worker never blocks the others; `stop` leaves no process behind. Processes are ended by their own ids.
 A slot in which no worker can be started rests, with growing pauses, and takes no job meanwhile: its jobs go to others.
 On another machine an agent runs and nothing is scored: answers, scores, verdicts and journals stay here.
@@ -42,7 +42,7 @@ from neurons.worker.protocol import (
     encode_frame,
     frame_length,
 )
-from neurons.worker.slots import FreeSlots, RestingSlot, pause_s
+from neurons.worker.slots import RESTS, FreeSlots, RestingSlot
 
 _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
@@ -276,7 +276,7 @@ class WorkerPool:
                     resting = RestingSlot(slot=slot, host=host, since_ms=since_ms, tries=tries, failure=error.failure)
                     self._resting[slot] = resting
                     self._told(resting)
-                    await asyncio.sleep(pause_s(tries))
+                    await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
             self._resting.pop(slot, None)
             self._free.give(slot)
 

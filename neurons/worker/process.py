@@ -1,6 +1,6 @@
 """One episode worker: a process that runs evaluations for the supervisor, one at a time.
 
-Promise: it holds no hotkey and no database connection, so a worker that dies loses one attempt and nothing else. It
+It holds no hotkey and no database connection, so a worker that dies loses one attempt and nothing else. It
 ends at once when the supervisor's pipe closes, and its jail ends with it.
 """
 

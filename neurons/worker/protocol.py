@@ -1,6 +1,6 @@
 """Frames between the supervisor and its episode workers: msgpack with a 4-byte length, one typed value each.
 
-Promise: keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a frame is decoded
+Keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a frame is decoded
 to a known struct or refused.
 """
 
@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from arena.evaluate.model import Evaluation, RanEpisode
+from arena.evaluate import Evaluation, RanEpisode
 from arena.policy import Policy
 from foundation.errors import Failure
 from harness.inference.ledger import ModelUsage, UpstreamPrice

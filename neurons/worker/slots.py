@@ -1,6 +1,6 @@
 """Which worker slot takes the next job, and how long one rests in which no worker can be started.
 
-Promise: a job waits until a slot that may take it is free, in the order of asking, and a slot is with one job at a
+A job waits until a slot that may take it is free, in the order of asking, and a slot is with one job at a
 time. For one event loop.
 """
 
@@ -12,9 +12,10 @@ from collections.abc import Collection
 
 import msgspec
 
+from foundation.backoff import Backoff
 from foundation.errors import Failure
 
-REST_FIRST_S, REST_LONGEST_S = 1.0, 300.0
+RESTS = Backoff(first_ms=1_000, most_ms=300_000)  # of a slot, by failed starts in a row
 
 
 class RestingSlot(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +61,3 @@ class FreeSlots:
 
     def _may(self, slot: int, is_home: bool) -> bool:
         return not is_home or slot not in self._away
-
-
-def pause_s(tries: int) -> float:
-    """Seconds that a slot rests after `tries` failed starts in a row, from 1 on."""
-    return float(min(REST_LONGEST_S, REST_FIRST_S * 2 ** min(tries - 1, 16)))

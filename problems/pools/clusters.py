@@ -1,6 +1,6 @@
 """Clusters: which problems could give one another's answer away.
 
-Promise: two problems share a leak cluster when an answer of one is of the same product class as an answer of the other,
+Two problems share a leak cluster when an answer of one is of the same product class as an answer of the other,
 or when a chain of such problems joins them (paper A.4). Only answers count, so paraphrase, reordering, another retailer
 of the same product, a unit spelled otherwise and a new voucher all stay inside. Clusters and their names do not depend
 on the order of the problems.

@@ -1,6 +1,6 @@
 """Disjoint sets: what is joined with what, however the joins came in.
 
-Promise: the name of a set is its smallest member, so sets and names do not depend on the order of the joins.
+The name of a set is its smallest member, so sets and names do not depend on the order of the joins.
 """
 
 from __future__ import annotations

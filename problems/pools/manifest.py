@@ -1,6 +1,6 @@
 """The partition manifest: which leak cluster serves which pool, frozen, and unreadable without its key.
 
-Promise: a `PartitionManifest` that exists is disjoint: no answer class, no problem and no cluster is in two rows, so
+A `PartitionManifest` that exists is disjoint: no answer class, no problem and no cluster is in two rows, so
 none is in two pools. One that breaks this cannot be made, decoded or replaced into being: it raises P4021. Clusters,
 answers, problem ids and queries are in it as keyed tokens only, since a plain hash of a public catalogue is guessed in
 seconds; a token can be opened alone, at the release of its problem, without opening another.

@@ -1,6 +1,6 @@
 """The partition: leak clusters dealt to pools once, frozen, and only ever added to.
 
-Promise: suites are `never_touch`; the evaluation set is 75 problems (28 product, 24 shop, 23 voucher) of whole
+Suites are `never_touch`; the evaluation set is 75 problems (28 product, 24 shop, 23 voucher) of whole
 clusters, drawn by seed and key; `dev` is drawn after it; the rest is `train` (paper A.4). The deal does not depend on
 the order of the problems. What is frozen never moves: a new problem goes where its answers already are, and one that
 would join two pools is refused (P4020), `train` included, for a model has seen it. A problem that touches nothing

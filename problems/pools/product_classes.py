@@ -1,6 +1,6 @@
 """Product classes: which products of a catalogue are the same thing sold by several shops.
 
-Promise: two listings are one class when their title keys (`problems.pools.title_keys`) are equal, or differ by at most
+Two listings are one class when their title keys (`problems.pools.title_keys`) are equal, or differ by at most
 two words that carry no meaning in this catalogue: words that are in many titles of most departments, and that name no
 brand, colour, size, material, audience or grade. Words with a digit always carry meaning. Whatever is joined shares
 every telling word, so a class cannot drift along a chain into another product.

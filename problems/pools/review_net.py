@@ -1,6 +1,6 @@
 """The review net: pairs of problems whose words look alike, for a person to read.
 
-Promise: a net on top of the clusters, never instead of them: what it lists changes no pool. Similarity is the Jaccard
+A net on top of the clusters, never instead of them: what it lists changes no pool. Similarity is the Jaccard
 index of the sets of content words, so the order of words, sentences and items does not count; MinHash (`rensa`) finds
 the pairs worth comparing, and each is then compared exactly. The words every query has (greetings, constraint phrases,
 the whole voucher paragraph) are not content. Pairs come out in one order, whatever order the problems came in.

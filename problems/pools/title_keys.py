@@ -1,6 +1,6 @@
 """Title keys: what a title says, whoever the seller is and however it is written.
 
-Promise: `title_key` is a pure function of the text. Order, case, punctuation, accents, repetition, retailers' words and
+`title_key` is a pure function of the text. Order, case, punctuation, accents, repetition, retailers' words and
 the spelling of a measure (`500 ML`, `0.5 litre`) leave it alone; any other word, number or model code changes it. (A
 number and its unit, or the words of `ready stock`, stay side by side when sellers reorder a title.) The
 key of a title that says nothing else is its own text, so empty titles never look alike. It knows no catalogue: which

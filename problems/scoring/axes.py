@@ -1,6 +1,6 @@
 """Axes: one product against one reward item, counted in integers, axis by axis.
 
-Promise: the counts of the reference (docs/benchmark.md#scoring): strings compare exactly, bounds are inclusive, and all
+The counts of the reference (docs/benchmark.md#scoring): strings compare exactly, bounds are inclusive, and all
 SKU pairs must be met by one and the same SKU option or by the attributes. Nothing here knows of slots, shops or
 vouchers.
 """

@@ -1,6 +1,6 @@
 """Cases: recommendations kept in files, scored one by one under the reference's keys.
 
-Promise: one result per case and never an exception for what a case or a document contains: a malformed case, or a
+One result per case and never an exception for what a case or a document contains: a malformed case, or a
 malformed document that a case looks at, gives that case a failure and leaves the others alone. A case is
 `{case_id, category, reward, voucher?, product_ids}`; documents are the index line format.
 """

@@ -1,6 +1,6 @@
 """What a problem asked and what was found, constraint by constraint, with both values: an outcome in words.
 
-Promise: as many constraints of a slot are met as its score counts hits; the score decides, this explains it. Pure.
+As many constraints of a slot are met as its score counts hits; the score decides, this explains it. Pure.
 """
 
 from __future__ import annotations

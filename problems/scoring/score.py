@@ -1,6 +1,6 @@
 """Scoring: what one recommendation is worth, by rule.
 
-Promise: a pure function of problem, ids, documents and title matcher. It equals the reference on every well-formed
+A pure function of problem, ids, documents and title matcher. It equals the reference on every well-formed
 input and never raises for what a problem, a document or an agent contains: what the agent got wrong is scored and
 flagged, what is wrong with the problem or the catalogue gives an `UnscoredOutcome` and charges nobody
 (docs/benchmark.md#scoring, docs/architecture.md#scores). Hits and totals are integers; shares are exact fractions,

@@ -1,6 +1,6 @@
 """Self-check: is a problem solvable, and is it not free?
 
-Promise: every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
+Every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
 title matcher. If a crowd of products is given, guessing is tried too: for every slot the best of `RANDOM_DRAWS` random
 products is recommended, and the problem counts as free when chance alone satisfies every slot twice over. Oddities that
 do not matter become warnings.

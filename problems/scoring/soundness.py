@@ -1,6 +1,6 @@
 """Soundness: the rules a problem must keep so that it can be scored, whatever is recommended.
 
-Promise: a problem that `check_problem` lets pass never makes the scorer fail for a reason of its own. Where the
+A problem that `check_problem` lets pass never makes the scorer fail for a reason of its own. Where the
 reference raises an exception in the middle of scoring, or quietly counts a miss, we refuse at load (D17 to D23 and D39
 in the README).
 """

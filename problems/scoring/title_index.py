@@ -1,6 +1,6 @@
 """A word index over catalogue titles that tells which products would satisfy a reward.
 
-Promise: exact answers under `lexical/1`, without comparing every title with every other, and the same whatever order
+Exact answers under `lexical/1`, without comparing every title with every other, and the same whatever order
 the products came in. It is built once (a few seconds per hundred thousand products) and asked many times: synthesis,
 ambiguity and difficulty share one. The index is numpy arrays, so a catalogue costs little beyond its products; asking
 is not thread-safe, since counters are reused.

@@ -1,6 +1,6 @@
 """Title matchers: whether a product's title says the same as a reward title.
 
-Promise: a matcher is a pure function that gives the same answer on every machine. The similarity model itself never
+A matcher is a pure function that gives the same answer on every machine. The similarity model itself never
 runs here: a bank release lists, per reward title, the product ids that passed it, and `AcceptedTitles` looks them up.
 `LexicalTitles` needs no release and serves the synthetic catalogue and the golden vectors. The matcher's name is in
 every outcome.

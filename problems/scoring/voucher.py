@@ -1,6 +1,6 @@
 """Vouchers: when one applies, what is left to pay, and whether that meets the budget.
 
-Promise: the same plain floats in the same order as the reference, with no tolerance and no decimals, so `0.1 + 0.2`
+The same plain floats in the same order as the reference, with no tolerance and no decimals, so `0.1 + 0.2`
 misses a budget of 0.3 and `4000 * (1 - .33)` meets 2680 (docs/benchmark.md#edge-cases, 28). Amounts are in PHP. It will
 not judge whether the products are the right ones: that is `problems.scoring.score`.
 """

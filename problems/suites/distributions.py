@@ -1,6 +1,6 @@
 """Distributions: what a set of problems looks like, in integers, so that two sets can be laid side by side.
 
-Promise: a pure function of the problems, whatever their order. Shares are ten-thousandths, percentiles are nearest-rank
+A pure function of the problems, whatever their order. Shares are ten-thousandths, percentiles are nearest-rank
 values that occur in the set, amounts are whole pesos rounded to the nearest. It needs no catalogue, so it works for
 public sets whose documents are not available; prices are those that rules and vouchers name.
 """

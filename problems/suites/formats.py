@@ -1,6 +1,6 @@
 """Suites: problem files of three formats read into sound problems, and our own format written.
 
-Promise: a problem that comes out of here passed `check_problem`; malformed input raises one ArenaError (P4xxx) that
+A problem that comes out of here passed `check_problem`; malformed input raises one ArenaError (P4xxx) that
 names the line and the field. Formats, told apart row by row (docs/benchmark.md#problems):
 
 * upstream test set: `{query, reward, voucher?}`; the bucket follows from `category`, else from the shape of `reward`;

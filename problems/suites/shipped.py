@@ -1,6 +1,6 @@
 """Shipped suites: s1, s2 and s3, thirty problems each over the synthetic catalogue, and the manifests that pin them.
 
-Promise: `load_shipped` gives the problems of a suite only if their file and its title release have the hashes that the
+`load_shipped` gives the problems of a suite only if their file and its title release have the hashes that the
 manifest names (P4018 otherwise); what is shipped can be remade byte for byte from the recipe in the manifest. The three
 share no answer class. The files are in `problems/shipped/` and are read when asked for. Who signed a manifest is
 checked in `arena.bank.suite_signature`. The suites are public, as the paper's are: they qualify agents and are held out

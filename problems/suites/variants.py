@@ -1,6 +1,6 @@
 """Variants: what an agent is asked in place of a public problem, drawn for that agent alone.
 
-Promise: a variant is a pure function of suite, catalogue, seed and the id of the suite's problem. It has the shape of
+A variant is a pure function of suite, catalogue, seed and the id of the suite's problem. It has the shape of
 that problem (bucket, number of items, one shop or several, difficulty, every constraint in words), and other products
 answer it: no product that answers anywhere in the suite satisfies any item of a variant, nor does a near-identical
 listing of one answer it. So a table from public problems to ids, titles or search words says nothing about it, however

@@ -1,6 +1,6 @@
 """Ambiguity: how many products of a catalogue would do, for the reward and for a reader of the query.
 
-Promise: exact counts over the whole catalogue, the answer included. `accepted` counts what the reward takes: title,
+Exact counts over the whole catalogue, the answer included. `accepted` counts what the reward takes: title,
 and every constraint. `fitting` counts what a reader could take: products whose title holds all the title words that
 the query says and that meet every constraint; an item that many products fit but few satisfy asks for guessing. A
 problem with an item that more than `ACCEPTED_MAX` products satisfy or fit is tightened, by asking its answer for more

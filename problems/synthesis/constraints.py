@@ -1,6 +1,6 @@
 """Constraints: what may be asked of a product, read off the product itself, in the public set's proportions.
 
-Promise: whatever is drawn here is met by the product it is drawn from, can be said in words and read back
+Whatever is drawn here is met by the product it is drawn from, can be said in words and read back
 (`problems.synthesis.phrasing`), and depends on the product and the generator passed in alone. Proportions:
 docs/benchmark.md#statistics. How much is asked can be moved with `Appetite`; the public set's is the default.
 """

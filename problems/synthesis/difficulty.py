@@ -1,6 +1,6 @@
 """Difficulty: how hard a problem is, measured from the problem and its catalogue, in integers.
 
-Promise: `measure_difficulty` is a pure function of a finished problem and an index, so that it says the same of a
+`measure_difficulty` is a pure function of a finished problem and an index, so that it says the same of a
 synthesised problem, of one worded by a model and of a public one; synthesis draws until the measure is the level asked
 for.
 

@@ -1,6 +1,6 @@
 """Figures: price bounds, services and voucher terms read out of free English text.
 
-Promise: total on any text, and cautious: a bound counts only beside a sign of money, a service only when it is not
+Total on any text, and cautious: a bound counts only beside a sign of money, a service only when it is not
 denied ("without cash on delivery"), and what can be read as an amount but not as a bound is reported as `stray`
 instead of being passed over. It reads wordings of our own problems (`problems.synthesis.wording`); it does not try to
 understand everything people may write.

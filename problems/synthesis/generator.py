@@ -1,6 +1,6 @@
 """Synthesis: new problems over a catalogue, after the rules of the public generator.
 
-Promise: deterministic in (products, seed, counts, exclude, mix), whatever order the products come in; every problem is
+Deterministic in (products, seed, counts, exclude, mix), whatever order the products come in; every problem is
 solvable by construction, since each constraint is read off its answer; at most `ACCEPTED_MAX` products satisfy an
 item, and at most as many fit the words of the query and its constraints; every constraint can be read back from the
 query (`problems.synthesis.wording`); a product class answers once in a maker's life, so no two of its problems share a

@@ -1,6 +1,6 @@
 """Phrasing: a shopping wish in English words, from a reward and a voucher.
 
-Promise: every constraint of the reward is said, and said in words that can be read back: price bounds as whole pesos
+Every constraint of the reward is said, and said in words that can be read back: price bounds as whole pesos
 next to PHP or pesos, services by names that `problems.synthesis.figures` knows, SKU and attribute values verbatim
 beside their key, and the voucher in the exact sentences of the public benchmark. A wish begins with its name; its
 constraints follow between commas, in a drawn order; the items of a list are introduced by `First,` `Second,` ... or by

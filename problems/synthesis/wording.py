@@ -1,6 +1,6 @@
 """Wording: does a text say every constraint of a problem, item by item, and none of its own?
 
-Promise: a wording that passes names every item by at least two words of its title, in order, each in a sentence of its
+A wording that passes names every item by at least two words of its title, in order, each in a sentence of its
 own; within an item's span it says every SKU and attribute value verbatim, beside its key where the value alone could
 mean something else, every service by a known name, every price bound with its figures, and no other bound and no other
 service; and a voucher's scope and figures, all of them and no others. What is missing is a `Flaw` with code P4016 that

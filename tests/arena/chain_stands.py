@@ -14,7 +14,8 @@ from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.remote import RemoteSubtensor
 from arena.chain.local.served import ChainServer
 from arena.chain.port import Signer, Subtensor
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
+from tests.arena.chain_faults import reorg
 
 NETUID = 15
 BLOCK_MS = 250
@@ -81,7 +82,7 @@ class LocalStand:
         return self._born_ms + (block - 1) * BLOCK_MS
 
     async def reorg(self, depth: int) -> None:
-        await self.home.reorg(depth)
+        await reorg(self.home, depth)
 
     async def name_owner(self, signer: Signer) -> None:
         owned = self._path.with_name("owned.sqlite")  # a local chain has its owner from the first block on

@@ -32,7 +32,7 @@ from arena.policies import policy_by_name
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import SignedSubmission, make_submission
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 
 ROOT = Path(__file__).parents[2]
 AGENT = "def agent_main(problem):\n    return None\n"

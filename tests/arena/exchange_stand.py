@@ -29,7 +29,7 @@ from arena.records.log.merkle import MerkleFrontier
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, SettlementRecord
 from arena.store.port import Store
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 

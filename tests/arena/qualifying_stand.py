@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from arena.evaluate import EvaluatePorts
 from arena.evaluate.evaluation import episode_rules, score_body
-from arena.evaluate.ports import EvaluatePorts
 from arena.policies import DEMO
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic.generator import generate

@@ -19,6 +19,7 @@ from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, open_subtensor
 from arena.chain.port import Signer
 from foundation.errors import ArenaError
+from tests.arena.chain_faults import deregister, hand_on_uid, reorg, set_finality_lag
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +151,7 @@ async def test_a_freed_uid_goes_to_the_next_and_old_blocks_keep_the_old_owner(tm
     await chain.register(BOB)
     clock.now_ms += 5 * BLOCK_MS
     before = await chain.block()
-    await chain.deregister(ALICE.hotkey)
+    await deregister(chain, ALICE.hotkey)
     await chain.register(EVE)
     clock.now_ms += 5 * BLOCK_MS
     assert (await chain.metagraph(before)).uid_of(ALICE.hotkey) == 0
@@ -290,7 +291,7 @@ async def _written(tmp_path: Path) -> tuple[LocalSubtensor, Clock]:
 
 async def test_a_reorg_drops_what_the_blocks_held_and_nothing_below_them(tmp_path: Path) -> None:
     chain, _ = await _written(tmp_path)
-    await chain.reorg(1)
+    await reorg(chain, 1)
     now = await chain.metagraph()
     assert (now.uid_of(ALICE.hotkey), now.uid_of(BOB.hotkey)) == (0, None)
     assert await chain.commitment(ALICE.hotkey) is None
@@ -299,7 +300,7 @@ async def test_a_reorg_drops_what_the_blocks_held_and_nothing_below_them(tmp_pat
 async def test_what_the_network_accepts_again_stands_in_a_later_block(tmp_path: Path) -> None:
     chain, clock = await _written(tmp_path)
     before, head = await chain.commitment(ALICE.hotkey), await chain.block()
-    await chain.reorg(1, is_accepted_again=True)
+    await reorg(chain, 1, is_accepted_again=True)
     assert await chain.commitment(ALICE.hotkey, head) is None
     clock.now_ms += BLOCK_MS
     after = await chain.commitment(ALICE.hotkey, head + 1)
@@ -311,18 +312,18 @@ async def test_what_the_network_accepts_again_stands_in_a_later_block(tmp_path: 
 async def test_a_final_block_is_never_replaced(tmp_path: Path) -> None:
     chain, _ = await _written(tmp_path)
     with pytest.raises(ValueError, match="are final"):
-        await chain.reorg(chain.rules.finality_blocks + 1)
+        await reorg(chain, chain.rules.finality_blocks + 1)
     assert (await chain.metagraph()).uid_of(BOB.hotkey) == 1
 
 
 async def test_late_finality_holds_back_blocks_but_none_that_was_final(tmp_path: Path) -> None:
     chain, clock = await _written(tmp_path)
     final = await chain.finalized_block()
-    await chain.set_finality_lag(10)
+    await set_finality_lag(chain, 10)
     assert await chain.finalized_block() == final
     clock.now_ms += 5 * BLOCK_MS
     assert await chain.finalized_block() == final
-    await chain.reorg(await chain.block() - final)
+    await reorg(chain, await chain.block() - final)
     clock.now_ms += 20 * BLOCK_MS
     assert await chain.finalized_block() == await chain.block() - 10
 
@@ -332,7 +333,7 @@ async def test_a_uid_is_handed_on_in_one_block_and_takes_its_endpoint_from_nobod
     await chain.publish(ALICE, "http://203.0.113.7:8750")
     clock.now_ms += BLOCK_MS
     before = await chain.block()
-    await chain.hand_on_uid(ALICE.hotkey, EVE.hotkey)
+    await hand_on_uid(chain, ALICE.hotkey, EVE.hotkey)
     clock.now_ms += BLOCK_MS
     assert (await chain.metagraph(before)).uid_of(ALICE.hotkey) == 0
     now = await chain.metagraph(before + 1)
@@ -340,7 +341,7 @@ async def test_a_uid_is_handed_on_in_one_block_and_takes_its_endpoint_from_nobod
     assert now.neurons[0].endpoint == ""
     assert (await chain.commit(ALICE, "cd" * 32)).status == "not_registered"
     with pytest.raises(ValueError, match="holds no uid"):
-        await chain.hand_on_uid(ALICE.hotkey, BOB.hotkey)
+        await hand_on_uid(chain, ALICE.hotkey, BOB.hotkey)
 
 
 async def test_limits_of_commitments_and_endpoints_are_the_rules(tmp_path: Path) -> None:

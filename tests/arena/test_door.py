@@ -22,6 +22,7 @@ from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
+from tests.arena.chain_faults import deregister
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, another_process, serving
 
 SHAPE = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
@@ -156,7 +157,7 @@ async def test_a_deregistered_hotkey_and_a_stale_chain_are_refused(stand: Stand)
     made = await miner.commit()
     with serving(stand, WIDE_RULES):
         assert (await send(miner.request(made))).status_code == 202
-        await stand.chain.deregister(miner.signer.hotkey)
+        await deregister(stand.chain, miner.signer.hotkey)
         await Miner(stand).register()  # waits until that is final
         assert await refusal(miner.request(made)) == (403, "A1008")
     with serving(stand, WIDE_RULES, stale_s=-1.0):

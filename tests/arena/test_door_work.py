@@ -19,6 +19,7 @@ from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import HotkeyState, StoredSubmission
 from arena.store.postgres.store import PostgresStore
+from tests.arena.chain_faults import set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
 
 
@@ -77,7 +78,7 @@ async def test_a_commitment_that_is_not_final_hides_none_that_is(served: Stand) 
     miner = await Miner(served).register()
     first = await miner.commit()
     await Miner(served).register()  # waits until it is final
-    await served.chain.set_finality_lag(1_000_000)
+    await set_finality_lag(served.chain, 1_000_000)
     second = await miner.commit(f"{AGENT}# second\n")
     answer = await send(miner.request(first))
     assert answer.status_code == 202, answer.text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.redaction.credentials import LONG_BYTES, find_secrets, long_runs
+from arena.export.redaction import LONG_BYTES, find_secrets, long_runs
 from tests.arena.test_export_scrubbing import EVERY
 
 LARGE = 9_000  # of texts that are looked at by whole words first

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.redaction.credentials import find_secrets, scrub
+from arena.export.redaction import find_secrets, scrub
 from arena.records.body import encode_body
 from foundation.canonical import foreign_text
 from tests.arena.log_stand import body

@@ -14,7 +14,7 @@ from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
 from arena.policy import Policy, QualifyingRules, RaceRules
 from arena.race.consensus.assignment import assign, permitted_validators
 from arena.race.consensus.field import select_candidates
-from arena.race.consensus.solo_check import lone_race_refusal
+from arena.race.consensus.rulings import lone_race_refusal
 from arena.race.model import describe_batch
 from arena.race.settlement.draw import draw_problems, race_seed
 from arena.race.settlement.qualifying import QualifyingResult, qualify

@@ -218,7 +218,7 @@ def serving(folder: Path, dsn: str) -> Iterator[tuple[int, str, str]]:
 
 async def _serve(folder: str, dsn: str) -> None:
     from arena.api.server import TailServer
-    from harness.catalogue.server.application import listen
+    from harness.catalogue.server.guard import listen
 
     stand, stop, loop = Stand(Path(folder), dsn, URI), asyncio.Event(), asyncio.get_running_loop()
     threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(stop.set)), daemon=True).start()

@@ -24,7 +24,8 @@ from uvicorn.protocols.http import auto
 
 from foundation.errors import ArenaError
 from harness.catalogue.server import guard
-from harness.catalogue.server.application import SearchApplication, listen, make_config, open_served, serve
+from harness.catalogue.server.application import SearchApplication, make_config, open_served, serve
+from harness.catalogue.server.guard import listen
 from tests.harness.catalogue_stand import index_of, product
 
 ROOT = Path(__file__).parents[2]

@@ -13,6 +13,7 @@ import structlog
 from arena.chain.keys import generate_signer
 from neurons.health.metrics import Metrics
 from neurons.loops.chain_watch import STALE_MS, ChainWatch
+from tests.arena.chain_faults import hand_on_uid, reorg, set_finality_lag
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 
 
@@ -46,7 +47,7 @@ class Watched:
 @pytest.fixture
 async def watched(tmp_path: Path) -> Watched:
     made = Watched(tmp_path)
-    await made.chain.set_finality_lag(5)
+    await set_finality_lag(made.chain, 5)
     await made.desk.settle_in()
     await made.after(30)
     return made
@@ -64,7 +65,7 @@ async def test_a_reorg_is_counted_with_its_depth_and_no_block_of_ours_is_one(wat
     for _ in range(4):
         await watched.after(1)
     assert watched.metric("chain_reorgs_total") == 0
-    await watched.chain.reorg(3)
+    await reorg(watched.chain, 3)
     await watched.after(1)
     (said,) = watched.events("reorg")
     assert (watched.metric("chain_reorgs_total"), watched.metric("chain_reorg_depth"), said["depth"]) == (1, 3, 3)
@@ -101,7 +102,7 @@ async def test_a_lost_registration_and_a_lost_permit_are_seen_within_minutes(wat
     await watched.chain.set_stake(hotkey, 0)
     await watched.after(30)
     assert (watched.watch.facts.uid, watched.watch.facts.has_permit) == (1, False)
-    await watched.chain.hand_on_uid(hotkey, generate_signer().hotkey)
+    await hand_on_uid(watched.chain, hotkey, generate_signer().hotkey)
     await watched.after(30)
     assert (watched.watch.facts.uid, watched.metric("uid")) == (None, -1)
     assert [line["code"] for line in watched.events("place on the subnet")] == ["", "U3035", "U3035"]

@@ -17,7 +17,7 @@ from arena.chain.local.remote import RemoteSubtensor
 from arena.chain.local.served import ChainServer
 from arena.chain.local.wire import ROUTE
 from foundation.errors import ArenaError
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 from tests.arena.conftest import running_server
 from tests.arena.door_stand import WIDE_RULES, Stand, serving
 from tests.neurons.arena_stand import short_folder

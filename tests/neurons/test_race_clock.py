@@ -25,6 +25,7 @@ from neurons.loops.weights import WeightsLoop
 from neurons.node.settings import resolve
 from neurons.node.wiring import policy_of
 from problems.synthesis.generator import synthesize
+from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import BLOCK_MS, CATALOGUE, POLICY, SOURCE, Desk
 
 OTHER = replace(POLICY, name="other", race=replace(POLICY.race, closes_after_ms=20_000))
@@ -75,7 +76,7 @@ async def test_weights_are_set_again_every_tempo_and_a_winner_that_left_is_paid_
     first = await desk.weights.turn()
     assert first.status == "ok" and len(first.uids) == 2
     assert await desk.weights.turn() is None
-    await desk.chain.deregister(winner.miner_hotkey)
+    await deregister(desk.chain, winner.miner_hotkey)
     stranger = generate_signer()
     await desk.chain.register(stranger)
     assert (await desk.chain.metagraph()).uid_of(stranger.hotkey) in first.uids  # the uid was recycled

@@ -6,6 +6,7 @@ import pytest
 
 from arena.records.log.anchors import note_sha256
 from neurons.loops.anchoring import PAUSES
+from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.neurons.checkpoint_stand import RULES, LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 
@@ -40,7 +41,7 @@ async def test_a_commitment_in_a_block_that_was_replaced_is_anchored_where_it_en
     before = await chain.commitment(desk.signer.hotkey)
     assert before is not None and len(desk.chain.commits) == 1
     desk.time.pass_s(BLOCK_MS / 1_000)
-    await chain.reorg(1, is_accepted_again=is_accepted_again)
+    await reorg(chain, 1, is_accepted_again=is_accepted_again)
     block = await anchored_block(desk, PAUSES.most_ms / 1_000 / 20)
     final = await chain.commitment(desk.signer.hotkey, block)
     (stored,) = await desk.stored()
@@ -50,11 +51,11 @@ async def test_a_commitment_in_a_block_that_was_replaced_is_anchored_where_it_en
 
 
 async def test_while_finality_stands_still_nothing_is_called_anchored(desk: LogDesk) -> None:
-    await desk.chain.twin.set_finality_lag(10_000)
+    await set_finality_lag(desk.chain.twin, 10_000)
     for _ in range(10):
         assert await desk.anchors.turn() is None
         desk.time.pass_s(10)
     (stored,) = await desk.stored()
     assert stored.anchor_block == 0 and len(desk.chain.commits) == 1
-    await desk.chain.twin.set_finality_lag(2)
+    await set_finality_lag(desk.chain.twin, 2)
     assert await anchored_block(desk, 1) > 0

@@ -21,7 +21,7 @@ import structlog
 from arena.chain.keys import generate_signer
 from arena.policies import DEMO
 from arena.store.embedded.server import EmbeddedServer
-from harness.catalogue.server.application import listen
+from harness.catalogue.server.guard import listen
 from neurons.loops.run_loop import StopSignal
 from neurons.serving.protocol import ServingSetup, encode_line
 from neurons.serving.server import Serving

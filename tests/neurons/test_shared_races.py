@@ -20,6 +20,7 @@ from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from neurons.loops.weights import WeightsLoop
 from neurons.race.peers import RacePeers
+from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.arena.local_peers import PeerFault
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import (
@@ -191,12 +192,12 @@ async def test_no_ordinary_anchor_takes_the_slot_while_a_race_needs_it(desks):
 async def test_a_closing_block_that_is_not_final_decides_nothing(desks):
     desk = desks[0]
     await desk.turn()
-    await desk.chain.set_finality_lag(100)
+    await set_finality_lag(desk.chain, 100)
     desk.time.ms = CLOSES_MS + HOUR_MS // 4
     for _ in range(3):
         assert (await desk.clock.turn()).stage == "open"
-    await desk.chain.reorg(50)
-    await desk.chain.set_finality_lag(3)
+    await reorg(desk.chain, 50)
+    await set_finality_lag(desk.chain, 3)
     desk.time.pass_s(120)
     assert (await desk.clock.turn()).stage == "closed"
     state = await desk.clock.turn()

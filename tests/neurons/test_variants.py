@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.chain.local.chain import LocalSubtensor
-from arena.evaluate.model import EpisodeCost, Evaluation
+from arena.evaluate import EpisodeCost, Evaluation
 from arena.race.settlement.draw import qualifying_seed
 from arena.race.state.items import qualifying_items
 from arena.records.body import decode_content
@@ -27,6 +27,7 @@ from neurons.worker.protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulte
 from problems.model import variant_id
 from problems.scoring.title_matching import reward_titles
 from tests.arena import log_stand
+from tests.arena.chain_faults import set_finality_lag
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk
 
 BLOCKS = 3
@@ -97,7 +98,7 @@ async def test_a_seed_is_given_once_its_block_is_final_and_is_every_validators(v
 
 async def test_a_seed_waits_for_finality_because_a_reorg_changes_it(varied: Desk) -> None:
     """Nobody can have variants drawn by a block that is taken back."""
-    await varied.chain.set_finality_lag(50)
+    await set_finality_lag(varied.chain, 50)
     subject = await varied.submit("new", state="accepted")
     seeds = VariantSeeds(varied.chain, VARIED)
     varied.time.pass_s(BLOCKS + 40)

@@ -26,7 +26,7 @@ from neurons.node.wiring import away_setups, worker_setup
 from neurons.worker.pipe_journal import PipeJournal, answer_call
 from neurons.worker.pool import WorkerHost, WorkerPool, greet
 from neurons.worker.protocol import Endpoint, Evaluated, EvaluateJob, Faulted
-from neurons.worker.slots import REST_LONGEST_S, FreeSlots, RestingSlot, pause_s
+from neurons.worker.slots import RESTS, FreeSlots, RestingSlot
 from problems.model import Problem
 from problems.synthesis.generator import synthesize
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
@@ -209,8 +209,8 @@ async def test_jobs_for_this_machine_never_get_a_slot_of_another_and_none_is_los
 
 
 def test_pauses_double_and_end():
-    pauses = [pause_s(tries) for tries in range(1, 40)]
-    assert pauses[:4] == [1, 2, 4, 8] and pauses == sorted(pauses) and pauses[-1] == REST_LONGEST_S
+    pauses = [RESTS.pause_ms(tries) / 1_000 for tries in range(1, 40)]
+    assert pauses[:4] == [1, 2, 4, 8] and pauses == sorted(pauses) and pauses[-1] == 300
 
 
 def test_a_journal_over_the_pipe_answers_like_the_journal_itself():

@@ -6,6 +6,7 @@ import random
 
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord
+from tests.arena.chain_faults import deregister, reorg, set_finality_lag
 from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import FaultPlan, fault_towards, plan_faults
 from tests.simulation.world import SimulatedDesk, World
@@ -97,19 +98,19 @@ class RaceDay:
             crash = self._deaths.pop(0)
             self.world.desks[crash.desk].store.arm(crash)
         if self.plan.finality_stalls and not self._is_stalled and now_ms >= self.moments.settling_ms - HOUR_MS:
-            await self.world.chain.set_finality_lag(100)
+            await set_finality_lag(self.world.chain, 100)
             self._is_stalled = True
             self.world.counts["finality stalls"] += 1
         elif self._is_stalled and now_ms >= self.moments.settling_ms + HOUR_MS:
-            await self.world.chain.set_finality_lag(3)
+            await set_finality_lag(self.world.chain, 3)
 
     async def _reorganise_until(self, now_ms: int) -> None:
         """Blocks are replaced right after everybody turned: what was said just now may be gone."""
         while self._reorgs and self._at(self._reorgs[0].at) <= now_ms:
-            reorg = self._reorgs.pop(0)
-            depth = min(reorg.depth, await self._unfinal())
+            planned = self._reorgs.pop(0)
+            depth = min(planned.depth, await self._unfinal())
             if depth:
-                await self.world.chain.reorg(depth, is_accepted_again=reorg.is_accepted_again)
+                await reorg(self.world.chain, depth, is_accepted_again=planned.is_accepted_again)
                 self.world.counts["reorgs"] += 1
 
     async def _unfinal(self) -> int:
@@ -122,7 +123,7 @@ class RaceDay:
             await self.world.leave()
             self.world.counts["miners deregistered"] += 1
         if self.plan.leaving_validator is not None:
-            await self.world.chain.deregister(self.world.desks[self.plan.leaving_validator].signer.hotkey)
+            await deregister(self.world.chain, self.world.desks[self.plan.leaving_validator].signer.hotkey)
             self.world.counts["validators deregistered"] += 1
         return True
 
@@ -153,7 +154,7 @@ class RaceDay:
     async def _mend(self) -> None:
         """The day is over: everybody is back and honest, and turns until nothing is left to do."""
         if self.plan.finality_stalls:
-            await self.world.chain.set_finality_lag(3)
+            await set_finality_lag(self.world.chain, 3)
         number = self.plan.leaving_validator
         if number is not None:
             await self.world.enrol(number, self.world.size.stakes[number])

@@ -38,6 +38,7 @@ from neurons.worker.episodes import EpisodeLoop, sweep
 from problems.product import Product
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
+from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at
 from tests.problems.stand import make_catalogue
@@ -186,7 +187,7 @@ class World:
     async def leave(self) -> None:
         """A miner's uid is bought by a newcomer."""
         gone = self.miners.pop(self.dice.randrange(len(self.miners)))
-        await self.chain.deregister(gone.signer.hotkey)
+        await deregister(self.chain, gone.signer.hotkey)
         await self.join()
 
     def happened(self, agent: str, problem_id: str) -> tuple[bool, int, bool]:

@@ -1,6 +1,7 @@
 """One submission's way to a training row, by the commands alone, and which functions of the product ran on it.
 
-Submit, validator (gate, qualifying, race, settlement, weights), run, export, corpus, sft: on the local chain, with the
+A miner submits at the door of a running validator, so the two overlap; each process says which step it is of. Submit,
+validator (gate, qualifying, race, settlement, weights), run, export, corpus, sft: on the local chain, with the
 scripted model and judge and the embedded store. Every Python process is watched, the validator's workers and the gate's
 child included. Not counted is what runs inside a jail (its Python reads no site packages), and the preparation: the
 catalogue, the policy and a random model.
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +29,15 @@ from tests.structure.product import Product
 
 HERE = Path(__file__).parent
 VALIDATOR, MINER = "//Alice", "//Bob"
-WAIT_S = 420.0
+STEP = "TRIP_STEP"  # in the environment of every process of the trip
+LOG, DOOR = "validator.log", b"door's address published"  # asking the door itself would be a step of the way
+WAIT_S = 600.0
 LOOK_S = 2.0
-# A short race of the demo's rules, with leases that no slow machine has to renew. It closes late enough for the next
-# one not to begin before it was seen.
+# A short race of the demo's rules, with leases that no slow machine has to renew. It closes late enough for a
+# submission on a busy machine to come in before, and for the next race not to begin before it was seen.
 POLICY = {
     "qualifying": {"problems": 3, "variant_blocks": 1},
-    "race": {"problems": 6, "batch_problems": 9, "closes_after_ms": 40_000, "lease_ms": 120_000},
+    "race": {"problems": 6, "batch_problems": 9, "closes_after_ms": 120_000, "lease_ms": 120_000},
 }
 MODEL = """
 import sys
@@ -116,8 +119,8 @@ class Trip:
                 for line in lines:
                     if line == b"end":
                         return
-                    file, number, name = line.decode().split("\t")
-                    self.called.setdefault(self._step, set()).add(Called(file, int(number), name))
+                    step, file, number, name = line.decode().split("\t")
+                    self.called.setdefault(step, set()).add(Called(file, int(number), name))
 
         reader = threading.Thread(target=collect, daemon=True)
         reader.start()
@@ -143,7 +146,13 @@ class Trip:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "OPENAI_"))}
-        return {**kept, "PYTHONPATH": str(self.product.root), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+        return {
+            **kept,
+            "PYTHONPATH": str(self.product.root),
+            "PYTHONHASHSEED": "0",
+            "OMP_NUM_THREADS": "1",
+            STEP: self._step,
+        }
 
     def prepare(self) -> None:
         """What the trip needs and does not measure."""
@@ -165,10 +174,16 @@ class Trip:
         """The trip, step by step."""
         here = ("--state-dir", self.state)
         agent, policy = HERE.parents[1] / "harness" / "agents" / "baseline.py", ("--policy", self.policy)
-        self._step = "submit"
-        self.arena("submit", agent, "--wallet.hotkey", MINER, "--register", *policy, *here)
+        miner = ("--wallet.hotkey", MINER)
         self._step = "validator"
-        self._validate(*policy, "--catalogue-dir", self.index, "--wallet.hotkey", VALIDATOR, "--workers", 1, *here)
+        validator = ("--catalogue-dir", self.index, "--wallet.hotkey", VALIDATOR, "--workers", 1)
+        with self._validating(*policy, *validator, *here) as wait_until:
+            wait_until("no door was opened", lambda: DOOR in (self.folder / LOG).read_bytes())
+            self._step = "submit"
+            self.arena("submit", agent, *miner, "--register", *policy, *here)
+            self._step = "validator"
+            wait_until("no race was settled", lambda: self._is_settled(*here))
+            time.sleep(2 * LOOK_S)  # its checkpoint, and the weights' answer
         self._step = "run"
         self.arena("run", agent, "--count", 1, "--catalogue", self.index, *policy, *here)
         self._step = "export"
@@ -180,20 +195,24 @@ class Trip:
         self._step = "sft"
         self.arena("train", "sft", "--recipe", self.recipe, "--out", self.folder / "run", *here)
 
-    def _validate(self, *words: object) -> None:
-        """Run the validator until its first race is settled and paid, then stop it as its operator would."""
-        log = (self.folder / "validator.log").open("wb")
+    @contextmanager
+    def _validating(self, *words: object) -> Iterator[Callable[[str, Callable[[], bool]], None]]:
+        """A validator, stopped at the end as its operator would; given is how to wait for something while it runs."""
+        log = (self.folder / LOG).open("wb")
         process = subprocess.Popen(
             self._command(True, "validator", *words), cwd=self.folder, env=self._environment(), stdout=log, stderr=log
         )
-        try:
+
+        def wait_until(failure: str, is_so: Callable[[], bool]) -> None:
             began = time.monotonic()
-            while not self._is_settled():
+            while not is_so():
                 time.sleep(LOOK_S)
                 if process.poll() is not None or time.monotonic() - began > WAIT_S:
-                    tail = (self.folder / "validator.log").read_text(errors="replace")[-3_000:]
-                    raise SystemExit(f"no race was settled: {process.poll()}\n{tail}")
-            time.sleep(2 * LOOK_S)  # its checkpoint, and the weights' answer
+                    tail = (self.folder / LOG).read_text(errors="replace")[-3_000:]
+                    raise SystemExit(f"{failure}: {process.poll()}\n{tail}")
+
+        try:
+            yield wait_until
         finally:
             process.send_signal(signal.SIGTERM)
             code = process.wait(WAIT_S)
@@ -201,17 +220,16 @@ class Trip:
         if code:
             raise SystemExit(f"the validator ended with {code}")
 
-    def _is_settled(self) -> bool:
-        if not (self.state / "store.json").exists():
-            return False
+    def _is_settled(self, *words: object) -> bool:
+        races = json.loads(self._answer("race", "list", "--json", *words) or "[]")
+        return any(race["standings"] for race in races)
+
+    def _answer(self, *words: object) -> str | None:
+        """What a command prints that is no part of the trip; None where it fails."""
         done = subprocess.run(
-            self._command(False, "race", "list", "--json", "--state-dir", self.state),
-            cwd=self.folder,
-            env=self._environment(),
-            capture_output=True,
-            text=True,
+            self._command(False, *words), cwd=self.folder, env=self._environment(), capture_output=True, text=True
         )
-        return done.returncode == 0 and bool(json.loads(done.stdout))
+        return None if done.returncode else done.stdout
 
 
 def take_trip(product: Product) -> dict[str, set[Called]]:

@@ -1,8 +1,8 @@
 """Runs at the start of every Python process of the trip, before anything else; the standard library only.
 
-It tells the trip each function of the product when it is first called other than to import a module: one line of file,
-first line and qualified name into a named pipe. A pipe, because a process may have been forbidden to write files, or be
-killed at any moment.
+It tells the trip each function of the product when it is first called other than to import a module: one line of step,
+file, first line and qualified name into a named pipe. A pipe, because a process may have been forbidden to write
+files, or be killed at any moment.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ def begin(root: str, roots: tuple[str, ...], packages: tuple[str, ...], pipe: st
     sys.path[:0] = [root]
     starts = tuple(f"{root}/{name}/" for name in roots)
     seen: dict[int, CodeType] = {}  # by identity: hashing a code object reads all of it
+    step = os.environ.get("TRIP_STEP", "validator")  # the gate's child and a jail's have no environment of ours
     out = os.open(pipe, os.O_WRONLY | os.O_CLOEXEC)
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
@@ -34,7 +35,7 @@ def begin(root: str, roots: tuple[str, ...], packages: tuple[str, ...], pipe: st
             return  # to be looked at again: it may be called later, too
         seen[id(code)] = code
         if is_ours and code.co_flags & _CO_OPTIMIZED and not code.co_name.startswith("<"):
-            line = f"{code.co_filename[len(root) + 1 :]}\t{code.co_firstlineno}\t{code.co_qualname}\n"
+            line = f"{step}\t{code.co_filename[len(root) + 1 :]}\t{code.co_firstlineno}\t{code.co_qualname}\n"
             os.write(out, line.encode())
 
     threading.setprofile(note)

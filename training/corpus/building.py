@@ -1,6 +1,6 @@
 """From exports and foreign files to corpus folders: the whole way, for one filter or for several to compare.
 
-Promise: sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
+Sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
 rows, or of tokens where its name says so, drawn by seed; nothing is written before every filter has kept something. An
 export is verified before a row of it is read. The lineage names each source by its hash, and says where an unsigned or
 foreign one was trusted. A build that was killed is taken up from its journal, and ends in the bytes it would have ended

@@ -9,7 +9,7 @@ rejected.jsonl.zst   every trace left out, with its codes
 report.html          the funnel as a page, where the caller draws one
 ```
 
-Promise: the same rows, lineage and funnel give the same bytes with the pinned pyarrow and zstandard. The guard is asked
+The same rows, lineage and funnel give the same bytes with the pinned pyarrow and zstandard. The guard is asked
 again of every row on its way into the file. A folder appears under its name when it is complete, and is never changed:
 an existing one is refused. Rows and rejections are sorted on disk, so memory holds a row group and a run of the sort,
 whatever the size of the corpus. What a killed writer leaves begins with `.NAME.part-`.

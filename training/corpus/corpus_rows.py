@@ -1,6 +1,6 @@
 """A row of a corpus as columns, and back: scalars typed, the conversation as one JSON text.
 
-Promise: pure and lossless; `row_of(columns_of(row))` is the row. No column is a nested type: Arrow would merge the
+Pure and lossless; `row_of(columns_of(row))` is the row. No column is a nested type: Arrow would merge the
 argument keys of different tools and fill them with nulls, which a template then renders. `messages` is plain OpenAI
 chat with arguments as text; what departs from it is an `emitter` beside a call, where one was recorded, and weight 0 on
 a message that model and host did not make.

@@ -1,6 +1,6 @@
 """Sorting more than memory should hold: runs sorted in memory, put on disk, and merged.
 
-Promise: `sorted_on_disk` gives pairs by key, then by value, whatever the order they came in; memory holds one run and a
+`sorted_on_disk` gives pairs by key, then by value, whatever the order they came in; memory holds one run and a
 buffer for each run on disk. `sorted_numbers` does the same for many small pairs: memory holds a few runs, however many
 lie on disk. The files have no name and go with the process, however it ends; they lie in `folder`, else where the
 system puts what is temporary.

@@ -1,6 +1,6 @@
 """Mixing a corpus with rejection-sampled rollouts, by recipe: which rows, how often, in which order.
 
-Promise: pure and seeded; the draw of a row depends on the seed and the row's key, not on the order of the rows. Shares
+Pure and seeded; the draw of a row depends on the seed and the row's key, not on the order of the rows. Shares
 are met by leaving out rows of the larger part, never by repeating those of the smaller one; repeating is what
 `voucher_times` is for, which applies first (paper, B.3: 50/50, with 70/30 as ablation; B.4: voucher x3).
 """

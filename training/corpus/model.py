@@ -1,6 +1,6 @@
 """What a corpus is made of: the canonical trace, why a trace is left out, the rules of a filter, and what it reports.
 
-Promise: every trace of whatever source is one `Trace`: an OpenAI tool-calls conversation with arguments as JSON text,
+Every trace of whatever source is one `Trace`: an OpenAI tool-calls conversation with arguments as JSON text,
 and the facts its source has. A fact the source does not have is None and named in `missing`, never a default. Values
 only; nothing here reads a file or decides.
 """

@@ -1,6 +1,6 @@
 """What a checkpoint has learnt from, and whether a set of problems touches it.
 
-Promise: every stage back to the base model is asked: its problem files, its corpora and the episodes it took over. A
+Every stage back to the base model is asked: its problem files, its corpora and the episodes it took over. A
 set is held against problem ids and against answers (products and title classes), which paraphrase does not change. What
 can't be read any more, and a corpus that is another one than was learnt, is named, never taken for clean.
 """

@@ -1,6 +1,6 @@
 """Why episodes of a policy fail, one reason an episode: the first thing that went wrong, in the order of an episode.
 
-Promise: a function of episodes and the problems they are of; gold products are read from the problem, so this is for
+A function of episodes and the problems they are of; gold products are read from the problem, so this is for
 evaluation alone. Reasons exclude each other; `solved` and `unscored` make the counts whole.
 """
 
@@ -13,7 +13,6 @@ from typing import Literal, get_args
 
 import msgspec
 
-from harness.chat import Message
 from problems.model import Problem
 from training.rollouts.episode_file import EpisodeLine
 
@@ -50,7 +49,8 @@ def reason_of(line: EpisodeLine, problem: Problem, turn_tokens_max: int) -> Reas
     recommended = [_ids(call.arguments) for call in calls if call.name == "recommend_product"]
     if not recommended:
         return "no recommendation"
-    return _of_choice(recommended[-1], _shown(line.messages), [wanted.product_id for wanted in problem.rewards])
+    shown = {one for message in line.messages if message.role == "tool" for one in _SHOWN.findall(message.content)}
+    return _of_choice(recommended[-1], shown, [wanted.product_id for wanted in problem.rewards])
 
 
 def count_reasons(
@@ -71,10 +71,6 @@ def _of_choice(taken: list[str], shown: set[str], gold: list[str]) -> Reason:
     if not set(gold) <= shown:
         return "gold not found"
     return "wrong count" if len(taken) != len(gold) else "wrong hit"
-
-
-def _shown(messages: Iterable[Message]) -> set[str]:
-    return {one for message in messages if message.role == "tool" for one in _SHOWN.findall(message.content)}
 
 
 def _ids(arguments: str) -> list[str]:

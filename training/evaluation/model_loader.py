@@ -1,6 +1,6 @@
 """A model folder opened for evaluation: weights, tokenizer, and what of the set it may have been trained on.
 
-Promise: a finished run is opened with the adapters of all its stages, and only after its lineage was held against the
+A finished run is opened with the adapters of all its stages, and only after its lineage was held against the
 set. A plain model folder is a base, of whose training nothing is known. Where a server samples, the folder still names
 the model and no weights are opened; the report says that the server's weights were not compared.
 """

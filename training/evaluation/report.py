@@ -1,6 +1,6 @@
 """Evaluation of a checkpoint on a frozen set: success by bucket and axis, pass@k, intervals, all named.
 
-Promise: the episodes are the arena's own; the report says on which set, with which decoding, seeds, tools, prompt and
+The episodes are the arena's own; the report says on which set, with which decoding, seeds, tools, prompt and
 weights its numbers were taken; an unscored episode is counted beside them and never in them. Partial success is a
 failure that earned a part of the bucket-aware reward (`problems.scoring.score`; the paper counts such in section 6).
 Whether anything was trained on the set is asked of the lineage first (`training.evaluation.contamination`), and the

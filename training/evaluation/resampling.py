@@ -1,6 +1,6 @@
 """Tests over several seeds: a sign-flip permutation test on problems, and a bootstrap of seeds and problems.
 
-Promise: pure and seeded. A problem's value is its mean over seeds and samples, so neither is ever taken for an
+Pure and seeded. A problem's value is its mean over seeds and samples, so neither is ever taken for an
 independent problem. The test asks whether the differences by problem are as likely in either direction (Fisher 1935);
 its p value counts the data among the draws, so it is never 0. The bootstrap draws seeds, and problems within what was
 drawn, so its interval holds what another seed would have changed.

@@ -1,6 +1,6 @@
 """Taking an evaluation: a policy's episodes on a frozen set, kept as they end, and their report.
 
-Promise: rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is
+Rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is
 examined (a checkpoint, the scripted model, an endpoint) changes where turns come from and nothing else.
 """
 

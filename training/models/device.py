@@ -1,6 +1,6 @@
 """What a run computes on, said before it starts, and a warning where the machine has more than torch can use.
 
-Promise: torch's build for processors satisfies every pin on a machine with a GPU, so without this warning a run of days
+Torch's build for processors satisfies every pin on a machine with a GPU, so without this warning a run of days
 could use the slow device unnoticed. A pure function judges what is found; nothing is chosen or changed here.
 """
 

@@ -1,6 +1,6 @@
 """What a run would take, before it is started: memory and time, from sizes alone.
 
-Promise: plain arithmetic with its assumptions named. Training: bf16 weights (fp32 where all are trained), one adapter
+Plain arithmetic with its assumptions named. Training: bf16 weights (fp32 where all are trained), one adapter
 with its optimiser in fp32, one layer's activations kept per checkpointed layer, logits a tile at a time, passes of 2
 floating-point operations a parameter and token and of attention to what stands before it: three (four with
 recomputation), one more for each further forward pass that KL asks for, on a device that reaches 40 % of its peak.

@@ -1,6 +1,6 @@
 """Is a mask exact? A mask is right when the tokens it marks are the assistant's text, and nothing else.
 
-Promise: the check does not trust the renderer that made the mask: it reads tokens back as text and compares that with
+The check does not trust the renderer that made the mask: it reads tokens back as text and compares that with
 the messages. Rows that fail are dropped and counted; too many stop the run (paper B.2, "mask validation").
 """
 

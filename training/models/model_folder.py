@@ -1,6 +1,6 @@
 """What counts as a model: a folder here, of a finished run or with a model's config. Nothing is ever fetched.
 
-Promise: a name that is no such folder is told at once what to do, before anything is opened; no network is asked.
+A name that is no such folder is told at once what to do, before anything is opened; no network is asked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opening models: a base, the checkpoint of an earlier stage on top of it, and adapters for the next.
 
-Promise: adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
+Adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
 every run trains one adapter on one plain model. Full training keeps its weights in fp32, whatever is computed in bf16:
 small updates would round away. Attention is SDPA (paper B.1), without a mask where rows are padded on the right: the
 same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder.

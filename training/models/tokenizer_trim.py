@@ -1,6 +1,6 @@
 """Small Qwen3 tokenizers out of the real one: base tokens trained on texts of a market.
 
-Promise: any text still round-trips (the 256 bytes are among the base tokens), pre-tokenizer, specials and chat template
+Any text still round-trips (the 256 bytes are among the base tokens), pre-tokenizer, specials and chat template
 are Qwen3's, specials keep their meaning under new ids, and rendering, masks and parsing are the real code paths at a
 hundredth of the vocabulary's cost. For `smoke/` and `study/` models only; nothing trained with it can be loaded with
 the real tokenizer.

@@ -1,6 +1,6 @@
 """A report as one value: rows with the conditions they were taken under, tests between them, and curves of training.
 
-Promise: pure; nothing is measured here. Every number of ours points to its conditions by a letter. Two results are
+Pure; nothing is measured here. Every number of ours points to its conditions by a letter. Two results are
 tested against each other only where their conditions are equal; every test made is shown, with its p value as it is and
 corrected for the number of its family (Holm 1979), and the difference with its interval whichever way it points. There
 are two families, so that neither changes the other's numbers: between stages, and of ablations, each against the run

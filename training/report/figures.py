@@ -1,6 +1,6 @@
 """The figures of a report: which numbers of a document are drawn, and how they are grouped.
 
-Promise: rows of different conditions never share a chart, and published rows are in none. A figure without numbers is
+Rows of different conditions never share a chart, and published rows are in none. A figure without numbers is
 left out, not drawn empty.
 """
 

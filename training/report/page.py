@@ -1,6 +1,6 @@
 """A document as one self-contained HTML file.
 
-Promise: one file, no script, nothing loaded from anywhere; all text is escaped. The same document gives the same bytes.
+One file, no script, nothing loaded from anywhere; all text is escaped. The same document gives the same bytes.
 """
 
 from __future__ import annotations

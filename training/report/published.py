@@ -1,6 +1,6 @@
 """The published rows of the paper's Table 1, as data: what ours are laid beside.
 
-Promise: every number is the paper's own, copied as printed, with the harness it was taken on; none enters a test, an
+Every number is the paper's own, copied as printed, with the harness it was taken on; none enters a test, an
 interval or a chart of ours, because harness, set and catalogue differ. The paper prints no intervals.
 """
 

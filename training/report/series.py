@@ -1,6 +1,6 @@
 """Curves of a run: what its log says by step, as named series.
 
-Promise: a line that a kill cut short is passed over, a number that is none breaks the curve, and no step is invented or
+A line that a kill cut short is passed over, a number that is none breaks the curve, and no step is invented or
 smoothed away. A run without a log line yet has its place, and no curve. It reads the folder of a run
 (`training.stages.run`) and changes nothing in it.
 """

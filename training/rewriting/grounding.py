@@ -1,6 +1,6 @@
 """Whether a thought stands on what was known when it is said to have been thought.
 
-Promise: pure. A thought before a call may name what the shopper asked, what the results so far hold, and what its own
+Pure. A thought before a call may name what the shopper asked, what the results so far hold, and what its own
 call says; nothing of later results, and nothing that stands nowhere. README.md lists what is refused, and what code
 cannot see.
 """

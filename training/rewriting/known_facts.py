@@ -12,7 +12,7 @@ from itertools import accumulate
 import msgspec
 import orjson
 
-from foundation.decoded_json import objects_in
+from foundation.canonical import objects_in
 from harness.emission.wording import Passage, words_of
 from training.rewriting.model import CallTimeline
 from training.rewriting.plain_wording import stems

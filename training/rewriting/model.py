@@ -1,6 +1,6 @@
 """What rewriting passes on: the steps of a run that code drove, the thoughts written for them, and what was left out.
 
-Promise: values only. A rewrite holds thoughts and nothing else of a row: calls, results and recommendation always come
+Values only. A rewrite holds thoughts and nothing else of a row: calls, results and recommendation always come
 from the record, so no writer can change them.
 """
 

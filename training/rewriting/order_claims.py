@@ -1,6 +1,6 @@
 """Claims that put things in an order or together, held against what was returned: amounts, prices, shops, vouchers.
 
-Promise: pure. What a claim compares has to be found in what was returned, or the claim is refused: which product is
+Pure. What a claim compares has to be found in what was returned, or the claim is refused: which product is
 cheaper, what lies within the budget, what comes from one shop. So does what is told of the time to come.
 """
 

@@ -1,6 +1,6 @@
 """Which words are plain ones of reasoning, that say nothing of a product by themselves, and what a word is a form of.
 
-Promise: pure. Endings are set aside by rule ("prices", "price"), without knowing the language: two words that share a
+Pure. Endings are set aside by rule ("prices", "price"), without knowing the language: two words that share a
 stem may differ, and no harm comes of it but a word more that is let pass.
 """
 

@@ -1,6 +1,6 @@
 """What a thought claims of products, held against what was known: services, options, shops, prices, pages, absence.
 
-Promise: pure, and no reading of English: only claims of a fixed form are held, about products that are named in the
+Pure, and no reading of English: only claims of a fixed form are held, about products that are named in the
 same sentence. A claim that is denied, hoped for or asked about is none. Each check yields why a claim does not stand.
 """
 

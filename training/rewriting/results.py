@@ -1,6 +1,6 @@
 """What a run of rewriting leaves on disk, and how a corpus takes it up.
 
-Promise: the folder holds thoughts, never rows. A corpus reads the runs from their export again, puts each thought
+The folder holds thoughts, never rows. A corpus reads the runs from their export again, puts each thought
 before its call, and checks every one of them once more: a file that was changed, or is of another export, changes no
 call and lifts nothing that does not stand (V2149).
 """

@@ -1,6 +1,6 @@
 """A writer without an endpoint: thoughts put together from what it is shown, in plain sentences.
 
-Promise: deterministic, and held to the same checks as any model. Its thoughts are true and dull. For tests, the demo,
+Deterministic, and held to the same checks as any model. Its thoughts are true and dull. For tests, the demo,
 and trying the stage out before paying for it.
 """
 

@@ -1,6 +1,6 @@
 """A trace as the calls that were made, and back: the same calls and results with thoughts before them.
 
-Promise: pure. What comes out of `lifted` differs from the record in nothing but the thoughts and the system prompt; the
+Pure. What comes out of `lifted` differs from the record in nothing but the thoughts and the system prompt; the
 order, the arguments and the results are the record's, byte for byte.
 """
 

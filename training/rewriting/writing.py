@@ -1,6 +1,6 @@
 """Asking a writer for the thoughts of a run, one step at a time.
 
-Promise: the writer is shown what was known before a step and the call that follows, never a later result; what it
+The writer is shown what was known before a step and the call that follows, never a later result; what it
 answers is checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up
 after as many replies as the rules allow. Nothing is repaired.
 """

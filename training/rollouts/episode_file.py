@@ -1,6 +1,6 @@
 """Rollouts on disk: one JSON line each, written as they end, so that a killed run samples nothing twice.
 
-Promise: a line that was cut by a kill is dropped when the file is opened again; every other stands. An episode that was
+A line that was cut by a kill is dropped when the file is opened again; every other stands. An episode that was
 not one sequence of tokens has its result and no rollout.
 """
 

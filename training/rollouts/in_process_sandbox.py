@@ -1,6 +1,6 @@
 """Running a shipped agent inside this process: the episode's recorder and tools, without a jail around them.
 
-Promise: only sources given by their sha256 run here, none of them a miner's; everything else of an episode (recorder,
+Only sources given by their sha256 run here, none of them a miner's; everything else of an episode (recorder,
 gateway, tools, limits counted in steps, scoring) is the arena's own, so a rollout is an evaluation. There is no wall
 clock: sampling is the host's work. Results carry the level `reference-agents-only` and may never race.
 """

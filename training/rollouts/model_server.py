@@ -1,6 +1,6 @@
 """A model folder as an OpenAI-compatible endpoint on loopback: what an agent is tried against without a provider.
 
-Promise: `/v1/models` and `/v1/chat/completions`, one request at a time, each rendered afresh and sampled with the
+`/v1/models` and `/v1/chat/completions`, one request at a time, each rendered afresh and sampled with the
 request's temperature and seed 0, so equal requests get equal replies. Tool calls are read as in training. No address
 but 127.0.0.1, no key. It is slow on a CPU, and no faster for several requests at once.
 """

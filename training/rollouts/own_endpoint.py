@@ -1,6 +1,6 @@
 """The run's own endpoint: when it refuses a request, no second endpoint is asked.
 
-Promise: what it calls malformed, such as a prompt over its context, fails that call alone and the episode goes on. In
+What it calls malformed, such as a prompt over its context, fails that call alone and the episode goes on. In
 the arena neutral requests decide such a case, because an agent could profit from a refusal. Here none can.
 """
 

@@ -1,6 +1,6 @@
 """Rollouts in prime-rl's sample form: tokens, masks, logprobs and advantages, one JSON array a line.
 
-Promise: lossless for what that trainer reads; ids are those that were sampled. Episodes that teach nothing (no tokens,
+Lossless for what that trainer reads; ids are those that were sampled. Episodes that teach nothing (no tokens,
 no reward) are left out and counted by reason. prime-rl itself is never a dependency: its pins can't live beside ours.
 """
 

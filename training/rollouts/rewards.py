@@ -1,6 +1,6 @@
 """Rewards of rollouts, as pure functions of what happened in them, and the advantage of each token (Dr. GRPO).
 
-Promise: every number is derived from recorded calls and outcomes; nothing is learnt, sampled or looked up. A rollout
+Every number is derived from recorded calls and outcomes; nothing is learnt, sampled or looked up. A rollout
 whose outcome is missing for a fault of ours has no reward. The baseline is the mean of the group; nothing is divided by
 its spread, so a saturated group gives no signal instead of a loud one. Tokens the policy did not sample get 0. An
 unscorable rollout is outside the mean and gets 0. Sources: docs/architecture.md#scores (`reward_e4`); paper section 6

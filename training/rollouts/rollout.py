@@ -1,6 +1,6 @@
 """Rollouts: episodes of a policy that is being trained, as evaluations, and as tokens.
 
-Promise: a rollout is an `arena.evaluate.evaluate` of one agent file on one problem; the same code evaluates models. Its
+A rollout is an `arena.evaluate.evaluate` of one agent file on one problem; the same code evaluates models. Its
 tokens are read from the evaluation's body and never made again. A fault of ours has no reward, and a conversation that
 was not one growing sequence is no rollout: the caller counts both.
 """

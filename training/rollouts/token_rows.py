@@ -1,6 +1,6 @@
 """Token rows for the supervised stages: from traces, from rollouts as they were sampled, and step by step.
 
-Promise: a rollout's row is its tokens, unchanged; a trace's row is rendered once and its mask is checked. What can't be
+A rollout's row is its tokens, unchanged; a trace's row is rendered once and its mask is checked. What can't be
 a row is counted by its reason, never cut.
 """
 

@@ -1,6 +1,6 @@
 """A model endpoint of an episode that speaks tokens: the gateway's requests in, sampled ids out, with their logprobs.
 
-Promise: a conversation that only grows is never tokenised anew: the next prompt is the last prompt, the sampled ids and
+A conversation that only grows is never tokenised anew: the next prompt is the last prompt, the sampled ids and
 what the template writes for the new messages. Where an agent rewrites its prompt, the prompt is rendered afresh and the
 turn says so. The completion carries its ids and logprobs into the record's body, so a rollout can be read from a body.
 How turns are sampled is the run's decision: what the agent asks for (temperature, seed) is not followed.

@@ -1,6 +1,6 @@
 """What every stage tells the engine, explicitly: optimisation, precision, checkpoints, logging; and what it watches.
 
-Promise: what a result depends on is set from the recipe or here, with its reason, not left to a default of TRL or
+What a result depends on is set from the recipe or here, with its reason, not left to a default of TRL or
 transformers; the settings left alone are in a list that a test compares with those in force. A loss or gradient norm
 that is no number ends the run as a guard does.
 """

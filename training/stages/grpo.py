@@ -1,6 +1,6 @@
 """Dr. GRPO over whole episodes, with credit for each token (paper section 6 stage 5, B.6).
 
-Promise: rollouts are the arena's own episodes; what was sampled is what is scored, token by token. The behaviour policy
+Rollouts are the arena's own episodes; what was sampled is what is scored, token by token. The behaviour policy
 is the parent, frozen as in the paper, or renewed every so many steps (`refresh_every_steps`), and the importance ratio
 is taken against the logprobs it sampled with. Nothing is divided by a group's spread. A fault of ours is an unscorable
 rollout, never a zero; a conversation that was not one sequence, or whose mask is wrong, is left out and counted.

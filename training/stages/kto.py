@@ -1,6 +1,6 @@
 """KTO preference refinement on whole traces, learnt on assistant tokens only (paper section 6 stage 4, B.5).
 
-Promise: the engine scores exactly the tokens the mask marks, for the policy, the reference and the rows paired for the
+The engine scores exactly the tokens the mask marks, for the policy, the reference and the rows paired for the
 KL term alike; stock KTO would train on tool results. Rows of both classes are needed, no batch pairs a row with itself,
 and nothing is cut. Training stops when the policy recommends less on `dev` than its parent did, by the share the recipe
 allows: the parent's rate is taken before the first step, logged as step 0, and holds for the whole run, resumed or not.

@@ -1,6 +1,6 @@
 """What KTO learns from: episodes as rows with their labels (paper section 6 stage 4, B.5).
 
-Promise: an episode that was sampled token by token is learnt as it was sampled, malformed calls and cut turns too; only
+An episode that was sampled token by token is learnt as it was sampled, malformed calls and cut turns too; only
 one of an endpoint without tokens is rendered from its messages. An episode that failed by a fault of ours has no label
 and is left out; what can't be a row, and repetitions, are counted.
 """

@@ -1,6 +1,6 @@
 """The processes that train one run together (`accelerate launch`), and which of them does what.
 
-Promise: the first process alone writes and samples; the others wait for it and read what it wrote. Rows of a step are
+The first process alone writes and samples; the others wait for it and read what it wrote. Rows of a step are
 shared out, never added to: with the recipe's accumulation divided by their number, a step is the step of one process.
 What can't be shared out is refused before anything is done.
 

@@ -1,6 +1,6 @@
 """Rejection sampling: the policy's own full successes, as more rows to learn (paper section 6 stage 2, B.3).
 
-Promise: k samples a problem under the recipe's decoding, problems of the train pool only; what is kept has reward 1.0
+K samples a problem under the recipe's decoding, problems of the train pool only; what is kept has reward 1.0
 and is learnt as it was sampled. Episodes stand on disk as they end.
 """
 

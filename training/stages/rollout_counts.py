@@ -1,6 +1,6 @@
 """How many rollouts a run sampled and left out, kept in its log.
 
-Promise: what `line` writes, `go_on_from` reads: a run that was killed counts on from the step it resumes at, since its
+What `line` writes, `go_on_from` reads: a run that was killed counts on from the step it resumes at, since its
 log is wound back to that step first. It decides nothing.
 """
 

@@ -9,7 +9,7 @@ checkpoint/          weights and tokenizer, once finished
 lineage.json         written last: without it the run is not finished
 ```
 
-Promise: a finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
+A finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
 lineage names everything the weights depend on. Of several processes the first alone writes. It trains nothing itself.
 """
 

@@ -1,6 +1,6 @@
 """A teacher's episodes: what a stronger policy does on the train pool, kept where it fully succeeds (stage 3, B.4).
 
-Promise: the teacher works through the arena's own harness with the tools alone; its answers are scored
+The teacher works through the arena's own harness with the tools alone; its answers are scored
 production-strict. Successes become step-wise rows, vouchers repeated by the recipe. Successes and failures together are
 KTO's labels, and the successes GRPO's tool-match reference. Nothing of a problem's answer is shown to anyone.
 """

@@ -1,6 +1,6 @@
 """Five annotators, one after the other, each with one question, each citing the trace word for word (paper, A.1).
 
-Promise: an annotation that is returned cites passages that stand verbatim in the spans it names, at least one of them
+An annotation that is returned cites passages that stand verbatim in the spans it names, at least one of them
 where its question is decided. A reply that does not is refused with the reason and asked for again, and then given up
 (U3050): no repair, no annotation without its evidence. The supervisor reads the four others and decides.
 """

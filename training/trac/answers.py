@@ -1,6 +1,6 @@
 """Answers that were paid for, each kept under the hash of the whole question: a killed run asks nothing twice.
 
-Promise: the key is the content hash of everything that decides an answer (model, messages, decoding, draw), so another
+The key is the content hash of everything that decides an answer (model, messages, decoding, draw), so another
 prompt or model is another question. A file appears whole or not at all; one that can't be read is asked again.
 """
 

@@ -1,6 +1,6 @@
 """The one way from the oracle to a model: answers kept, faults retried, tokens counted, limits of cost and time held.
 
-Promise: nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
+Nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
 endpoint's fault is tried again while its code says that this may help. Then a short question tells whether the endpoint
 still answers: if it does, this question alone is at fault (U3054). One that left `SILENT_MAX` questions in a row
 without an answer, short ones too, is asked no more by this run. What was answered stays.

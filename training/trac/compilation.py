@@ -1,6 +1,6 @@
 """A tasklet out of an accepted trace, and the check that it can be solved from what its solver sees (paper, A.1).
 
-Promise: the targets are the products the trace recommends, never an author's choice. A tasklet that is returned is
+The targets are the products the trace recommends, never an author's choice. A tasklet that is returned is
 grounded: every target stands on one of the first result pages of a search whose every word is in the prompt, in the
 catalogue that trials run on. No target id is in the prompt.
 """

@@ -1,6 +1,6 @@
 """What a run of the oracle costs, before anything is asked. Pure.
 
-Promise: two figures a stage, both for traces that pass every stage with first replies. `most` is a bound: prompts by
+Two figures a stage, both for traces that pass every stage with first replies. `most` is a bound: prompts by
 bytes, replies at their limit, trials at the policy's budgets. `likely` takes four bytes a token, replies of a quarter
 of their limit, and trials as long as the trace itself. What is already answered is not taken off.
 """

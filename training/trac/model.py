@@ -1,6 +1,6 @@
 """What Trac's later stages pass on: annotations, tasklets, trials, and what became of each trace.
 
-Promise: values only. Shares are ten-thousandths, prices millionths of a dollar. Source: paper, A.1.
+Values only. Shares are ten-thousandths, prices millionths of a dollar. Source: paper, A.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A trace as an annotator reads it: numbered spans, in the judge's own form. Pure.
 
-Promise: headers are ours, content is neutral text behind a mark on every line, as `judge.render` makes it, so nothing
+Headers are ours, content is neutral text behind a mark on every line, as `judge.render` makes it, so nothing
 in a trace can pass for an instruction of ours. Never shown: who wrote it, its coefficient and its outcome.
 """
 

@@ -1,6 +1,6 @@
 """The oracle's models without an endpoint: annotators that quote what is there, an author, and scripted shoppers.
 
-Promise: deterministic, and honest in form: every citation is copied from the rendered trace, so the same checks run as
+Deterministic, and honest in form: every citation is copied from the rendered trace, so the same checks run as
 with a real model. Its decisions say nothing about quality: the supervisor accepts a run that compares before it
 commits. For tests, the demo, and trying the stages out before paying for them.
 """

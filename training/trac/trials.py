@@ -1,6 +1,6 @@
 """A trial: a model solves a tasklet in an episode of the arena's own, over a catalogue, with the baseline agent.
 
-Promise: tools, budgets, surfaced rule and catalogue are the arena's, so a solved trial would count there as well. It is
+Tools, budgets, surfaced rule and catalogue are the arena's, so a solved trial would count there as well. It is
 solved when exactly the tasklet's products are recommended. Draws differ by temperature and seed alone. A trial is kept
 with its question; one in which the endpoint was at fault or the time over is no trial: it counts neither as solved nor
 as failed, and the next run takes it up again after the replies that it got.

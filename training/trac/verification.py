@@ -1,6 +1,6 @@
 """Teacher against student: is a tasklet worth training on? (paper, A.1)
 
-Promise: a tasklet is accepted when the teacher solves more of its trials than the student by a margin that two equal
+A tasklet is accepted when the teacher solves more of its trials than the student by a margin that two equal
 models reach by luck no more often than `chance_e4`, and the student does not find it trivial. The margin is exact, not
 fitted. The student goes first: a tasklet that it solves, or that leaves the teacher no room, costs no teacher.
 """

@@ -1,6 +1,6 @@
 """Whole answers, kept until the board that they were made from is refreshed, around the application of the reads.
 
-Promise: an answer is kept no longer than the board itself stands (`Board.is_fresh`: a second, or an embargo's end), so
+An answer is kept no longer than the board itself stands (`Board.is_fresh`: a second, or an embargo's end), so
 it shows what a read at that moment may see. Only whole 200 answers with an ETag are kept, and of what is made of the
 board alone that it is not there or not yet open (403, 404); memory is bounded, and refusals take no place of answers.
 Whether somebody may ask so often is decided before (`arena.api.limits`).

@@ -1,6 +1,6 @@
 """What the public reads answer with: one frozen value per kind of row. Shares and scores are ten-thousandths (`_e4`).
 
-Promise: a value is None, or a list empty, where it is not public yet; `moment` and `opens_ms` say what it waits for.
+A value is None, or a list empty, where it is not public yet; `moment` and `opens_ms` say what it waits for.
 """
 
 from __future__ import annotations

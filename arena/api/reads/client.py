@@ -1,6 +1,6 @@
 """A client of the public reads: the agent at the top, with its file, from another machine.
 
-Promise: answers are bounded in size and time, no redirect is followed, and a file is handed on only if it is the one
+Answers are bounded in size and time, no redirect is followed, and a file is handed on only if it is the one
 that its agent version names.
 """
 

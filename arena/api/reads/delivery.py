@@ -1,6 +1,6 @@
 """Bytes as an answer: an ETag over their hash, conditional requests, one range of them.
 
-Promise: equal bytes have equal ETags, so a client that asks again gets 304; a range is answered from the bytes that the
+Equal bytes have equal ETags, so a client that asks again gets 304; a range is answered from the bytes that the
 ETag names, or, where `If-Range` names others, by the whole.
 """
 

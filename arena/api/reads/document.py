@@ -1,6 +1,6 @@
 """The OpenAPI document of the reads: answers described from their types, each with an example.
 
-Promise: what the document says of an answer is made from the value that is sent, so the two cannot drift apart.
+What the document says of an answer is made from the value that is sent, so the two cannot drift apart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pages of a list by cursor: opaque text that names the last row a client has.
 
-Promise: a cursor is a place between two rows and no number of rows, so rows that are added meanwhile move nothing: no
+A cursor is a place between two rows and no number of rows, so rows that are added meanwhile move nothing: no
 row comes twice and none is passed over. A cursor of another list, or text that is none, is V2081.
 """
 

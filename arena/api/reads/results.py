@@ -1,6 +1,6 @@
 """Results problem by problem, and the trajectories behind them, of released races and by pool.
 
-Promise: what is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that
+What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that
 is under way. A trajectory leaves as the tail's own rows (`arena.api.tail`), under the same rule and hygiene.
 """
 

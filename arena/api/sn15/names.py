@@ -3,7 +3,7 @@
 The UUIDs are of version 8 (RFC 9562, section 5.8): 122 bits of a sha256 beside the six that say so. An agent version's
 id is a sha256 itself, so its UUID begins with the same digits: `arena withdraw` takes the eight before the first dash.
 
-Promise: pure, and the same on every node. One id has one UUID; two ids with the same one would take 2^61 tries.
+Pure, and the same on every node. One id has one UUID; two ids with the same one would take 2^61 tries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The board in that API's terms: versions, races, leaderboard and top, as far as everybody may see them.
 
-Promise: it takes every value from the same rows as `arena.api.reads` and asks the same rule, so nothing is public here
+It takes every value from the same rows as `arena.api.reads` and asks the same rule, so nothing is public here
 that is not public there.
 """
 

@@ -1,6 +1,6 @@
 """The read routes of the published SN15 API, for clients that exist already: change their base URL.
 
-Promise: paths, field names, words and status codes are that API's (generated client `oro-sdk`, 7.0.0 and 7.0.2 alike);
+Paths, field names, words and status codes are that API's (generated client `oro-sdk`, 7.0.0 and 7.0.2 alike);
 what is shown is what `arena.api.reads` shows. Submission and everything signed: `arena.door.sn15`.
 """
 

@@ -1,7 +1,7 @@
 """Evaluation runs in that API's terms. Here a run is what one validator evaluates of one agent version in one race, or
 on the suite; counts of its records are all that is known of it before the race is settled.
 
-Promise: as `arena.api.sn15.picture`: nothing is public here that is not public in `arena.api.reads`.
+As `arena.api.sn15.picture`: nothing is public here that is not public in `arena.api.reads`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sealed batch: the problems of one race, commitments to them that give nothing away, and its file.
 
-Promise: every published figure here is an HMAC under a salt of 32 random bytes, so neither an answer nor a cluster can
+Every published figure here is an HMAC under a salt of 32 random bytes, so neither an answer nor a cluster can
 be found by hashing the public catalogue; whoever gets the salt at release can check each of them. Randomness and time
 come from the caller. Why commitments are keyed: docs/architecture.md#problems-and-pools.
 
@@ -15,6 +15,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -247,3 +248,37 @@ def commitment(salt: str, text: str) -> str:
 def _labelled(label: str, content: bytes) -> str:
     """The text that is committed to; the label keeps a problem's commitment from passing for a cluster's."""
     return f"agent-arena/{label}/2\n{hashlib.sha256(content).hexdigest()}"
+
+
+class _Stamp(NamedTuple):
+    """A file as it stood when it was read."""
+
+    path: Path
+    inode: int
+    size: int
+    changed_ns: int
+    status_changed_ns: int  # the clock of a user can't set this one back
+
+
+class KeptBatch:
+    """Reads batch files, and keeps the one read last for as long as its file stays as it was.
+
+    A read gives what `read_batch` would give now, and costs a look at the file: every episode of a race asks for its
+    batch, and reading one checks every problem and hash in it. A file that was changed, written again or taken away is
+    read again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[_Stamp, SealedBatch] | None = None
+
+    def read(self, path: Path) -> SealedBatch:
+        """The batch in a file. Raises ArenaError P4001 or P4010 as `read_batch` does."""
+        try:
+            now = path.stat()
+        except OSError as error:
+            raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+        stamp = _Stamp(path, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        kept = self._kept
+        if kept is None or kept[0] != stamp:
+            kept = self._kept = (stamp, read_batch(path))
+        return kept[1]

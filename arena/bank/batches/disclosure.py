@@ -1,6 +1,6 @@
 """Disclosure: what a race's release record opens, checked against what the race committed to when it opened.
 
-Promise: total and pure. With the record alone every cluster commitment is recomputed from the salt; with the batch's
+Total and pure. With the record alone every cluster commitment is recomputed from the salt; with the batch's
 problems too, the batch's own hash, pools, partition and ids. What the race's opening states is taken from the opening,
 never from the record.
 """

@@ -1,6 +1,6 @@
 """What a raced problem asked and what an agent's answer had, constraint by constraint, out of the batch a node keeps.
 
-Promise: an explanation says what the signed score says, axis by axis, or there is none. It takes the batch that the
+An explanation says what the signed score says, axis by axis, or there is none. It takes the batch that the
 record names, byte for byte, the catalogue that the episode was run over, and the titles that decided it; where this
 machine lacks one of them, nothing is explained. It asks nobody who may see it: whoever shows it asks
 `arena.visibility.rule` for the problem first.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from arena.bank.batches.kept_batch import KeptBatch
+from arena.bank.batches.batch import KeptBatch
 from arena.records.model import EvaluationRecord
 from foundation.errors import ArenaError
 from problems.scoring.constraints import Constraint, ConstraintAxis, explain_outcome

@@ -1,6 +1,6 @@
 """Problems to train on: those of one pool that races have released, with what they ask and what answers them.
 
-Promise: a problem comes out when a release names it, of the pool asked for, and its batch is the one that was released,
+A problem comes out when a release names it, of the pool asked for, and its batch is the one that was released,
 byte for byte. No problem of another pool comes out, and none that shares a leak cluster with one of another pool,
 whether that one was released, is in a waiting batch, is held out by name or is in the bank's partition (paper, section
 6 and A.4). Each problem left out is named with its reason. Pure; the same in any order of batches and releases.

@@ -1,6 +1,6 @@
 """Sealed batch files: a batch encrypted to its race's beacon round, with its signed notice.
 
-Promise: before the round nobody reads the problems, their accepted titles or the salt, its holder included; after it
+Before the round nobody reads the problems, their accepted titles or the salt, its holder included; after it
 the round's published signature opens the file offline. A file in which any byte was changed is refused before anything
 is decrypted, and what comes out is compared with everything the notice committed to. Whoever holds a file can read it
 once the round is out, so files go to validators; what may be published before the release is the notice: it says

@@ -1,6 +1,6 @@
 """Sealing ahead: an operator's problems dealt to the coming races, each batch locked to the round after its close.
 
-Promise: every batch has the same mix of buckets, whatever order the problems came in; no problem goes into two batches;
+Every batch has the same mix of buckets, whatever order the problems came in; no problem goes into two batches;
 a batch is named after its race's close, since every node counts its own races. Clock, randomness and ports come from
 the caller. What was left over, and what the partition refused, stays with the operator.
 """

@@ -1,6 +1,6 @@
 """The index of a bank's folder: what its batches and stock files hold, without reading them again.
 
-Promise: each file is read once in its life; after that it costs a look at its size and time of change, and a process
+Each file is read once in its life; after that it costs a look at its size and time of change, and a process
 that starts costs one read of the index. An entry counts only while its file is there as it was: a file that was changed
 or taken away is read again or forgotten. The index is only a cache: if a line can't be read or the index can't be
 written, the files are read again. It names answers, so its owner alone may read it, as with the files themselves.

@@ -1,6 +1,6 @@
 """The level of a bank's stock: how many of the coming races it serves, for how long, and how old it is.
 
-Promise: pure figures from values. Races are counted in the order of their closes, up to the first that has no batch:
+Pure figures from values. Races are counted in the order of their closes, up to the first that has no batch:
 batches behind a gap cannot be raced before the gap is filled.
 """
 

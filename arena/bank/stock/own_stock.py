@@ -3,7 +3,7 @@
 Whoever runs this bank can read its problems at any time: it is for a validator that is its own operator, for the local
 network and for tests. `sealed_stock` is the bank that nobody can read early.
 
-Promise: a race gets one batch, and asking again gives the same one; a stock file serves one drawn race only, whatever
+A race gets one batch, and asking again gives the same one; a stock file serves one drawn race only, whatever
 was killed in between, because what is used follows from the batches that exist. A race costs the same however many came
 before it: `file_index` remembers what they held. Problems are in a batch in the order of their random ids, which says
 nothing of their buckets. Randomness comes from the caller. Folder: `stock-*.jsonl` (problems, one a line), `<race
@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from arena.bank.batches.batch import SALT_BYTES, SealedBatch, read_batch, seal, write_batch
-from arena.bank.batches.kept_batch import KeptBatch
+from arena.bank.batches.batch import SALT_BYTES, KeptBatch, SealedBatch, read_batch, seal, write_batch
 from arena.bank.partition_file import PoolAssignment, unpartitioned
 from arena.bank.stock.file_index import FileIndex, Held, IndexedFile
 from arena.bank.stock.level import StockLevel, measure_level

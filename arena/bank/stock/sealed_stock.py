@@ -1,6 +1,6 @@
 """The stock of sealed batches: the operator's files, each of which opens with the round after one race's close.
 
-Promise: a race gets the file of its round and no other, so two races never share one; a file that its bank did not sign
+A race gets the file of its round and no other, so two races never share one; a file that its bank did not sign
 is never used; no problem of an earlier race comes back, neither by its id nor by its content; nothing is readable here
 before its round, and a batch that was opened is kept for the race to finish with. Folder: `*.sealed.json` as they came,
 under any name, and `<race id>.batch.json` once a race has opened its own (readable by its owner only).
@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.batches.batch import SealedBatch, read_batch, write_batch
-from arena.bank.batches.kept_batch import KeptBatch
+from arena.bank.batches.batch import KeptBatch, SealedBatch, read_batch, write_batch
 from arena.bank.batches.sealed_file import BatchNotice, SealedFile, open_batch, read_sealed
 from arena.bank.stock.file_index import FileIndex, Held
 from arena.bank.stock.level import StockLevel, measure_level

@@ -1,6 +1,6 @@
 """The local twin of the chain: the same port, in one file, with an injected clock.
 
-Promise: blocks follow the clock and never step back; an accepted extrinsic is in the block under construction (`block()
+Blocks follow the clock and never step back; an accepted extrinsic is in the block under construction (`block()
 + 1`), so a read at a final block never changes; refusals are the chain's own (`not_registered`, `rate_limited`,
 `failed` with a reason). Reads without a block see what is accepted so far. Deviations from the real chain: registration
 is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and late finality come
@@ -17,7 +17,6 @@ from typing import Literal, TypeVar
 
 from arena.chain.extrinsic_form import hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import canonical_hotkey, verify
-from arena.chain.local import faults as faults
 from arena.chain.local import state as state
 from arena.chain.local.state import LocalRules, LocalState
 from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
@@ -81,7 +80,7 @@ class LocalSubtensor:
 
     async def finalized_block(self) -> int:
         """The latest block that can't be taken back; 0 before there is one."""
-        return await self._read(self._finalized)
+        return await self._read(lambda db: state.finalized_at(db, self._sealed(db), self._rules.finality_blocks))
 
     async def block_at(self, unix_ms: int) -> int | None:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
@@ -90,7 +89,7 @@ class LocalSubtensor:
 
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block; a reorg changes it. Raises U3030 for a future block."""
-        return await self._read(lambda db: faults.hash_of_block(db, self._genesis_ms, self._at(db, block)))
+        return await self._read(lambda db: state.hash_of_block(db, self._genesis_ms, self._at(db, block)))
 
     async def metagraph(self, block: int | None = None) -> Metagraph:
         """The subnet at a sealed block, or with everything accepted so far. Raises U3030 for a future block."""
@@ -191,45 +190,12 @@ class LocalSubtensor:
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._write("set_weights", signer, arguments, apply)
 
-    # -- the twin's own controls: what a test or the demo decides in the network's place
+    # -- the twin's own control: what the demo decides in the network's place
     async def set_stake(self, hotkey: str, stake_rao: int) -> None:
         """Set the stake behind a hotkey; the validator permit follows it."""
-        await self._control(
+        await self.control(
             lambda db, block: state.write_stake(db, canonical_hotkey(hotkey) or hotkey, block, stake_rao)
         )
-
-    async def deregister(self, hotkey: str) -> None:
-        """Take a hotkey off the subnet, as the chain does when its uid is bought by another."""
-        await self._control(lambda db, block: state.end_neuron(db, canonical_hotkey(hotkey) or hotkey, block))
-
-    async def hand_on_uid(self, from_hotkey: str, to_hotkey: str) -> None:
-        """Give the uid of one hotkey to another that bought it, in one block. Raises ValueError when it holds none."""
-        taker = canonical_hotkey(to_hotkey) or to_hotkey
-
-        def change(db: sqlite3.Connection, block: int) -> None:
-            if faults.hand_on_uid(db, canonical_hotkey(from_hotkey) or from_hotkey, taker, block) is None:
-                raise ValueError(f"{from_hotkey} holds no uid")
-
-        await self._control(change)
-
-    async def set_finality_lag(self, blocks: int) -> None:
-        """From now on, finality is that many blocks behind the head. What is final stays final."""
-        await self._control(lambda db, block: faults.write_finality_lag(db, blocks, self._finalized(db)))
-
-    async def reorg(self, depth: int, *, is_accepted_again: bool = False) -> None:
-        """Replace the newest `depth` blocks by empty ones, and drop what waits for the next.
-
-        Their extrinsics are gone, or are in the next block where the network accepts them again. Blocks the network
-        never wrote to have no content to lose; their hashes change all the same. Raises ValueError when one of them is
-        final.
-        """
-
-        def change(db: sqlite3.Connection, block: int) -> None:
-            if not 0 < depth <= block - 1 - self._finalized(db):
-                raise ValueError(f"{depth} blocks can't be replaced: {self._finalized(db)} of {block - 1} are final")
-            faults.take_back(db, block - depth, block - 1, is_accepted_again=is_accepted_again)
-
-        await self._control(change)
 
     def _too_soon(
         self, db: sqlite3.Connection, table: Literal["commitment", "endpoint"], hotkey: str, block: int, limit: int
@@ -246,9 +212,6 @@ class LocalSubtensor:
         by_clock = 1 + max(0, self._now_ms() - self._genesis_ms) // self._rules.block_ms
         return max(by_clock, state.high_block(db))
 
-    def _finalized(self, db: sqlite3.Connection) -> int:
-        return faults.finalized_at(db, self._sealed(db), self._rules.finality_blocks)
-
     def _at(self, db: sqlite3.Connection, block: int | None) -> int:
         sealed = self._sealed(db)
         if block is None:
@@ -264,7 +227,9 @@ class LocalSubtensor:
 
         return await asyncio.to_thread(run)
 
-    async def _control(self, change: Callable[[sqlite3.Connection, int], None]) -> None:
+    async def control(self, change: Callable[[sqlite3.Connection, int], None]) -> None:
+        """Change the chain's file in the network's place, in the block under construction."""
+
         def run() -> None:
             with self._state.transaction(is_write=True) as db:
                 change(db, state.raise_high_block(db, self._sealed(db)) + 1)

@@ -1,6 +1,6 @@
 """The local chain of another machine: the `Subtensor` port over the address at which a validator serves its chain.
 
-Promise: it answers what the chain answers at home; the key stays here, only signatures are sent. Whatever keeps the
+It answers what the chain answers at home; the key stays here, only signatures are sent. Whatever keeps the
 chain from answering is ArenaError U3030. Connections are not kept, so there is nothing to close.
 """
 

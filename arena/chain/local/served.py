@@ -1,6 +1,6 @@
 """The local chain at an address, for miners on other machines: what a node's websocket is on a real network.
 
-Promise: only what anybody may do on a chain: reads, and extrinsics that carry their hotkey's signature. What a test or
+Only what anybody may do on a chain: reads, and extrinsics that carry their hotkey's signature. What a test or
 the demo decides in the network's place (stake, reorgs) is not served. A question is bounded in size and time.
 """
 

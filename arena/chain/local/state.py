@@ -1,12 +1,13 @@
 """The local chain's file: one SQLite database that any number of processes share.
 
-Promise: a write is one transaction, durable when it returns, and kill -9 at any instant leaves the file as it was
+A write is one transaction, durable when it returns, and kill -9 at any instant leaves the file as it was
 before or after it. State is kept by block: a read at a final block answers the same for ever, and only a reorg that a
-simulation asks for (`faults`) rewrites what stands above it.
+simulation asks for (the tables `reorg` and `finality`) rewrites what stands above it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import weakref
@@ -17,10 +18,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from arena.chain.local import faults
 from arena.chain.port import Commitment, Metagraph, Neuron
 from foundation.errors import ArenaError
 
+_HASH_DOMAIN = b"agent-arena/local-block/1\n"
 _BUSY_TIMEOUT_S = 30.0
 _READERS_KEPT = 4
 _OTHER_FOLDER = "give a --state-dir that this user may write to"
@@ -37,6 +38,9 @@ CREATE INDEX IF NOT EXISTS commitment_by_hotkey ON commitment (hotkey, block);
 CREATE INDEX IF NOT EXISTS weights_by_hotkey ON weights (hotkey, block);
 CREATE INDEX IF NOT EXISTS stake_by_hotkey ON stake (hotkey, block);
 CREATE INDEX IF NOT EXISTS endpoint_by_hotkey ON endpoint (hotkey, block);
+CREATE TABLE IF NOT EXISTS reorg (from_block INTEGER NOT NULL, to_block INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS finality (one INTEGER PRIMARY KEY CHECK (one = 1), lag INTEGER NOT NULL,
+    floor INTEGER NOT NULL);
 """
 _METAGRAPH = """
 SELECT uid, hotkey, coldkey,
@@ -139,7 +143,7 @@ class LocalState:
             connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA + faults.SCHEMA)
+                connection.executescript(_SCHEMA)
                 text = msgspec.json.encode(rules).decode()
                 connection.execute("BEGIN IMMEDIATE")
                 made = connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, genesis_ms))
@@ -175,6 +179,21 @@ def raise_high_block(connection: sqlite3.Connection, block: int) -> int:
 def high_block(connection: sqlite3.Connection) -> int:
     """The highest block any write has seen."""
     return int(connection.execute("SELECT high_block FROM chain").fetchone()[0])
+
+
+def finalized_at(connection: sqlite3.Connection, sealed: int, usual_lag: int) -> int:
+    """The latest final block while `sealed` is the head. It never steps back."""
+    row = connection.execute("SELECT lag, floor FROM finality").fetchone()
+    lag, floor = (usual_lag, 0) if row is None else (int(row[0]), int(row[1]))
+    return max(0, floor, sealed - lag)
+
+
+def hash_of_block(connection: sqlite3.Connection, genesis_ms: int, block: int) -> str:
+    """The hash of a sealed block: it follows from the chain, the height and the reorgs that replaced it."""
+    replaced = connection.execute(
+        "SELECT count(*) FROM reorg WHERE ? BETWEEN from_block AND to_block", (block,)
+    ).fetchone()[0]
+    return "0x" + hashlib.sha256(_HASH_DOMAIN + f"{genesis_ms}/{block}/{replaced}".encode()).hexdigest()
 
 
 def read_metagraph(connection: sqlite3.Connection, rules: LocalRules, block: int) -> Metagraph:
@@ -254,11 +273,6 @@ def add_neuron(connection: sqlite3.Connection, hotkey: str, coldkey: str, block:
     if uid is not None:
         connection.execute("INSERT INTO neuron VALUES (?, ?, ?, ?, NULL)", (uid, hotkey, coldkey, block))
     return uid
-
-
-def end_neuron(connection: sqlite3.Connection, hotkey: str, block: int) -> None:
-    """Deregister a hotkey; its uid is free from `block` on."""
-    connection.execute("UPDATE neuron SET until_block = ? WHERE hotkey = ? AND until_block IS NULL", (block, hotkey))
 
 
 def write_stake(connection: sqlite3.Connection, hotkey: str, block: int, stake_rao: int) -> None:

@@ -1,6 +1,6 @@
 """What clients of the published SN15 API are told at a door whose policy asks for signed submissions.
 
-Promise: whatever they ask about submissions is answered with 409 in that API's shape, which says that commitment and
+Whatever they ask about submissions is answered with 409 in that API's shape, which says that commitment and
 signature are missing and names the command that makes both. Nothing that they send is kept, and no body is parsed.
 """
 

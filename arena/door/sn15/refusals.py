@@ -1,6 +1,6 @@
 """The door's refusals in the shape, statuses and words of the published SN15 API.
 
-Promise: every refusal of the door has one answer here, made of the same failure; none is softened. A status that the
+Every refusal of the door has one answer here, made of the same failure; none is softened. A status that the
 generated client of that API decodes into a model of one code is answered with that code or with none, since it refuses
 to decode any other. What that API knows no code for has a status that it leaves open: a commitment that is missing and
 another submission that waits are 409.

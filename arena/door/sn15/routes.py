@@ -2,7 +2,7 @@
 one base URL is all that its clients need. Only under a policy that says `admission.is_commitment_enough`; `closed` is
 what the others have.
 
-Promise: a submission goes to the same desk as any other, with the same shares, limits, refusals, pause and queue. These
+A submission goes to the same desk as any other, with the same shares, limits, refusals, pause and queue. These
 headers sign no body, so what counts is the commitment on chain, which no setting waives. No credential of a provider is
 ever read: validators pay for calls of models.
 """

@@ -1,6 +1,6 @@
 """Making a release: which files of a folder validators share, whether they may be shared, and the next number.
 
-Promise: nothing is published that validators would refuse, or that they must not have. A problem file is taken as part
+Nothing is published that validators would refuse, or that they must not have. A problem file is taken as part
 of a signed suite alone and title releases only where they are named one by one, because a bank's own name its answers.
 What the release before held goes on, unless it is replaced: its batches until `SPENT_MS` after their round.
 """

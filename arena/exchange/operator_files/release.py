@@ -1,6 +1,6 @@
 """A release of the operator's files: one numbered, signed list of everything that validators must share.
 
-Promise: a release names each file by kind, name, size and hash, and each piece of a long one by its hash, so that a
+A release names each file by kind, name, size and hash, and each piece of a long one by its hash, so that a
 reader needs to trust nobody who passes it on. `check_release` accepts exactly what the operator's key signed for this
 subnet. A name is a plain file name of the form that its kind demands: no path can be spelled with one. This is not the
 release record of a race (`arena.records.model.ReleaseRecord`).

@@ -1,7 +1,7 @@
 """Fetching the operator's files: the newest release from any peer, then each file, piece by piece, from any that has
 it.
 
-Promise: a release counts once its signature, subnet and number fit; a piece is kept once its hash is the release's. A
+A release counts once its signature, subnet and number fit; a piece is kept once its hash is the release's. A
 peer that lies or does not answer is named and asked for nothing more in this turn; the next one is asked. Memory is
 bounded by a piece, time by what one answer may take. What was fetched stays, however a turn ends.
 """

@@ -1,6 +1,6 @@
 """The operator's files as a node keeps them: the newest release seen, the newest that is whole, and files by hash.
 
-Promise: what lies under a hash in `files` has that hash. A file that is being fetched grows in `parts` by checked
+What lies under a hash in `files` has that hash. A file that is being fetched grows in `parts` by checked
 pieces, so a kill costs one piece. A release is never taken back: a lower number is refused (U3046), and so is a second
 release of one number (U3047), which is kept as evidence. Nothing a peer sends names a path. Processes may share a
 folder: `arena operator publish` writes beside a running node.

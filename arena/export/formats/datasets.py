@@ -1,6 +1,6 @@
 """A folder that Hugging Face `datasets` opens offline: Parquet by pool, and a dataset card.
 
-Promise: `data/<pool>-<shard>.parquet` has the columns of the Parquet view, each pool is a split of that name, and
+`data/<pool>-<shard>.parquet` has the columns of the Parquet view, each pool is a split of that name, and
 `README.md` is a function of the manifest: splits, policies, what was withheld and why, diversity, how to verify.
 """
 

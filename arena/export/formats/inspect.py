@@ -1,6 +1,6 @@
 """An `inspect` evaluation log: `<shard>.eval`, one sample a trajectory, for its viewer and `read_eval_log`.
 
-Promise: written without the package, in its format 2 (a zip of JSON files); bytes depend on the rows alone, so members
+Written without the package, in its format 2 (a zip of JSON files); bytes depend on the rows alone, so members
 are stored uncompressed and dated 1980: zlib builds compress differently. Samples are written as they come; only their
 summaries are held. One log holds one shard, so its size is bounded by the request's `rows_per_shard`.
 """

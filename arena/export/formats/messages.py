@@ -1,6 +1,6 @@
 """OpenAI chat messages: one JSON object a line, `{messages, tools, metadata}`, in `<shard>.jsonl.zst`.
 
-Promise: the shape fine-tuning reads: arguments are text (objects where the export was asked for them), turns the model
+The shape fine-tuning reads: arguments are text (objects where the export was asked for them), turns the model
 did not write have `weight` 0. `metadata` holds the facts of FORMATS.md that the log itself says, so one `jq` filter on
 `is_agentic`, `is_linear` and `is_model_written` leaves clean rows only.
 """

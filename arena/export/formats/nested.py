@@ -1,6 +1,6 @@
 """Conversations as nested Arrow columns: messages, tools and calls as lists of typed fields, from version 3 on.
 
-Promise: a field of one name is of one type in every row, so no table library has to guess and none fills one tool's
+A field of one name is of one type in every row, so no table library has to guess and none fills one tool's
 arguments with another's: arguments and a tool's parameters stay JSON text. What a message does not have is null.
 Columns are put together from buffers, as in `parquet`, and are read back without a Python object a scalar.
 """

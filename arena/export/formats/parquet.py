@@ -1,6 +1,6 @@
 """Parquet: one row a trajectory, a typed column for every fact, the conversation as nested columns. `<shard>.parquet`.
 
-Promise: equal rows give equal bytes with the pinned pyarrow, however they were handed over: fixed writer options, no
+Equal rows give equal bytes with the pinned pyarrow, however they were handed over: fixed writer options, no
 clock, row groups that end by count and size of the rows alone. Arguments are text, since Arrow would merge the keys of
 different tools' arguments and fill them with nulls (`nested`). At most two row groups are held: one fills while the one
 before is compressed on a thread of its own. Columns are those that `pyarrow.array` makes of the same values, put

@@ -1,6 +1,6 @@
 """A trajectory as `verifiers` 0.4 saves it: an episode of one trace, whose messages are nodes of a graph.
 
-Promise: each request of the record is a path from a root, shared as far as requests begin alike, and its reply the node
+Each request of the record is a path from a root, shared as far as requests begin alike, and its reply the node
 behind it; `sampled` says which nodes a completion wrote. So a dialogue that was sent anew in other words branches here
 as it did. What was not scored has a null reward, never 0. Its record has no token ids: those stand in the log's bodies.
 """

@@ -1,6 +1,6 @@
 """Lines of `log/` looked at alone, in this process or beside it: form, hash, signature, body, and credentials.
 
-Promise: `look` is a pure function of a line, never raises whatever the line holds, and returns something small. Any
+`look` is a pure function of a line, never raises whatever the line holds, and returns something small. Any
 executor gives the same in the same order; lines go to it as bytes, so that it needs none of the export's files. Lines
 that are lost again and again with their processes end it with V2052. What rows say about each other and what the
 request keeps back is `arena.export.verify.row_check`.
@@ -16,9 +16,8 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.model import LogRow, Withheld
 from arena.export.reading import read_row
-from arena.export.redaction.redaction import holds_secret
-from arena.export.typed import is_canonical_as_typed
-from arena.records.body import decode_body, decode_content
+from arena.export.redaction import holds_secret
+from arena.records.body import decode_body, decode_content, is_canonical
 from arena.records.model import EvaluationRecord, ReleaseRecord
 from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from foundation.codes.names import VERIFIER_DIED
@@ -72,8 +71,7 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
     content = decode_content(raw)
     if (body is not None) != isinstance(content.payload, EvaluationRecord):
         return ScannedRow("an evaluation, and nothing else, has a body", finding)
-    is_canonical = is_canonical_as_typed(raw, content)
-    if not is_canonical or (body is not None and not is_canonical_as_typed(body, decode_body(body))):
+    if not is_canonical(raw, content) or (body is not None and not is_canonical(body, decode_body(body))):
         return ScannedRow("its bytes are not canonical", finding)
     is_release = isinstance(content.payload, ReleaseRecord)
     is_secret = not is_release and (holds_secret(raw) or (body is not None and holds_secret(body)))

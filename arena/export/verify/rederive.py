@@ -1,30 +1,111 @@
 """An export made again from its own log rows: what the manifest and every view have to be.
 
-Promise: it uses the code the exporter uses, reads nothing but `log/`, `scrubbed/` and the verdicts collected from them,
+It uses the code the exporter uses, reads nothing but `log/`, `scrubbed/` and the verdicts collected from them,
 and holds each row against release rule and request on the way. A wrong row raises ArenaError V2050 with its number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from arena.export.agents import (
+    AGENTS,
+    LAYOUT,
+    POLICIES,
+    AgentRow,
+    Kept,
+    agent_rows,
+    first_promotions,
+    policy_path,
+    source_path,
+)
+from arena.export.facts import ViewContext
 from arena.export.model import MANIFEST_VERSION, Manifest, ShardFile
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
-from arena.export.redaction.redaction import holds_secret
+from arena.export.redaction import holds_secret
 from arena.export.verify.row_check import LogRowCheck
-from arena.export.verify.supplement import StatedSupplement
 from arena.export.writing.card import CARD
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.exporter import PAGE, REFERENCES, concluded, sorted_files, write_notes
 from arena.export.writing.ipc import Outgoing
 from arena.export.writing.shards import LOG, SCRUBBED, shard_is_full, shard_name
 from arena.export.writing.sinks import Sink
+from arena.export.writing.supplement import price_table, write_agents
+from arena.policy import Policy
 from foundation.errors import ArenaError
 
 _CARDS = (CARD, f"views/datasets/{CARD}")  # of an earlier version their words are not ours: the hash alone is checked
+
+_POLICY = msgspec.json.Decoder(Policy)
+_AGENT = msgspec.json.Decoder(AgentRow)
+_KEPT: dict[str, Kept] = {"secret": "secret", "missing": "missing"}
+
+
+class _StatedSupplement:
+    """What one export states beside its log, held against the log: agents, sources, policies; nothing for one of
+    version 1.
+
+    A name, why an open source is not here, and a policy that is left out are the exporter's word; everything else
+    follows from the rows. A source that is here has the hash its agent's records name, and its embargo had ended by the
+    time that the manifest states. Whatever is wrong raises ArenaError V2050.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        """Reads agents and policies. Raises ArenaError V2050."""
+        self._folder, self._manifest = folder, manifest
+        self._named = {file.path: file for file in manifest.files}
+        self._rows: dict[str, AgentRow] = {}
+        self._policies: set[str] = set()
+        self.context = ViewContext(version=manifest.version)
+        if manifest.version == 1:
+            return
+        if AGENTS not in self._named:
+            raise ArenaError("V2050", f"{AGENTS}: the file is missing")
+        try:
+            lines = (folder / AGENTS).read_bytes().splitlines()
+            self._rows = {row.agent_version_id: row for row in map(_AGENT.decode, lines)}
+            paths = [path for path in self._named if path.startswith(f"{POLICIES}/")]
+            policies = {path: _POLICY.decode((folder / path).read_bytes()) for path in paths}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ArenaError("V2050", f"{AGENTS} or {POLICIES}/: {error}") from error
+        for path, policy in policies.items():
+            if path != policy_path(policy.policy_sha256):
+                raise ArenaError("V2050", f"{path}: it is not the policy of this hash")
+        self._policies = {policy.policy_sha256 for policy in policies.values()}
+        self.context = ViewContext(
+            version=manifest.version,
+            names={agent: row.name for agent, row in self._rows.items() if row.name is not None},
+            prices={policy.policy_sha256: price_table(policy) for policy in policies.values()},
+            has_argument_objects=manifest.request.arguments is not msgspec.UNSET,
+        )
+
+    def agents(self, check: LogRowCheck) -> tuple[AgentRow, ...]:
+        """The rows the log comes to, all of which was gone over; notes which settlements they refer to."""
+        exported_ms = self._manifest.exported_ms
+        if exported_ms is msgspec.UNSET:
+            return ()
+        promotions = first_promotions(one for one in check.promotions if check.selection.is_released(one.race_id))
+        check.use_promotions(promotions[agent] for agent in check.tally.agents if agent in promotions)
+        kept = {agent: _KEPT[row.source] for agent, row in self._rows.items() if row.source in _KEPT}
+        return agent_rows(check.tally.agents, promotions, self.context.names, kept, exported_ms)
+
+    def files(self, made: Path, agents: Sequence[AgentRow]) -> list[ShardFile]:
+        """The files beside the log as the manifest must name them; that of the agents is written under `made`."""
+        if self._manifest.version == 1:
+            return []
+        sources = {row.source_sha256 for row in agents if row.source == "here"}
+        for sha256 in sorted(sources):
+            file = self._named.get(source_path(sha256))
+            if file is None or file.sha256 != sha256:
+                raise ArenaError("V2050", f"{source_path(sha256)}: the source is missing, or of another hash")
+            if holds_secret((self._folder / file.path).read_bytes()):
+                raise ArenaError("V2050", f"{file.path}: it holds what looks like a credential")
+        needed = [*map(source_path, sources), *map(policy_path, self._policies & set(self._manifest.policies)), LAYOUT]
+        found = [self._named[path] for path in needed if path in self._named]
+        return [*(msgspec.structs.replace(file, rows=0) for file in found), write_agents(made, agents)]
 
 
 class Rederivation:
@@ -41,7 +122,7 @@ class Rederivation:
 
     def run(self, shards: int, progress: Callable[[int], None]) -> Manifest:
         """The manifest this export must have. Raises ArenaError V2050."""
-        supplement = StatedSupplement(self._folder, self._manifest)
+        supplement = _StatedSupplement(self._folder, self._manifest)
         self._sink.begin(supplement.context)
         for number in range(shards):
             self._shard(number, is_last=number == shards - 1)

@@ -1,6 +1,6 @@
 """What each log row of an export must be, one after another: form, signature, rule and count. Memory as in `reading`.
 
-Promise: a row is held against everything that can be known of it offline. Whatever is wrong with a row's form raises
+A row is held against everything that can be known of it offline. Whatever is wrong with a row's form raises
 ArenaError V2050 with its number; what is wrong with the record itself is in the finding.
 """
 

@@ -1,6 +1,6 @@
 """Verification of an export, offline: from the manifest down to each byte of each view.
 
-Promise: it trusts the signature check it is given and nothing else, needs no store, and raises nothing for whatever the
+It trusts the signature check it is given and nothing else, needs no store, and raises nothing for whatever the
 folder holds: each thing wrong is a place with what is wrong there. It finds any changed byte, any file lost or added,
 any row changed, dropped, doubled, swapped or cut off, a row that the release rule or the request keeps back, and a view
 that is not what its format makes of the log. It can't tell why a stub is a stub: that is the exporter's word.

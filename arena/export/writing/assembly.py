@@ -1,6 +1,6 @@
 """From stored records to rows: a page of the log is loaded, each record becomes its log row, and its trajectory.
 
-Promise: a record is embedded as the bytes that were signed, never re-encoded; one that can't be read becomes a stub and
+A record is embedded as the bytes that were signed, never re-encoded; one that can't be read becomes a stub and
 never an exception. A page of some hundred records is all that is held. `load_page` talks to the store; `assemble` is a
 pure function of what it loaded and runs beside the event loop.
 """
@@ -16,11 +16,10 @@ import msgspec
 import zstandard
 
 from arena.export.model import LogRow, Trajectory, Withheld
-from arena.export.redaction.redaction import cleaned, holds_secret
+from arena.export.redaction import cleaned, holds_secret
 from arena.export.selection import Selection, race_of
-from arena.export.typed import is_canonical_as_typed
 from arena.export.writing.ipc import Spans
-from arena.records.body import decode_body, decode_content
+from arena.records.body import decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
     EvaluationRecord,
@@ -153,7 +152,7 @@ def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
         read = decode_content(content)
     except ArenaError:
         return None
-    return read if read.version == RECORD_VERSION and is_canonical_as_typed(content, read) else None
+    return read if read.version == RECORD_VERSION and is_canonical(content, read) else None
 
 
 def addressed_body(content: bytes, body_sha256: str) -> EvaluationBody | None:
@@ -164,7 +163,7 @@ def addressed_body(content: bytes, body_sha256: str) -> EvaluationBody | None:
         read = decode_body(content)
     except ArenaError:
         return None
-    return read if read.version == BODY_VERSION and is_canonical_as_typed(content, read) else None
+    return read if read.version == BODY_VERSION and is_canonical(content, read) else None
 
 
 def log_row(

@@ -1,6 +1,6 @@
 """The dataset card of an export: YAML front matter that dataset hubs read, and one page for people.
 
-Promise: a function of the manifest and of the agents' rows, without clock or paths of a host. It states what was left
+A function of the manifest and of the agents' rows, without clock or paths of a host. It states what was left
 out as loudly as what is in. Each of its code blocks runs as it stands, in the folder that the card stands in. A card
 stands in the export itself and, without agents, in the `datasets` view, so that either folder can be published.
 """

@@ -1,6 +1,6 @@
 """The walk along a log: chain head and Merkle frontier behind each record, and the cursor the next export starts from.
 
-Promise: a walk refuses the first record that does not follow the one before, and its root at the end can be held
+A walk refuses the first record that does not follow the one before, and its root at the end can be held
 against a signed checkpoint. The next cursor is in front of the first record that waits for its release.
 """
 

@@ -1,6 +1,6 @@
 """How varied the exported trajectories of each UTC day are: teams, top agent's share, tool-call shapes, agentic share.
 
-Promise: a fold over trajectories in any order and any number of parts (`merge`), with integer results that come out the
+A fold over trajectories in any order and any number of parts (`merge`), with integer results that come out the
 same on every machine: the entropy is computed in decimals of fixed precision and rounded half to even.
 """
 

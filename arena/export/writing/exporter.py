@@ -1,6 +1,6 @@
 """The exporter: one pass over a range of a validator's log, from the store into a folder that can be checked offline.
 
-Promise: every record of the range is in `log/`, whole or as a stub; nothing goes out that the release rule holds back;
+Every record of the range is in `log/`, whole or as a stub; nothing goes out that the release rule holds back;
 memory is bounded by some pages of records and a shard, whatever the log's length. Killed at any instant and started
 again with the same request it goes on behind the last finished shard; the manifest is written last. It reads the store
 and never writes to it.

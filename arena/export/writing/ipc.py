@@ -1,6 +1,6 @@
 """Rows on their way to the process that writes them: packed, and the same again on the other side.
 
-Promise: signed bytes travel once. A trajectory whose content and body are in its line is read from there again, and
+Signed bytes travel once. A trajectory whose content and body are in its line is read from there again, and
 nothing of it is sent twice; one that is not its line's (scrubbed, or without a line) is sent whole. What comes out
 equals what went in.
 """

@@ -1,6 +1,6 @@
 """The journal of an export being written: what was decided at its start and what the finished shards hold.
 
-Promise: it is put in place whole after each finished shard, so an export that was killed at any instant goes on behind
+It is put in place whole after each finished shard, so an export that was killed at any instant goes on behind
 its last finished shard, towards the same end, with the same counts. It is gone once the manifest stands.
 """
 

@@ -1,6 +1,6 @@
 """The manifest on disk: canonical bytes, the sha256 of them beside it, and a hotkey's signature where one was given.
 
-Promise: it is written last and atomically, so a folder with a manifest is complete; reading refuses bytes that are not
+It is written last and atomically, so a folder with a manifest is complete; reading refuses bytes that are not
 the canonical form of a manifest of a known version. The sha256 file shows a damaged manifest, the signature a false
 one.
 """

@@ -1,6 +1,6 @@
 """Shards: the files of an export, some thousand trajectories at a time, each complete before it is named anywhere.
 
-Promise: where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and
+Where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and
 names. What is in a file depends on its rows, not on how they were handed over. Where shards are written is
 `arena.export.writing.sinks`.
 """

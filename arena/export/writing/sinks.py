@@ -1,6 +1,6 @@
 """Where the files of shards are written: on threads of this process, or in one process beside it.
 
-Promise: both hand the same rows in the same order to the same writers, so the bytes are equal. A process that dies
+Both hand the same rows in the same order to the same writers, so the bytes are equal. A process that dies
 ends the pass with V2087 and leaves nothing that counts. It holds the folder of the views from before the first byte of
 any file until it ends: whoever goes on with an export whose exporter was killed waits until then. It alone loads the
 modules of the formats, while the first records are read, and it compresses: one core reads, the other writes.

@@ -1,6 +1,6 @@
 """What an export holds beside its log: agents' names and open sources, and the policies that its trajectories name.
 
-Promise: names and policies are looked up before the first row and sources after the last, so memory is bounded by the
+Names and policies are looked up before the first row and sources after the last, so memory is bounded by the
 promotions of a log and one source. A settlement that may not be shown yet, or that holds what looks like a credential,
 says nothing here. What is written is named in the manifest and held against the log when the export is verified.
 """
@@ -29,8 +29,7 @@ from arena.export.agents import (
 )
 from arena.export.facts import PriceTable, ViewContext
 from arena.export.model import Request, ShardFile
-from arena.export.redaction.credentials import scrub
-from arena.export.redaction.redaction import holds_secret
+from arena.export.redaction import holds_secret, scrub
 from arena.export.selection import Selection
 from arena.export.writing.assembly import log_row, signed_content
 from arena.export.writing.journal import Journal

@@ -2,7 +2,7 @@
 
 Each is replaced by what it stands for, so that renaming a tool, a function that hands its argument on, a variable for
 every step or an expression in a function of its own make no other program. Names are unique already (`names.py`).
-Promise: no code is dropped, and a file grows by no more than `GROWTH` times its nodes.
+No code is dropped, and a file grows by no more than `GROWTH` times its nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Blocks without their wrappers: a statement in a shell that changes nothing is that statement. Nothing is executed.
 
 Loops of one turn, branches on constants, `try` that hands every error on, empty contexts and needless nesting vanish;
-loops that only collect are comprehensions, branches that only choose a value are expressions. Promise: no statement
+loops that only collect are comprehensions, branches that only choose a value are expressions. No statement
 that could run is dropped.
 """
 

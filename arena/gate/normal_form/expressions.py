@@ -1,7 +1,7 @@
 """Expressions without their wrappers: what hands a value on unchanged is that value. Nothing is executed.
 
 `(x,)[0]`, `x or None`, `x + 0`, `f"{x}"`, `str(x)`, `(lambda a: a)(x)` and their kind are `x`. A value counts as what
-the operation expects (`x + 0`: a number), so this is a form to compare programs by and no optimiser's. Promise: what is
+the operation expects (`x + 0`: a number), so this is a form to compare programs by and no optimiser's. What is
 dropped beside the value is pure, so no code that could run is hidden by a wrapper. Names are resolved already
 (`names.py`): a builtin's name is the builtin.
 """

@@ -1,6 +1,6 @@
 """A program in normal form: what it does, without what is only wrapped around it.
 
-Promise: pure parsing, nothing is executed; the same tree on every Python that parses the source; each round costs a
+Pure parsing, nothing is executed; the same tree on every Python that parses the source; each round costs a
 constant number of passes, and there are at most `ROUNDS`. The tree is changed in place and is for comparing, not for
 running: a value counts as what the operations on it expect.
 """

@@ -1,6 +1,6 @@
 """What of a file can do anything: its statements without the dead and the constant ones. Nothing is executed.
 
-Promise: a statement is left out only when taking it out changes nothing that the entry function does: documentation,
+A statement is left out only when taking it out changes nothing that the entry function does: documentation,
 `pass`, constant expressions, code behind `return`, branches on constants, functions and classes that nothing reaches,
 and pure assignments to names that nothing reads. What can't be told apart cheaply stays.
 """

@@ -1,6 +1,6 @@
 """What the validators of a race agree on, as its events tell it: who they are, which logs count, what has the quorum.
 
-Promise: pure, and read from the chain at blocks that follow from the race alone, so honest validators end alike or each
+Pure, and read from the chain at blocks that follow from the race alone, so honest validators end alike or each
 says that it has no quorum. A countersignature binds race and settlement, so nobody can take another's value for a race
 of its own; a later commitment of a validator replaces its earlier one on chain, so nobody states two values. What is
 due follows from it in `arena.race.state.decider`. Protocol: `arena/race/AGREEMENT.md`.

@@ -1,6 +1,6 @@
 """The field of a race that several validators share: who qualified, from the logs the field roll counted.
 
-Promise: pure, and a function of counted records and the chain at the closing block, so every honest validator fixes the
+Pure, and a function of counted records and the chain at the closing block, so every honest validator fixes the
 same field. Under the rule `agreed` an agent is in it when more than half of the gates that speak let it in
 (`arena.race.consensus.rulings`) and more than half of the validators that finished its suite passed it, two at the
 least. Under `own` the gate and the cooldown are each validator's, and of those that finished an agent's suite the first

@@ -1,6 +1,6 @@
 """A roll: which validators' logs count, from anchors and receipts that stand on chain.
 
-Promise: pure, integers only, and a function of what every reader of the chain sees alike. A receipt fills the
+Pure, integers only, and a function of what every reader of the chain sees alike. A receipt fills the
 32 bytes of a commitment: 16 that name roll, race, policy and validators, so that one of another race, or of a validator
 under another policy, is no receipt; and a mask of 128 bits over the race's validators, sorted. The rule stands in
 `arena/race/AGREEMENT.md`.

@@ -1,6 +1,6 @@
 """Belief: whose word that a pair is done keeps a stand-in from doing it, learnt from what their logs showed.
 
-Promise: pure, and no part of the agreement: whom one validator believes changes what it evaluates, never what counts.
+Pure, and no part of the agreement: whom one validator believes changes what it evaluates, never what counts.
 Nobody is believed before its log bore out what it said, and whoever's did not is not believed for the next
 `RACES_REMEMBERED` races. So a validator that says its work is done and shows nothing can hold back stand-ins in one
 race of so many, after it did its work in others. AGREEMENT.md, "Work".

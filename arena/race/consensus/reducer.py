@@ -1,6 +1,6 @@
 """What records say of a race, or of qualifying, whoever's logs they come from: a fold, each record taken once.
 
-Promise: pure. Each validator speaks for itself: a verdict counts for the evaluation of its own validator alone, and the
+Pure. Each validator speaks for itself: a verdict counts for the evaluation of its own validator alone, and the
 first verdict on a body is the one that counts. Qualifying never ends: what it needs of records is kept, not the records
 (`compact`), and of an agent that was decided nothing (`forget`). What the gate said of it stays: cooldowns follow.
 """

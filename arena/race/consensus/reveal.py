@@ -1,6 +1,6 @@
 """What this validator may show others now: the logs of a roll, once the block that holds their anchors is final.
 
-Promise: pure. Before, showing a record would let others copy it; after, everybody's is fixed. Of its own log a
+Pure. Before, showing a record would let others copy it; after, everybody's is fixed. Of its own log a
 validator shows what stands under the root that the chain held, and nothing later.
 """
 

@@ -1,6 +1,6 @@
 """Who is let into a race: what enough validators say of each submission, in the logs that the field roll counted.
 
-Promise: pure, integers only, and a function of counted records, the chain at the closing block and the policy, so every
+Pure, integers only, and a function of counted records, the chain at the closing block and the policy, so every
 honest validator rules alike, in whatever order sources and logs reached it. Fewer than half of those that speak can
 neither let a submission in, nor keep one out, nor make one up. A validator's word is its gate's latest verdict; a
 person's counts for the hold that it answered, and for no other: where the gate later rejects, accepts, or holds for
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
+from arena.race.settlement.scores import results_needed
 from arena.records.model import GateRecord, Subject
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
 from arena.submissions.model import agent_version_id
@@ -165,3 +166,24 @@ def rulings(
             allowed_block=allowed.get(subject, 0),
         )
     return found
+
+
+def lone_race_refusal(policy: Policy, validators: Collection[str]) -> str | None:
+    """Why one validator's own results can't qualify agents or settle a race, or None when they can.
+
+    Asked before a node starts where it can't see other validators' records: what nobody can deliver would else be said
+    only at each race's settlement. `validators` hold a permit. A race asks for fewer results where fewer permits exist,
+    and admission by agreement (`words_floor`) for fewer words; a policy's own number of qualifying validators stays.
+    """
+    required = words_floor(policy, len(validators))
+    if required > 1:
+        return (
+            f"policy {policy.name} qualifies an agent by {required} validators, and this one sees only its own results"
+        )
+    needed = results_needed(policy.race, len(validators))
+    if needed > 1:
+        return (
+            f"policy {policy.name} needs {needed} results per problem, {len(validators)} validators hold a permit, "
+            "and this one sees only its own results"
+        )
+    return None

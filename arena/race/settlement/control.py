@@ -1,7 +1,7 @@
 """The control agent: a shipped agent that every validator runs beside the field, so that its own faults can be told
 from those that an agent provokes.
 
-Promise: pure. The policy pins its source by hash. It is nobody's (`Subject.is_control`: no hotkey, no commitment), so
+Pure. The policy pins its source by hash. It is nobody's (`Subject.is_control`: no hotkey, no commitment), so
 it can be no candidate, stands in no standings and is paid nothing. It runs once on every drawn problem, ahead of the
 field, which says whether a problem is void; and as a *witness* on the problem of each (agent, problem) that met a fault
 of the validator's own, before that pair is tried again. The rules stand in `arena/race/AGREEMENT.md`, "Faults".

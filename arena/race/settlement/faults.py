@@ -1,6 +1,6 @@
 """Faults that count: which of a validator's own faults stand against an agent, and which only against the validator.
 
-Promise: pure, and a function of counted records. Only the control agent's records tell the two apart, never another
+Pure, and a function of counted records. Only the control agent's records tell the two apart, never another
 miner's, so that no number of agents changes what a fault means. A fault that counts takes its validator's place among
 those that decide the pair; a result that came after it does not count, so that nothing is won by throwing an attempt
 away. The rules, and why they don't pay, stand in `arena/race/AGREEMENT.md`, "Faults".

@@ -1,6 +1,6 @@
 """What a settlement states of its inputs, and the way back: settled again from records alone.
 
-Promise: pure. `settle` states what it was given in `RaceInputs`; `inputs_again` makes the same inputs of a stated
+Pure. `settle` states what it was given in `RaceInputs`; `inputs_again` makes the same inputs of a stated
 settlement, the records of the counted logs and the earlier settlements it names, so that settling them again gives the
 same bytes, or says which part of what was given is another. Source: docs/architecture.md#the-mechanism (a settlement is
 a pure function).

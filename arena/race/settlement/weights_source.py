@@ -1,6 +1,6 @@
 """Payment: which race the weights follow, as which vector, and when they are set (again).
 
-Promise: pure. Weights follow the latest settled race and no race waits for them. The vector is made anew from that
+Pure. Weights follow the latest settled race and no race waits for them. The vector is made anew from that
 race's standings for the subnet as it is at the try: a uid that changed hands since the settlement pays nobody but the
 burn. A settlement's own vector stays as evidence of its settling block. Every tempo the vector is set again, because
 the chain forgets validators that are silent for too long.

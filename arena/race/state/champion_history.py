@@ -1,6 +1,6 @@
 """What a race takes over from the races before it: who is at the top, who left, and the settlements in force.
 
-Promise: pure. A race that ended without a settlement in force changes nothing. An adopted settlement (it has the
+Pure. A race that ended without a settlement in force changes nothing. An adopted settlement (it has the
 quorum, and is not this validator's own) states what it followed from, so a validator that was away, or began later,
 goes on from there as the others do.
 """

@@ -1,6 +1,6 @@
 """What is due in a race: one machine for one validator and for many.
 
-Promise: pure; `decide` never asks for something that has happened, and no clock is read here: time is a fact. Racing
+Pure; `decide` never asks for something that has happened, and no clock is read here: time is a fact. Racing
 alone is a quorum of one: with nobody to agree with, no roll and no countersignature is due, and the race goes on as
 soon as its work is done. With others every stage follows the race's timeline (`arena.race.state.timeline`), what
 decides is read from the chain at blocks that follow from the race alone, and nobody waits for another validator longer

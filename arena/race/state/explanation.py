@@ -1,6 +1,6 @@
 """Why a shared race ended without a settlement of this validator's own, in words an operator can act on.
 
-Promise: pure; it explains what `arena.race.state.decider` decided and decides nothing.
+Pure; it explains what `arena.race.state.decider` decided and decides nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The race as a state machine: open -> closed -> running -> settling -> settled | cancelled.
 
-Promise: pure; the state is what its events say and nothing else, in whichever order one validator alone or several
+Pure; the state is what its events say and nothing else, in whichever order one validator alone or several
 wrote them; a race runs under the policy it was opened under. What is due in a state says `arena.race.state.decider`. A
 driver that dies at any instant replays the stream and goes on. Weights are no part of a race: they follow the latest
 settlement (`arena.race.settlement.weights`).

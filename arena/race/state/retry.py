@@ -1,6 +1,6 @@
 """What follows a fault of ours or of an upstream: when the episode is tried again, and when nobody tries any more.
 
-Promise: pure functions. A fault never becomes a score. Only a validator's own faults close an item, and only in a race,
+Pure functions. A fault never becomes a score. Only a validator's own faults close an item, and only in a race,
 whose rules for missing results then apply; qualifying waits, so an agent that provokes our faults never passes, and
 waits ever longer, so that it costs ever less. An outage closes nothing: it ends, or the race's time does. A request
 that an endpoint refuses while it answers a neutral one (U3006) is counted in every stage; the last attempt the policy

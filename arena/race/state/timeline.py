@@ -1,6 +1,6 @@
 """The moments of a race that several validators share, all of them functions of its close and its policy.
 
-Promise: pure; no validator's own delay moves a moment. Each is a time here and becomes a block by the chain's
+Pure; no validator's own delay moves a moment. Each is a time here and becomes a block by the chain's
 `block_at`. `arena/race/AGREEMENT.md` says what is read at each.
 """
 

@@ -1,7 +1,7 @@
 """Anchors: which signed checkpoint of a log the chain held at a block, as pure functions.
 
 A validator's hotkey commits sha256(note) of a checkpoint it signed. A commitment is one slot: a later one takes its
-place, but the chain still answers for every past block, so an anchor stays provable. Promise: a checkpoint counts as
+place, but the chain still answers for every past block, so an anchor stays provable. A checkpoint counts as
 anchored by block B when it was committed in a block up to B, whatever was committed later. What a store *says* of
 anchors is checked against the chain with `require_anchor`.
 """

@@ -1,6 +1,6 @@
 """Filing: under which kind, race and body a store finds a record, read from the record's content alone.
 
-A store copies these out of what was signed, so that a race's records are found without decoding the whole log. Promise:
+A store copies these out of what was signed, so that a race's records are found without decoding the whole log.
 `filing_of` reads them as the append function of the schema does (`migrations/sql/0002_append.sql`), so a row that is
 filed otherwise was changed after it was appended, and searches by its content would miss it.
 """

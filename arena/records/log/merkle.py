@@ -1,6 +1,6 @@
 """The Merkle tree of an append-only log, after RFC 9162 section 2.1: roots, inclusion and consistency proofs.
 
-Leaf hash sha256(0x00 || entry), node hash sha256(0x01 || left || right), empty tree sha256(""). Promise: everything
+Leaf hash sha256(0x00 || entry), node hash sha256(0x01 || left || right), empty tree sha256(""). Everything
 streams. A growing tree is kept as the roots of its complete subtrees, one hash per bit of the size, and a proof is
 taken in one pass over the entries in the same little memory, because the subtrees it names do not overlap. The
 verifiers take untrusted numbers: they answer False, never raise and always end.

@@ -1,6 +1,6 @@
 """The sequencer: the one place that gives records their number, time and signature, one per hotkey.
 
-Promise: payloads are appended in order, in one transaction with their bodies and the end of their lease. When another
+Payloads are appended in order, in one transaction with their bodies and the end of their lease. When another
 process moved the head, the same payloads are signed again on the new one, a bounded number of times. When a reply was
 lost, the log itself tells whether the append happened, however late the server committed it: each head that was sent
 and not refused is remembered, two on one number can't both stand, and so calling `append` again with the same payloads

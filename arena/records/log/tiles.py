@@ -1,6 +1,6 @@
 """The Merkle tree of a growing log in tiles of 256 leaves: a proof reads two tiles of the log and not all of it.
 
-Promise: memory is one hash for 256 records. Tiles of a log never change, so each is read once; what is proven is
+Memory is one hash for 256 records. Tiles of a log never change, so each is read once; what is proven is
 checked by the reader against a signed root, so a wrong tile gives a proof that does not hold, and no more.
 """
 

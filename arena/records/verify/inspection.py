@@ -1,6 +1,6 @@
 """One record looked at alone: envelope, content hash, signature, schema and body. Pure, so that it can run anywhere.
 
-Promise: `inspect` reads the bytes it is given, never canonicalises, never raises whatever they are, and returns a
+`inspect` reads the bytes it is given, never canonicalises, never raises whatever they are, and returns a
 `RecordFinding` that is small, whatever the record holds: what is wrong with the record alone, and the facts that others
 refer to. What records say about each other is `arena.records.verify.log_check`.
 """

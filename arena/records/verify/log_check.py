@@ -1,6 +1,6 @@
 """The running check over logs: places, chain, tree, checkpoints, and what records say about each other.
 
-Promise: it takes findings (`arena.records.verify.inspection`) in the order records stand and trusts nothing else. It
+It takes findings (`arena.records.verify.inspection`) in the order records stand and trusts nothing else. It
 can begin at the start of a log or at a point somebody kept (`LogStart`: an export's cursor), and takes whole records,
 stubs and bare leaves. A record may refer to one before that point or in a stub: then its absence is no defect.
 """

@@ -1,6 +1,6 @@
 """What records of one log say about each other: attempts, evaluations, verdicts, settlement and release of a race.
 
-Promise: every rule here compares facts two signed records state, and names the record that states the wrong one. A
+Every rule here compares facts two signed records state, and names the record that states the wrong one. A
 record that refers to something absent is reported only in a log that was read whole; a contradiction always is.
 """
 

@@ -1,6 +1,6 @@
 """What verification says: one `Defect` per wrong record, and the report over all logs.
 
-Promise: plain values, the same whichever way records were read and inspected; a report that is ok has no defect, and
+Plain values, the same whichever way records were read and inspected; a report that is ok has no defect, and
 what could not be checked (records of a later format, anchors without a chain) is counted in it, never passed over.
 """
 

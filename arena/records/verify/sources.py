@@ -1,7 +1,7 @@
 """Sources: the agent files a store keeps, held against the hashes by which records and the chain name them.
 
 A record says which agent ran by the hash of its source; the source itself is kept beside the log, in the submissions of
-a validator. Promise: a kept file that is not the one its submission names is reported, and nothing else of it is read.
+a validator. A kept file that is not the one its submission names is reported, and nothing else of it is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Verification of whole logs: every record inspected, then held against the ones before it and against checkpoints.
 
-Promise: verifying trusts nothing but the caller's signature check; it hashes the bytes it is given and never
+Verifying trusts nothing but the caller's signature check; it hashes the bytes it is given and never
 re-canonicalises. Any changed byte, dropped, doubled or swapped record becomes a `Defect` that names the first record
 concerned; a cut tail needs the head (or a checkpoint) to be seen. Memory does not grow with the bytes of a log, only
 with its number of records. It reads and never writes. With processes or without, from a store or an export, it is one

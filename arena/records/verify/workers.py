@@ -1,6 +1,6 @@
 """Where records are inspected: on a thread of this process, or in processes of their own.
 
-Promise: both run `arena.records.verify.inspection.inspect` on the same entries and give the same findings in the same
+Both run `arena.records.verify.inspection.inspect` on the same entries and give the same findings in the same
 order; a process that dies ends the verification with V2052, and nothing is skipped. Entries go to a process as stored
 (frames still compressed), and what comes back is small. Processes end with their parent, however it ends.
 """

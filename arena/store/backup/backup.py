@@ -1,6 +1,6 @@
 """A backup of a whole store: everything that Postgres holds of it, and the bodies that lie in its object store.
 
-Promise: one moment of the store (one exported snapshot; objects are written before the rows that name them), in a
+One moment of the store (one exported snapshot; objects are written before the rows that name them), in a
 folder that appears under its name only when it is complete and synced. The manifest says how many rows and which heads
 it holds, so that a restore can be held against it. Login roles and passwords are not in it. It holds traces and miners'
 sources: the folder is private, and whoever can read it reads all of them.

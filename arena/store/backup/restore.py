@@ -1,6 +1,6 @@
 """A store made again from a backup, in a database that holds none yet.
 
-Promise: refuses a target that holds a single row of a store (V2057); makes the schema as the backup has it, holds it
+Refuses a target that holds a single row of a store (V2057); makes the schema as the backup has it, holds it
 against the manifest, row counts and heads, then migrates it and gives each validator a login role. A restore that
 failed can be tried again. An archive is SQL that runs as the owner: restore your own. It does not know what happened
 after the backup: a log that is continued from an earlier head than one that was published is a second log, and every

@@ -1,6 +1,6 @@
 """Which binaries the embedded server runs, as which OS user, and in which folders.
 
-Promise: Postgres never runs with euid 0. As root it runs as the existing `postgres` user, else `nobody`; no user is
+Postgres never runs with euid 0. As root it runs as the existing `postgres` user, else `nobody`; no user is
 added and no folder's mode is widened, except that the state folder lets that user's group pass through. Where the
 installed binaries or the state folder are out of that user's reach (a home of mode 0700), the wheel's layout is copied
 (the binaries find their libraries by relative paths), or the data moves to a folder the user can reach, with a link

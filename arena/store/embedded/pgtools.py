@@ -1,6 +1,6 @@
 """PostgreSQL's own pg_dump and pg_restore on one database: the embedded server's, or those of a folder.
 
-Promise: no password is in a command line or a file; archives go through handles that this process opened, so that the
+No password is in a command line or a file; archives go through handles that this process opened, so that the
 tools may run as the server's OS user, who can't reach the backup. A tool that fails is an error with what it said.
 """
 

@@ -1,6 +1,6 @@
 """The embedded server: one Postgres per state folder, started and stopped by the processes that use it.
 
-Promise: `start_embedded` returns a server that is up, migrated and reachable over a private unix socket with
+`start_embedded` returns a server that is up, migrated and reachable over a private unix socket with
 passwords (scram) only; at most one postmaster ever runs on a data folder. The processes that use a server hold a
 shared lock that the kernel drops when they die: the last to call `stop` stops it, and after a kill -9 the next
 `start_embedded` finds the old postmaster by its pid file and adopts it. Not for production: there a DSN of a managed
@@ -9,6 +9,7 @@ server is given.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -19,7 +20,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -372,3 +373,24 @@ def _read_secrets(paths: ServerPaths) -> Secrets | None:
 
 def _write_secrets(paths: ServerPaths, passwords: Secrets) -> None:
     write_whole(paths.secrets, json.dumps(msgspec.to_builtins(passwords), indent=1).encode(), mode=0o600)
+
+
+@contextlib.asynccontextmanager
+async def embedded_server(state_dir: Path) -> AsyncIterator[EmbeddedServer]:
+    """A share in the server of `state_dir`, which is started if it is not running, and given back at the end.
+
+    Cancelled in the middle of the start, it waits for that to end first, so that no server is left without an owner.
+    Raises ArenaError V2020.
+    """
+    starting = asyncio.ensure_future(asyncio.to_thread(start_embedded, state_dir))
+    try:
+        server = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        started = await asyncio.gather(starting, return_exceptions=True)
+        if isinstance(started[0], EmbeddedServer):
+            started[0].stop()
+        raise
+    try:
+        yield server
+    finally:
+        await asyncio.shield(asyncio.to_thread(server.stop))

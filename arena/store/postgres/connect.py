@@ -1,6 +1,6 @@
 """Connections: from a DSN to an engine, and from a driver's error to one of ours.
 
-Promise: nothing of SQLAlchemy or asyncpg leaves this package: a server that is away is V2021, a refused write V2022
+Nothing of SQLAlchemy or asyncpg leaves this package: a server that is away is V2021, a refused write V2022
 (`HeadMovedError` and `LeaseLostError` where that is the reason), a missing or foreign schema V2023, a value that can't
 be stored V2025. Errors that only a bug of ours can cause pass through unchanged. A connection the server hung up on is
 replaced when it is next used, so that a restart of Postgres costs the calls that were running and no later one.

@@ -1,6 +1,6 @@
 """The hold on a hotkey: a session lock on the server, kept by a connection of its own, that one process has at a time.
 
-Promise: while `require` returns, no other process holds this hotkey on this server. The server frees the hold when its
+While `require` returns, no other process holds this hotkey on this server. The server frees the hold when its
 process dies. A process that lost its connection takes the hold again at its next write, ending its own old session if
 the server has not noticed, or is refused because another process has it. Needs a server session: a pooler in
 transaction mode can't hold one.

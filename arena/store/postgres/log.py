@@ -1,6 +1,6 @@
 """The log of a store: records, the bodies they name, and signed checkpoints, over one validator's own login role.
 
-Promise: an append is one call of one SQL function, so it happens whole or not at all; pages are read by key, so a
+An append is one call of one SQL function, so it happens whole or not at all; pages are read by key, so a
 reader holds no transaction open. It reads what its login may see.
 """
 

@@ -1,6 +1,6 @@
 """One statement, one transaction: the store's use of its connections, guarded by the hold on the hotkey.
 
-Promise: every write first makes sure that this process still holds the hotkey, where the store is exclusive; whatever
+Every write first makes sure that this process still holds the hotkey, where the store is exclusive; whatever
 the driver raises leaves as one of our codes.
 """
 

@@ -1,6 +1,6 @@
 """The Postgres store: `arena.store.port.Store` over one validator's own login role.
 
-Promise: every write is one call of one SQL function, so it happens whole or not at all, and what this role may not do
+Every write is one call of one SQL function, so it happens whole or not at all, and what this role may not do
 the server refuses. It reads what its login may see: the log and working state of one hotkey. Holds no state but
 connections; safe to share between the tasks of one event loop.
 """

@@ -1,6 +1,6 @@
 """The search server: the reference's endpoints over one catalogue, from as many processes as there are cores.
 
-Promise: loopback unless told otherwise; workers share one listening socket and the index's mapped files; a worker that
+Loopback unless told otherwise; workers share one listening socket and the index's mapped files; a worker that
 dies is replaced; SIGTERM finishes what is being answered. An answer is computed in the event loop of its worker: a
 search takes less time than handing it to a thread, and one thread is what a JVM engine may have. It knows no users,
 keeps no state, writes no file.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,12 @@ from harness.catalogue.engines.lucene import read_lucene_manifest, require_packa
 from harness.catalogue.engines.registry import open_engine
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.server.answers import METHODS, ServedCatalogue, answer
+from harness.catalogue.server.guard import BACKLOG, GuardedProtocol, listen
 
 if TYPE_CHECKING:
     import uvicorn
 
 HOST, PORT = "127.0.0.1", 5631
-_BACKLOG = 1_024
 _CONNECTIONS_MAX = 512  # of one worker; more are answered 503
 _KEEP_ALIVE_S = 60  # the reference's
 _STOP_TIMEOUT_S = 10
@@ -81,8 +80,6 @@ def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Con
     """uvicorn's settings for serving `application`, limits included."""
     import uvicorn
 
-    from harness.catalogue.server.guard import GuardedProtocol
-
     return uvicorn.Config(
         application,
         workers=workers,
@@ -94,25 +91,12 @@ def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Con
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         limit_concurrency=_CONNECTIONS_MAX,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         timeout_worker_healthcheck=_HEALTH_TIMEOUT_S,
     )
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 picks a free one. Raises ArenaError V2014 when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise ArenaError("V2014", f"{host} port {port}: {error.strerror or error}") from error
-    # accepted sockets inherit it; asyncio sets it only on sockets that name their protocol, and without it an answer
-    # written in two parts waits 40 ms for the client's acknowledgement
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 def serve(

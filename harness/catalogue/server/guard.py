@@ -14,16 +14,33 @@ from __future__ import annotations
 import asyncio
 import functools
 import ipaddress
+import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from foundation.errors import ArenaError
+
+BACKLOG = 1_024
 HEAD_MAX = 65_536  # bytes received that did not complete a request head
 HEAD_TIMEOUT_S = 10.0
 STALL_TIMEOUT_S = 30.0  # without the client reading while the write buffer is full
 _NETWORKS_KEPT = 4_096
 
 _REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks a free one. Raises ArenaError V2014 when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ArenaError("V2014", f"{host} port {port}: {error.strerror or error}") from error
+    # accepted sockets inherit it; asyncio sets it only on sockets that name their protocol, and without it an answer
+    # written in two parts waits 40 ms for the client's acknowledgement
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 class Connections:

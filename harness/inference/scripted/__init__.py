@@ -1,6 +1,6 @@
 """The scripted model: a deterministic shopping model of three skill levels, as a pure function and as a server.
 
-Promise: `complete` depends on nothing but the request, so equal requests give equal bytes on every machine; the demo,
+`complete` depends on nothing but the request, so equal requests give equal bytes on every machine; the demo,
 the tests and a miner's first local run need no model endpoint. It is product code, but it is no language model: it
 reads the requests that `problems.synthesis.generator` writes, and others as well as it can.
 """

@@ -1,6 +1,6 @@
 """What the user asked for, read out of the request's words: wishes, bounds, services, voucher.
 
-Promise: total on any text. It reads back every phrasing of `problems.synthesis.phrasing`, and most of the public
+Total on any text. It reads back every phrasing of `problems.synthesis.phrasing`, and most of the public
 ShoppingBench test set's (docs/benchmark.md#problems); a phrase it does not know stays among the search words, where it
 does little harm.
 """

@@ -1,6 +1,6 @@
 """What the scripted model reads out of a request: the question, the tools on offer, the calls already answered.
 
-Promise: total on any JSON. A message that cannot be read is passed over, so a strange transcript gives a poor answer
+Total on any JSON. A message that cannot be read is passed over, so a strange transcript gives a poor answer
 and never a crash; only a request without model or messages is refused, as an endpoint would.
 """
 

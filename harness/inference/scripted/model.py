@@ -1,6 +1,6 @@
 """The scripted model: one pure function from a chat completion request to a chat completion.
 
-Promise: no clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
+No clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
 `created` is 0, so equal requests give equal bytes. Three skill levels are three model ids; a fourth, concise one is
 answered and not listed, since a race has no use for it. Besides shopping it repeats
 a call written in the prompt (what a prompt-echoing agent asks for) and narrates when no tool is on offer.

@@ -1,6 +1,6 @@
 """What the tools answered, and how well a product fits a wish.
 
-Promise: total on any tool result; a result of another shape counts as nothing found. Fits are compared in integers, so
+Total on any tool result; a result of another shape counts as nothing found. Fits are compared in integers, so
 the same results rank the same everywhere.
 """
 

@@ -1,6 +1,6 @@
 """The scripted model as an OpenAI-compatible server on loopback.
 
-Promise: `/v1/chat/completions`, `/v1/models` and `/health`, deterministic replies, no state between requests, no
+`/v1/chat/completions`, `/v1/models` and `/health`, deterministic replies, no state between requests, no
 address but 127.0.0.1. It ignores the API key.
 """
 

@@ -1,6 +1,6 @@
 """How the scripted model shops: a generator that yields turns and is sent their results.
 
-Promise: it reads as one story (search, read details, search again, settle on a shop, verify, recommend, terminate) and
+It reads as one story (search, read details, search again, settle on a shop, verify, recommend, terminate) and
 depends only on the request and the results, so a replay from the start gives the same turns. It calls only tools that
 are on offer. It never gives up without a recommendation when a search found anything.
 """

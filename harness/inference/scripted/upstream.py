@@ -1,6 +1,6 @@
 """The scripted model without a server: what a desk with one process asks.
 
-Promise: the replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body
+The replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body
 does not tell which of the two answered.
 """
 

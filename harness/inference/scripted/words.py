@@ -1,6 +1,6 @@
 """What the scripted model says while it shops: visible reasoning, with prices and attributes quoted verbatim.
 
-Promise: everything cited is in a tool result of the same conversation, letter by letter. How much is said is the
+Everything cited is in a tool result of the same conversation, letter by letter. How much is said is the
 skill's: the expert compares candidates, the careful one cites what it takes, the hasty one says next to nothing.
 """
 

@@ -1,6 +1,6 @@
 """Memory and process limits of a whole jail through cgroups, and its CPU time: v2, v1, or none.
 
-Promise: a group is made below the host process's own group, so limits above still hold, and it is empty and gone when
+A group is made below the host process's own group, so limits above still hold, and it is empty and gone when
 its context ends; groups left by a killed host are swept at the next start. Where no group can be written,
 `find_cgroups` says why and the caller uses a watchdog instead. It never changes a group it did not make.
 """

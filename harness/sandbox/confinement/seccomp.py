@@ -1,6 +1,6 @@
 """The system-call filter of a guest, as a seccomp-BPF program; x86_64 and aarch64, no libseccomp.
 
-Promise: a foreign architecture (and the x32 ABI) is killed; clone3 and all calls newer than this file answer ENOSYS, so
+A foreign architecture (and the x32 ABI) is killed; clone3 and all calls newer than this file answer ENOSYS, so
 that the C library falls back to what BPF can judge; socket() opens nothing, and a pair of sockets is the only one there
 is; no namespace, no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a
 file; the calls of `syscalls.DENIED` answer EPERM. Everything else passes: a deny list reduces the kernel's attack

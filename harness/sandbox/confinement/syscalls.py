@@ -1,6 +1,6 @@
 """The system calls that a guest is refused, by name, and the arguments that count where a call has many uses.
 
-Promise: a call is listed for one of three reasons: no agent needs it and it opens a way out or a large part of the
+A call is listed for one of three reasons: no agent needs it and it opens a way out or a large part of the
 kernel; it makes kernel memory that no count of a process shows; or it changes or asks the state of an object that
 guests share, so that two of them could talk. The numbers are checked against the kernel's headers.
 """

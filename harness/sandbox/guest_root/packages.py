@@ -1,6 +1,6 @@
 """The allow-list of packages in the guest root: which files of an installed distribution a guest may see.
 
-Promise: a package is taken only in exactly the named version, file by file with the hash of its wheel's RECORD checked,
+A package is taken only in exactly the named version, file by file with the hash of its wheel's RECORD checked,
 and only when it is pure Python; what an installer adds is left out, so the same wheel gives the same files on every
 host. Dependencies are not followed: the list is the policy's and names every package.
 """

@@ -1,6 +1,6 @@
 """The work directory of a guest on a real disk: made fresh, measured while it runs, gone afterwards.
 
-Promise: `measure` never reports less than what the guest holds on the disk, files that it deleted but still has open or
+`measure` never reports less than what the guest holds on the disk, files that it deleted but still has open or
 mapped included; trees that were built to be unmeasurable count as too large. `remove` deletes any tree a guest can
 build, however deep, follows no symbolic link, and needs no recursion. For jails without a sized tmpfs of their own.
 """

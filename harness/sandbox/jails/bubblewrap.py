@@ -1,6 +1,6 @@
 """The default jail: bubblewrap, a system-call filter, rlimits, a cgroup or a watchdog, and an own uid under root.
 
-Promise: each run is a fresh jail with the read-only guest root, two small tmpfs, three devices and nothing else of the
+Each run is a fresh jail with the read-only guest root, two small tmpfs, three devices and nothing else of the
 host: no network, no environment, no capability, no /proc. When `run` returns, no process of the guest is alive; when
 the host is killed, the jail dies with it. Its levels, and what stays possible: `harness/sandbox/README.md`.
 

@@ -1,6 +1,6 @@
 """The jail as a container: `docker run`, plain or with `--runtime=runsc`, and the same protocol over standard pipes.
 
-Promise: every run is a fresh container of an image pinned by digest, without network, capabilities, writable root or
+Every run is a fresh container of an image pinned by digest, without network, capabilities, writable root or
 log on the host's disk, bounded in memory and processes; it is removed when `run` returns. No bridge, no proxy, no port
 and no mount of the host is involved. Whoever may talk to the engine rules the host: keep the engine away from the
 process that holds the hotkey.

@@ -1,6 +1,6 @@
 """The jail without namespaces: Landlock, a system-call filter without sockets, rlimits, and a warden that ends it all.
 
-Promise: a guest reads the guest root and a few devices, writes one fresh directory that is measured and deleted, and
+A guest reads the guest root and a few devices, writes one fresh directory that is measured and deleted, and
 reaches no socket, no process and no file content of the host. When `run` returns, none of its processes is alive,
 daemons included; when the host is killed, its warden ends them. For hosts that forbid namespaces.
 

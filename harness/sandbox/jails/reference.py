@@ -1,6 +1,6 @@
 """Level `reference-agents-only`: no jail, and therefore only agents that ship with this software.
 
-Promise: a source whose sha256 is not on the list given by the caller is never started (V2003). An admitted agent runs
+A source whose sha256 is not on the list given by the caller is never started (V2003). An admitted agent runs
 as a plain process with an empty environment, rlimits and the same protocol, so that the demo, the tests and a miner's
 first steps work on hosts without namespaces. Nothing that ran here may be raced.
 """

@@ -1,6 +1,6 @@
 """One guest under the watch of its limits, and why it ended: the same for every jail that the host looks into.
 
-Promise: every 100 ms each limit is looked at, whether the host waits, works on a call or writes; a guest that broke one
+Every 100 ms each limit is looked at, whether the host waits, works on a call or writes; a guest that broke one
 is ended at once, before its host has finished. Looks take at most half of the watch's time, so a guest that is slow to
 look at does not take the host's. If the watch itself fails, that is a fault of ours and is raised to its caller.
 """

@@ -1,7 +1,7 @@
 """The warden: starts one guest under Landlock and a system-call filter, and ends everything that came from it.
 
 A program of its own, run by the guest's interpreter; standard library only, and no package of ours is imported.
-Promise: when it has exited, no process that descends from the guest is alive, however it detached; when the host's end
+When it has exited, no process that descends from the guest is alive, however it detached; when the host's end
 of the control pipe closes, for whatever reason, everything ends. It reads no frame and judges nothing.
 
 How it finds daemons without a pid namespace: it adopts them (child subreaper), and it kills with kill(-1), which the

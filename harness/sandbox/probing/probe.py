@@ -1,6 +1,6 @@
 """Which sandbox level this host reaches, found by trying, and what to do when it is not the best one.
 
-Promise: `open_sandbox` returns a sandbox whose jail has just withstood the self-test, or `reference-agents-only`,
+`open_sandbox` returns a sandbox whose jail has just withstood the self-test, or `reference-agents-only`,
 loudly labelled; it never falls through to running foreign code without a jail. Levels are tried in this order:
 bubblewrap, Landlock, docker (where an image is set), and the ways into each in the order of preference, lazily: the
 first that holds ends it. `diagnose` explains each attempt in words with the exact fix.

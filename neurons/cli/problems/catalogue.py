@@ -11,7 +11,7 @@ import typer
 from foundation.durable_files import replacing
 from foundation.progress import Progress
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import json_flag
+from neurons.cli.options import JsonOption
 from neurons.cli.presenter import echo_json, field_lines, make_table, show
 from neurons.cli.progress import show_progress
 
@@ -36,7 +36,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Json = Annotated[bool, json_flag("Print one JSON object.")]
 _Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.")]
 _ENGINES = "auto, numpy, numba (one kind of index) or lucene (its own index and extra packages)"
 
@@ -46,7 +45,7 @@ def synth(
     out: Annotated[Path, typer.Option(help="Folder for documents.jsonl; made when missing.")],
     count: Annotated[int, typer.Option(min=1, help="How many products.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed and count make the same catalogue on every machine.")] = 7,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a synthetic catalogue that behaves like a real one, faults included.
 
@@ -73,7 +72,7 @@ def build(
     out: Annotated[Path, typer.Option(help="Folder for the index; an index that stands there is replaced.")],
     engine: Annotated[str, typer.Option(help=f"Which engine will open it: {_ENGINES}.")] = "auto",
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")] = False,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Build the search index of a documents file.
 
@@ -96,7 +95,7 @@ def build(
 def info(
     index: _Index,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its hash.")] = False,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what an index holds and check that it is whole.
 
@@ -151,7 +150,7 @@ def bench(
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed asks the same requests.")] = 1,
     budget: Annotated[float, typer.Option(min=1, help="Seconds after which the baseline stops.")] = 60.0,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Time engines against the reference on the same catalogue and requests, and compare every page.
 

@@ -1,6 +1,6 @@
 """The picture of `arena problems stats`: six panels, one colour per set. Matplotlib is loaded when a picture is drawn.
 
-Promise: without matplotlib the answer is V2086 with the command that installs it; no display is needed or opened.
+Without matplotlib the answer is V2086 with the command that installs it; no display is needed or opened.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ async def _serve(
     host: str, port: int, clients: int, sn15: bool, catalogue: Path | None, dsn: str, state_dir: Path | None
 ) -> None:
     from arena.api.server import TailServer
-    from harness.catalogue.server.application import listen
+    from harness.catalogue.server.guard import listen
     from neurons.race.explaining import open_explainer
 
     stop = asyncio.Event()

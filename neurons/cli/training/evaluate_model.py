@@ -15,10 +15,10 @@ import typer
 from neurons.cli.options import (
     BuiltIndexOption,
     ClusterOption,
+    JsonOption,
     PolicyOption,
     RunStateDirOption,
     complete_suite,
-    json_flag,
 )
 from neurons.cli.progress import show_progress
 from neurons.cli.training.evaluation_table import read_report, show_evaluation
@@ -119,7 +119,7 @@ def evaluate_model(
     catalogue: BuiltIndexOption = None,
     policy: PolicyOption = None,
     state_dir: RunStateDirOption = None,
-    as_json: Annotated[bool, json_flag("Print the report as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Evaluate a model, or an agent file, on a frozen set of problems.
 

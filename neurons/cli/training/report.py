@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.options import json_flag
+from neurons.cli.options import JsonOutOption
 from neurons.cli.presenter import echo_json, make_table
 from neurons.cli.training.evaluation_table import SPEND_NAMES, spend_texts
 
@@ -34,7 +34,7 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Post-training report",
     note: Annotated[list[str] | None, typer.Option("--note", help="A line to stand on top; repeatable.")] = None,
-    as_json: Annotated[bool, json_flag("Print the report as JSON on stdout.")] = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Lay evaluations beside the paper's Table 1.
 

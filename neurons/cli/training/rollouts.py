@@ -12,7 +12,7 @@ import typer
 
 from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import json_flag
+from neurons.cli.options import JsonOption
 from neurons.cli.presenter import field_lines, show
 
 app = typer.Typer(help="Write a run's rollouts in prime-rl's sample form.", no_args_is_help=True)
@@ -22,7 +22,7 @@ app = typer.Typer(help="Write a run's rollouts in prime-rl's sample form.", no_a
 def rollouts(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that sampled: a rejection stage's.")],
     out: Annotated[Path, typer.Option("--out", help="File to write, JSON Lines; it must not exist.")],
-    as_json: Annotated[bool, json_flag("Print the counts as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run's rollouts in prime-rl's sample form.
 

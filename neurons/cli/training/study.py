@@ -17,7 +17,7 @@ import typer
 
 from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import json_flag
+from neurons.cli.options import JsonOutOption
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 
@@ -42,7 +42,7 @@ def study(
     plan: Annotated[
         bool, typer.Option("--plan", "--dry-run", help="What is left, and how long; runs nothing.")
     ] = False,
-    as_json: Annotated[bool, json_flag("Print the report, or the parts, as JSON on stdout.")] = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Run the small study from nothing to its report.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
-from neurons.cli.options import DsnOption, JsonOption, RecordArgument, StateDirOption, ValidatorOption, json_flag
+from neurons.cli.options import DsnOption, JsonOption, RecordArgument, StateDirOption, ValidatorOption
 from neurons.cli.presenter import cut, echo_json, printable, share_text
 from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, run_on_store
 from neurons.cli.validator.judge_calibration import (
@@ -81,7 +81,7 @@ def judge_body_file(
     policy: RubricPolicyOption = "demo",
     base_url: BaseUrlOption = "",
     api_key: ApiKeyOption = "",
-    as_json: Annotated[bool, json_flag("Print the verdict as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge one evaluation body in a file and print the verdict with its citations.
 

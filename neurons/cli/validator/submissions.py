@@ -120,7 +120,7 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
 @asynccontextmanager
 async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, Path]]:
     """The validator's store, through its own role; the server is started when the validator is not running."""
-    from arena.store.embedded.lifetime import embedded_server
+    from arena.store.embedded.server import embedded_server
     from arena.store.postgres.store import PostgresStore
 
     folder = state_folder(state_dir)

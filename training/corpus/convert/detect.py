@@ -1,6 +1,6 @@
 """Which format a foreign row is in.
 
-Promise: pure and total; the answer depends on the row alone. A row of no known format raises ArenaError V2098 that says
+Pure and total; the answer depends on the row alone. A row of no known format raises ArenaError V2098 that says
 what was looked for and what was found.
 """
 

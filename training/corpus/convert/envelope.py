@@ -1,6 +1,6 @@
 """Where in a foreign row its conversation lies: what stands around it is taken off, so that the formats see it plain.
 
-Promise: pure and total; a row that is one conversation already comes back as it is, and no message is changed, made or
+Pure and total; a row that is one conversation already comes back as it is, and no message is changed, made or
 lost. Fields around a conversation stay readable as facts, under its own.
 """
 

@@ -1,6 +1,6 @@
 """Hermes and Qwen text: ChatML with `<tool_call>` objects and `<tool_response>` blocks.
 
-Promise: pure. Text that a writer of this form made (Qwen3's chat template, thinking kept) gives the messages and tools
+Pure. Text that a writer of this form made (Qwen3's chat template, thinking kept) gives the messages and tools
 it was made of, but for the ids of calls, which the text does not carry, and outer white space. What can't be read is
 refused with ArenaError V2097.
 """

@@ -1,6 +1,6 @@
 """Chat rows: `messages` with native tool calls, and `tools`, flat or wrapped.
 
-Promise: pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text. Roles and
+Pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text. Roles and
 fields are read under the names that OpenAI, Anthropic, LangChain and ShareGPT have for them. Results without ids are
 those of the calls right before them, as many and in their order, as with the older `function_call`; calls without ids
 take those of such results. Calls and results that an agent wrote as text into such messages are lifted (`spoken`).

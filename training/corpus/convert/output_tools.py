@@ -1,6 +1,6 @@
 """Rows of hosted-model rollouts: `output_tools`, a list of calls without what came back.
 
-Promise: pure. Each call is an assistant turn of its own, since the row does not say which were made together, and no
+Pure. Each call is an assistant turn of its own, since the row does not say which were made together, and no
 result is made up: such a trace misses `results`, and rule 1 of the paper's A.2 will reject it.
 """
 

@@ -1,6 +1,6 @@
 """ReAct text: `<think>`, `<tool_call>` with a list, `<obs>`, `<response>`, in one text or message by message.
 
-Promise: pure. An observation goes to the call of the turn before it; one that lists as many results as there were
+Pure. An observation goes to the call of the turn before it; one that lists as many results as there were
 calls is shared out. A `<state>` stands for turns that were folded away: it stays where it is, and the trace is not
 linear, for its model did not see the whole of it in order.
 """

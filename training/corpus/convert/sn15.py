@@ -1,6 +1,6 @@
 """SN15 dialogue steps: a bare list, or the envelope of one problem around it.
 
-Promise: pure. A step is an assistant turn and the results of its calls; `message` is read, and the tagged `content`
+Pure. A step is an assistant turn and the results of its calls; `message` is read, and the tagged `content`
 only where there is no message. Results stand in the calls (SN15) or beside them under `obs` (upstream's rollouts). Ids
 are the step's own; calls of one step that share one (SN15 hashes name and parameters) are told apart by `#<n>`. Shapes:
 docs/benchmark.md#traces-met-elsewhere.

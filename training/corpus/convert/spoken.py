@@ -1,6 +1,6 @@
 """Tool calls and results that are in text: `<think>`, `<tool_call>`, `<response>`, `<obs>`, `<tool_response>`.
 
-Promise: pure. Two dialects are read, which differ in what a `<tool_call>` holds: a list of `name` and `parameters`
+Pure. Two dialects are read, which differ in what a `<tool_call>` holds: a list of `name` and `parameters`
 (ReAct, SN15), or one object of `name` and `arguments` (Hermes, Qwen). Arguments keep the very text they were written
 in. A call that is not JSON, or that has no end, raises ArenaError V2097: guessing what was meant would make a row up.
 Shapes: docs/benchmark.md#traces-met-elsewhere.

@@ -1,6 +1,6 @@
 """Which products the results of a foreign conversation returned.
 
-Promise: pure and total. Ids are those that a result gives as a `product_id` (or `item_id`), in JSON or in text that
+Pure and total. Ids are those that a result gives as a `product_id` (or `item_id`), in JSON or in text that
 prints it; what `recommend_product` and `terminate` answer is no search. It is what the row shows, and no record of a
 host: a result that was shortened names fewer.
 """

@@ -1,6 +1,6 @@
 """Foreign JSON values, held against what they should be.
 
-Promise: whatever is not what a format says raises ArenaError V2097 naming the place in the row; nothing is coerced that
+Whatever is not what a format says raises ArenaError V2097 naming the place in the row; nothing is coerced that
 would lose something.
 """
 

@@ -1,6 +1,6 @@
 """Two corpora side by side: every measure with its interval, and what chance alone would give.
 
-Promise: pure and seeded; equal episodes, seed and draws give equal values. What is drawn is problems with all their
+Pure and seeded; equal episodes, seed and draws give equal values. What is drawn is problems with all their
 episodes, never single episodes: several runs at one problem are alike, and would make intervals too narrow. Intervals
 hold 95 %. A distance is read against three others: between random halves of the one corpus, of the other, and between
 the two after their episodes were dealt anew (permutation): among the runs at one problem where both corpora know it,

@@ -1,6 +1,6 @@
 """What a trace does, as the comparison of corpora sees it: its calls, how each ended, and what they asked for.
 
-Promise: pure. Where a trace names every call that was executed (an export's do), these are its calls, whoever made
+Pure. Where a trace names every call that was executed (an export's do), these are its calls, whoever made
 them; else those of its conversation. A call ended in an `error` when its result says so, `empty` when a search found
 nothing, `unanswered` when there is no result; else `ok`. What a problem demands is known only of problems that are
 given; the words of a request are known of every trace.

@@ -1,6 +1,6 @@
 """Measures over episodes, summed by problem so that they can be drawn again problem by problem. Pure.
 
-Promise: a distance is the square root of the Jensen-Shannon divergence to base 2: 0 for equal distributions, 1 for
+A distance is the square root of the Jensen-Shannon divergence to base 2: 0 for equal distributions, 1 for
 distributions that share nothing. A ratio whose denominator is 0 is nothing (NaN), never 0.
 """
 

@@ -1,6 +1,6 @@
 """A comparison of two corpora as one HTML page: all of it in one file, drawn here, nothing fetched, no script.
 
-Promise: pure and deterministic; the same comparison gives the same bytes. It holds names of tools and counts, never a
+Pure and deterministic; the same comparison gives the same bytes. It holds names of tools and counts, never a
 trace's text. Every picture's numbers stand in a table too.
 """
 

@@ -1,6 +1,6 @@
 """Ablations by switch: which filters to compare with the corpus' own, and how to make their corpora the same size.
 
-Promise: pure. Every arm is a `Rules`, so one reading of the traces serves all of them (`Task.arms`), and an arm's rules
+Pure. Every arm is a `Rules`, so one reading of the traces serves all of them (`Task.arms`), and an arm's rules
 are in its lineage. The leak guard is on in every arm. A comparison of filters is one of kinds of data, not of amounts:
 `matched` gives every arm the rows of the smallest, drawn by seed; one by tokens gets as many tokens as the first then
 has, in whatever number of rows.

@@ -1,6 +1,6 @@
 """Appraisals on disk, shard after shard: memory holds a dozen bytes a trace, and a killed run goes on where it was.
 
-Promise: `traces` are read from the file each time they are asked for. A journal with a path is taken up again by a run
+`traces` are read from the file each time they are asked for. A journal with a path is taken up again by a run
 of the same identity, up to the last shard that was written whole (each has its checksum); a run of another identity
 begins it anew. One run at a time has it. A journal without a path goes with the process.
 

@@ -1,6 +1,6 @@
 """Duplicates: traces that teach the same, found by what the model wrote.
 
-Promise: `read` reduces a trace to a fingerprint of a few hundred bytes, and `likenesses` says of fingerprints offered
+`read` reduces a trace to a fingerprint of a few hundred bytes, and `likenesses` says of fingerprints offered
 best first which repeat one that was kept before; nothing depends on the order traces were read in. Memory does not
 follow their number: fingerprints and bands lie on disk.
 

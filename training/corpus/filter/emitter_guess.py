@@ -1,6 +1,6 @@
 """A guess at who wrote the calls of a trace whose source recorded no emitters. A guess, and labelled as one.
 
-Promise: pure, reads the conversation only, and is asked only where nothing was recorded. It looks for what a model does
+Pure, reads the conversation only, and is asked only where nothing was recorded. It looks for what a model does
 not do while it drives: calls and words that never meet, words that are filled-in forms, calls whose words were never
 thought of, pages turned without a look. What it finds is listed by name. Its precision and recall against recorded
 emitters are measured in `tests/training`, figures in `training/corpus/README.md`; agents that imitate a model's prose

@@ -1,6 +1,6 @@
 """What a run of the filter reports: how many traces fell where, and what the rest looks like. Values only.
 
-Promise: counts and raw distributions, integers all, the same for the same set of traces in any order and on any number
+Counts and raw distributions, integers all, the same for the same set of traces in any order and on any number
 of processes. Drawing them is the report's. Times and rates are no part of it: they are in `TokenWork`.
 """
 

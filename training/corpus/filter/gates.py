@@ -1,6 +1,6 @@
 """The per-trace gates of the filter: each says of one trace whether it breaks one rule.
 
-Promise: a gate is a pure function of a trace and the rules, so what a trace is rejected for does not depend on other
+A gate is a pure function of a trace and the rules, so what a trace is rejected for does not depend on other
 traces or on the order of the gates; the order here is cheap first. The rules are those of the paper: the coefficient
 gate (paper section 5), the five format rejects (A.2) and the agentic split (paper section 5). Pools and leak clusters
 are the guard's (`training.corpus.filter.leak_guard`), which no ablation can switch off. Tokens are counted by

@@ -1,6 +1,6 @@
 """The leak guard: no trace of a held-out problem, or of one in its leak cluster, enters a corpus.
 
-Promise: the partition manifest decides (paper A.4). A trace of the arena carries the pool and cluster its race
+The partition manifest decides (paper A.4). A trace of the arena carries the pool and cluster its race
 released, signed; yet an agent may answer its problem with the product that another one holds out, so the answer of
 every trace is held against what is known here: ids and title classes. A trace from elsewhere carries no pool, so it is
 matched by its query too, and kept out where its problem cannot be known: a missing row costs less than a leak. What

@@ -1,6 +1,6 @@
 """The text a trainer's tokenizer sees of a trace: Qwen3's chat template, written out.
 
-Promise: `render` gives the text of Qwen3's current chat template (that of TRL 1.16) for the messages and tools of a
+`render` gives the text of Qwen3's current chat template (that of TRL 1.16) for the messages and tools of a
 trace, character by character; golden texts rendered by the template itself hold it. Written out because counting the
 tokens of a day must not need the training engine, and since a template takes ten times as long. The arguments of a call
 are text and stand as they were written.

@@ -1,6 +1,6 @@
 """Which traces of one problem are taken: A.3's structural signals, and different shapes where they tie.
 
-Promise: signals are read off the trace alone; the order and the choice depend on the set of candidates, never on the
+Signals are read off the trace alone; the order and the choice depend on the set of candidates, never on the
 order they come in. The signals compare one after another: long stretches of identical calls first, since a loop also
 makes a trace deep; then verification, distinct search queries, depth. The judge's coefficient has no say here: it gates
 the pool, the signals rank within it (paper, section 5).

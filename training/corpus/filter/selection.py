@@ -1,6 +1,6 @@
 """The whole filter: shards of traces in, a decision on every trace and the rows of the corpus out.
 
-Promise: the same set of traces gives the same corpus, in whatever order or shards it comes and on any number of
+The same set of traces gives the same corpus, in whatever order or shards it comes and on any number of
 processes or machines, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace
 into a journal on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold
 something to keep.

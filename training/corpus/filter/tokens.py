@@ -1,6 +1,6 @@
 """How many tokens a trace has under the trainer's tokenizer, each text counted once.
 
-Promise: `TokenCounter` is the port. `open_counter(path)` reads a real tokenizer.json with the `tokenizers` library
+`TokenCounter` is the port. `open_counter(path)` reads a real tokenizer.json with the `tokenizers` library
 (extra `train`); `open_counter(None)` is the stand-in, which needs nothing and only comes near: it serves tests and the
 demo, and its name stands where a tokenizer's hash would in the lineage. Counts are kept in a file by the hash of the
 text counted, so a trace is tokenised once for each tokenizer, whatever corpus it is tried for.

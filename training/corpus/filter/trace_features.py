@@ -1,6 +1,6 @@
 """What the filter keeps of a trace after reading it once: everything it decides by, and none of its text.
 
-Promise: an `Appraisal` is about a kilobyte whatever the size of the trace; decisions under several sets of rules (a
+An `Appraisal` is about a kilobyte whatever the size of the trace; decisions under several sets of rules (a
 threshold sweep, ablations) need no second reading. Appraising is a function of the trace and the task, so it runs in
 any number of processes. Tokens are counted only where every other per-trace rule of some arm lets the trace pass.
 """

@@ -1,6 +1,6 @@
 """The funnel report for a terminal: sections of rows, as plain lines or as tables of `rich`.
 
-Promise: both show the same rows, and no row is left out of the plain form but by the limits that a section names. What
+Both show the same rows, and no row is left out of the plain form but by the limits that a section names. What
 a source calls itself (an agent, a day) is shown on one line, without control characters.
 """
 

@@ -1,6 +1,6 @@
 """What the report makes of a funnel's integers: rebinned distributions, shares, and words for them. Pure.
 
-Promise: one derivation for every form of the report, so the terminal, the JSON file and the page never disagree.
+One derivation for every form of the report, so the terminal, the JSON file and the page never disagree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The funnel report as one HTML page: all of it in one file, drawn here, nothing fetched, no script.
 
-Promise: pure and deterministic; the same funnel and lineage give the same bytes. The page holds counts and places,
+Pure and deterministic; the same funnel and lineage give the same bytes. The page holds counts and places,
 never a trace's text.
 """
 

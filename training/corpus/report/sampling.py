@@ -1,6 +1,6 @@
 """A blind sheet of traces for people to read: did the model decide, or did a program speak through it?
 
-Promise: the sheet shows what was asked, said, called and answered, and nothing that tells who wrote it or how it was
+The sheet shows what was asked, said, called and answered, and nothing that tells who wrote it or how it was
 judged: no agent, team, coefficient, outcome, emitter, trace id or place. The key, a file apart, says which item is
 which. The draw depends on the seed and the trace alone, so a second reader gets the same sheet. Cells that a table
 program would run as a formula are kept from it by an apostrophe.

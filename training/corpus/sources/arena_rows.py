@@ -1,6 +1,6 @@
 """A row of an export as a trace.
 
-Promise: pure; a row read from the log and the same row read from the Parquet view give one trace. Who emitted a call is
+Pure; a row read from the log and the same row read from the Parquet view give one trace. Who emitted a call is
 what the host recorded (`harness/EMISSION.md`), and a turn or result that model and host did not make is marked. Calls
 that the agent's Python made are in no message, and so in no trace; `is_agentic` tells of them.
 """

@@ -1,6 +1,6 @@
 """Putting a trace together: its identity, and the list of what its source does not say.
 
-Promise: pure. The identity is a hash of conversation and tools alone: who emitted a call, which source it came from and
+Pure. The identity is a hash of conversation and tools alone: who emitted a call, which source it came from and
 every fact stay out of it, so one conversation read from two sources is one trace.
 """
 

@@ -1,6 +1,6 @@
 """Traces from files that are no export: one row a trajectory, in any of the formats of `training.corpus.convert`.
 
-Promise: every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of
+Every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of
 whose rows is of a known format is refused. Nobody vouches for such a row: its trace is not verified, and what a row
 says of itself (its problem, whether it was a success) is taken only where it has a field for it.
 """

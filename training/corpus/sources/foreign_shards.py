@@ -1,6 +1,6 @@
 """A foreign file in pieces, so that no process has to hold what is kept of all its rows, and several can read it.
 
-Promise: the pieces together give the rows of `read_foreign`, in order and under the same places; where a file is cut
+The pieces together give the rows of `read_foreign`, in order and under the same places; where a file is cut
 follows from its bytes alone. A `.json`, `.traj` or `.eval` file is one piece: it has to be decoded whole.
 """
 

@@ -1,6 +1,6 @@
 """What rows of an export's log say about other rows: the verdict on a body, the release of a race.
 
-Promise: one pass that reads verdicts and releases only; an index holds what the rows of one shard need, a number a body
+One pass that reads verdicts and releases only; an index holds what the rows of one shard need, a number a body
 and a word a problem. The first verdict on a body counts, as in the export's views.
 """
 

@@ -1,6 +1,6 @@
 """Reads a verified export as traces, one shard at a time.
 
-Promise: every trajectory of the export comes out once, in the order of the log, as a trace or as a quarantined row; the
+Every trajectory of the export comes out once, in the order of the log, as a trace or as a quarantined row; the
 same from whichever file it is read. The Parquet view is read where the export has one, for it takes a quarter of the
 time (README), else the log itself. A shard is a picklable value that can be read in any process, and again: its memory
 is bounded by a row group of the view or a line of the log. Nothing here decides what is worth training on.

@@ -1,6 +1,6 @@
 """The conversation of an episode from what the host recorded: completions, calls with their emitter, and results.
 
-Promise: pure. What the model wrote, which calls ran and what they returned is taken from events alone, in their order;
+Pure. What the model wrote, which calls ran and what they returned is taken from events alone, in their order;
 an agent's own account of them is never read. Its requests decide two things: how the dialogue opened, and whether each
 completion was shown what the conversation shows before it. What it was not shown is named in `Rebuilt.lacks`. Nothing
 is made up: a call that the host never ran has no result here, and the filter's pairing rule says so.

@@ -1,6 +1,6 @@
 """Whether an export may be read at all: verified whole, once, and signed by the validator whose log it is.
 
-Promise: an export that does not verify is never opened, whatever is asked for. One that nobody signed is opened only
+An export that does not verify is never opened, whatever is asked for. One that nobody signed is opened only
 with `trust_unsigned`, and its traces say that they are not verified. A finished verification leaves a seal, named by
 the manifest's hash: the same manifest is not verified again, but each file is still hashed against it. Whoever can
 write into the seals' folder can make a seal: it is the reader's own folder, never one that came with the export.
