@@ -86,4 +86,4 @@ def void_reason(settlement: SettlementRecord) -> str:
     lacking = "no validator has" if needed == 1 else f"fewer than {needed} validators have"
     if rules.control_sha256:
         return f"{lacking} a result of the control agent on it"
-    return f"of at least two agents, and {rules.void_agents_e4 / 100:g} % of the field, {lacking} a result on it"
+    return f"{lacking} a result on it for two agents or more, at least {rules.void_agents_e4 / 100:g} % of the field"
