@@ -18,7 +18,7 @@ from arena.api.reads.board import Board as Picture
 from arena.api.reads.board import RaceView
 from arena.api.reads.races import race_detail, race_row
 from arena.api.reads.results import DEFAULT_POOLS, pools_of
-from arena.bank.batches.explanation import Explanation
+from arena.bank.batches.explanation import Explained
 from arena.records.model import Standing
 from arena.view.model import JudgeView, Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
@@ -280,7 +280,7 @@ def read_problem(
     race: RaceView,
     row: ProblemRow,
     query: str,
-    explained: Sequence[Explanation],
+    explained: Sequence[Explained],
     pools: Sequence[Pool],
 ) -> ProblemPage:
     """One released problem of a race that everybody may see. `explained` are results on it whose traces are open."""

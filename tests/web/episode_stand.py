@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from arena.bank.batches.explanation import AcceptedProduct, Explanation
+from arena.bank.batches.explanation import AcceptedProduct, Explained
 from arena.policies import DEMO
 from arena.race.model import Batch, SealedProblem
 from arena.race.settlement.draw import draw_problems, race_seed
@@ -199,11 +199,11 @@ def verdict_on(stored: StoredBody, body: EvaluationBody, words: Words, quality_e
     )
 
 
-def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explanation:
+def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
     """What the problem asked, as many constraints of each axis as the outcome counts; in place of a batch's answers.
     What was solved recommended the answer, or another product that counts as well."""
     if not isinstance(record.outcome, OutcomeScore):
-        return Explanation()
+        return Explained()
     values: dict[ConstraintAxis, tuple[str, str, str]] = {
         "title": ("Blue cotton shirt", words.product, words.product),
         "price": ("at most 500 PHP", "480 PHP", "620 PHP"),
@@ -224,7 +224,7 @@ def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explanati
         AcceptedProduct(slot=1, product_id=name, title=words.product, price="480 PHP", is_answer=is_answer)
         for name, is_answer in ids.items()
     )
-    return Explanation(constraints=constraints, accepted=accepted)
+    return Explained(constraints=constraints, accepted=accepted)
 
 
 def batch_of(race_id: str) -> Batch:

@@ -37,7 +37,7 @@ class AcceptedProduct(msgspec.Struct, frozen=True, kw_only=True):
     is_answer: bool
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """What a problem asked, and what one result had. `accepted`: the answers, and what this result recommended besides
     that counts in full; other products of the catalogue may count, too."""
 
@@ -45,8 +45,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     accepted: tuple[AcceptedProduct, ...] = ()
 
 
-NOTHING = Explanation()
-Explain = Callable[[EvaluationRecord, str], Explanation]  # of a record, over the catalogue of that hash
+NOTHING = Explained()
+Explain = Callable[[EvaluationRecord, str], Explained]  # of a record, over the catalogue of that hash
 
 
 class BatchExplainer:
@@ -57,7 +57,7 @@ class BatchExplainer:
         self._folder, self._products_of = folder, products_of
         self._batches, self._lock = KeptBatch(), threading.Lock()
 
-    def explain(self, record: EvaluationRecord, catalogue_sha256: str) -> Explanation:
+    def explain(self, record: EvaluationRecord, catalogue_sha256: str) -> Explained:
         """Every constraint of the record's problem with both values, and what is accepted; empty where that is not
         known here."""
         context, outcome = record.context, record.outcome
@@ -76,12 +76,12 @@ class BatchExplainer:
             found = explain_outcome(problem, outcome, product_of, titles)
             if not _says_the_same(found, outcome):
                 return NOTHING
-            return Explanation(constraints=found, accepted=tuple(_accepted(problem, outcome, product_of)))
+            return Explained(constraints=found, accepted=tuple(_accepted(problem, outcome, product_of)))
         except (ArenaError, KeyError, ValueError):  # no batch here, or one that is not this problem's
             return NOTHING
 
 
-def explain_nothing(record: EvaluationRecord, catalogue_sha256: str) -> Explanation:
+def explain_nothing(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
     """Where no batch is at hand."""
     return NOTHING
 
