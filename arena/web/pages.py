@@ -95,7 +95,7 @@ class Pages:
         self._tiles = TiledLogs(picture.store)
         self._firehose = Firehose(picture, self.results_of)
         self._anchored: dict[str, int] = {}  # by validator: records before the newest checkpoint known to be anchored
-        self._compared: dict[tuple[str, int], Comparison] = {}  # by race, and how much of it was recorded
+        self._compared: dict[tuple[str, str, int], Comparison] = {}  # by race, its moment, how much of it was recorded
 
     async def results_of(self, race: RaceView | None) -> dict[str, list[PairResult]]:
         """The results of a race as far as everybody may see them without asking for a pool by name."""
@@ -167,7 +167,7 @@ class Pages:
                 matrix, following = page.items, page.next
         for pool in pools_of(race).values():
             counts[pool] += 1
-        pairs, settlement = add_up([disagreements(await self.results_of(race))]), race.settlement
+        pairs, settlement = add_up([await self._comparison(race)]), race.settlement
         return RacePage(
             detail=detail,
             steps=read_steps(race, detail.race, self.picture.now_ms()),
@@ -346,15 +346,16 @@ class Pages:
                 points[name] = (found[-1].size, found[-1].signed_ms, anchored)
         told = [race for race in self.picture.races() if race.moment in ("settled", "published")]
         told = told[-RACES_COMPARED:]
-        recorded = {(race.race_id, self.picture.recorded[race.race_id]): race for race in told}
-        compared = {
-            key: self._compared[key] if key in self._compared else disagreements(await self.results_of(race))
-            for key, race in recorded.items()
-        }
-        self._compared = compared
-        return ValidatorsPage(
-            validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared.values())
-        )
+        compared = [await self._comparison(race) for race in told]
+        return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
+
+    async def _comparison(self, race: RaceView) -> Comparison:
+        """How far the validators' public results of a race agree, kept until more of it is recorded."""
+        key = race.race_id, race.moment, self.picture.recorded[race.race_id]
+        if key not in self._compared:
+            kept = {other: found for other, found in self._compared.items() if other[0] != race.race_id}
+            self._compared = {**kept, key: disagreements(await self.results_of(race))}
+        return self._compared[key]
 
     async def verify(self) -> tuple[ValidatorRow, ...]:
         """Whose records can be checked here."""
