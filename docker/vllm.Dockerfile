@@ -19,6 +19,11 @@ FROM vllm/vllm-openai:v${VLLM_VERSION}
 ENV VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
     HF_HUB_OFFLINE=1
 
+# not root: it reads models and serves; caches of compiled kernels go to its home
+RUN useradd --uid 10001 --create-home --home-dir /home/sampler sampler
+USER sampler
+WORKDIR /home/sampler
+
 # 32,768: rollouts of 25 turns outgrew 16,384 (paper, B.6). raw_logprobs at temperature 1 is what a trainer computes.
 # 0.58 of the card, not vLLM's nine tenths: GRPO trains beside the server, and 48 rollouts of 5,000 tokens need 35 GB of
 # cache beside 8 of weights (training/recipes/README.md). The last value of an argument counts, so `docker run` may name

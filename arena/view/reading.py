@@ -216,7 +216,7 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 rows = result_rows(event.result)
                 facts.append(f"{len(event.result)} characters")
             if span.surfaced:
-                facts.append(f"{len(span.surfaced)} new products")
+                facts.append(f"{len(span.surfaced)} new product{'s' if len(span.surfaced) != 1 else ''}")
             if span.is_error:
                 facts.append("tool error")
             yield TraceStep(

@@ -49,7 +49,7 @@ class Firehose:
         return replace(self._made[asked], base_url=base_url)
 
     async def _make(self, asked: EpisodeFilter) -> FirehosePage:
-        told = [race for race in self._picture.races() if race.moment == "published"][-RACES_COMPARED:]
+        told = [race for race in self._picture.races() if race.moment == "published" and race.release][-RACES_COMPARED:]
         if asked.race and asked.race not in {race.race_id for race in told}:
             raise ArenaError("V2082", f"{asked.race} is none of the last {RACES_COMPARED} published races")
         everything = [

@@ -19,9 +19,11 @@ from arena.api.reads.answers import (
     TrajectoryRow,
     ValidatorRow,
 )
+from arena.bank.batches.explanation import AcceptedProduct
 from arena.records.model import Standing
 from arena.view.model import TraceView
 from problems.model import Pool
+from problems.scoring.constraints import Constraint
 
 
 class IntervalMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +117,7 @@ class FrontPage(msgspec.Struct, frozen=True, kw_only=True):
     board: RankedBoard | None
     coming: RaceRow | None
     validators: tuple[ValidatorRow, ...]
+    checkpoint: tuple[int, int] = (0, 0)  # records under the newest signed one of the longest log, and its last block
 
 
 class RacesPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +155,16 @@ class RaceStep(msgspec.Struct, frozen=True, kw_only=True):
     is_done: bool
     is_current: bool
     says: str
+    at_says: str = ""  # what happens at `at_ms`
+    at_ms: int | None = None
+
+
+class Qualified(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent of a race's field, and what it scored on the public suite."""
+
+    agent: AgentName
+    score_e4: int
+    is_incumbent: bool
 
 
 class RacePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +177,10 @@ class RacePage(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentName, ...]
     matrix: tuple[MatrixRow, ...]
     voids: tuple[str, ...]  # problems that counted for nobody, where problems are public
+    void_why: str
+    qualified: tuple[Qualified, ...]  # of a settled race
+    validators: tuple[str, ...]  # that could evaluate it
+    compared: tuple[int, int]  # pairs of agent and problem that two of them evaluated, and those with another outcome
     shown: str  # what was asked for of the matrix
     choices: dict[str, str]
     pools: tuple[tuple[str, int, bool], ...]  # pool, problems, whether the matrix shows it
@@ -206,6 +223,9 @@ class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
     source: tuple[SourceLine, ...]  # its beginning
     more_lines: int
     sealed: str  # why the source is not shown
+    told: str  # the newest race whose traces are open, which the rest is of
+    buckets: tuple[BucketShare, ...]
+    missed: tuple[tuple[str, int], ...]
     latest: tuple[TrajectoryRow, ...]
 
 
@@ -226,6 +246,8 @@ class ProblemPage(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     nearest: tuple[str, ...]  # other problems of its leak cluster
     solvers: tuple[Solver, ...]
+    asked: tuple[Constraint, ...]  # where this node has the batch; what one result had is not meant
+    accepted: tuple[AcceptedProduct, ...]  # the answers, and what agents recommended besides that counts in full
 
 
 class TracePage(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,9 +26,11 @@ from arena.records.log.tiles import TiledLogs
 from arena.records.model import EvaluationRecord, VerdictRecord
 from arena.records.verify.proof import Proof
 from arena.store.port import StoredCheckpoint
+from arena.view.chain import chain_fact
 from arena.view.model import TraceView
 from arena.view.reading import view_trace
 from arena.visibility.rule import may_see
+from arena.web.course import read_qualified, read_steps, void_reason
 from arena.web.filters import (
     SHOWN,
     STAGES,
@@ -60,8 +62,10 @@ from arena.web.reading import (
     COLUMNS,
     Comparison,
     add_up,
+    buckets_of,
     disagreements,
     latest_settled,
+    missed_of,
     name_of,
     read_appearances,
     read_board,
@@ -69,7 +73,6 @@ from arena.web.reading import (
     read_matrix,
     read_problem,
     read_source,
-    read_steps,
     shorten_trace,
     trace_href,
 )
@@ -80,6 +83,7 @@ from problems.scoring.constraints import Constraint
 
 ROWS = 40
 LATEST = 10
+RESULTS_EXPLAINED = 8  # of those that solved a problem, for what the rule accepts
 
 
 class Pages:
@@ -91,7 +95,7 @@ class Pages:
         self._tiles = TiledLogs(picture.store)
         self._firehose = Firehose(picture, self.results_of)
         self._anchored: dict[str, int] = {}  # by validator: records before the newest checkpoint known to be anchored
-        self._compared: dict[tuple[str, int], Comparison] = {}  # by race, and how much of it was recorded
+        self._compared: dict[tuple[str, str, int], Comparison] = {}  # by race, its moment, how much of it was recorded
 
     async def results_of(self, race: RaceView | None) -> dict[str, list[PairResult]]:
         """The results of a race as far as everybody may see them without asking for a pool by name."""
@@ -114,7 +118,12 @@ class Pages:
         race = latest_settled(self.picture)
         gap = None if race is None else await self._gap(race)
         front = read_front(self.picture, await self.results_of(race), gap)
-        return msgspec.structs.replace(front, validators=validator_rows(self.picture))
+        rows = validator_rows(self.picture)
+        longest = max(rows, key=lambda row: row.records, default=None)
+        points = await self._points(longest.validator) if longest else []
+        newest = points[-1].size if points else 0
+        anchored = max((one.anchor_block for one in points), default=0)
+        return msgspec.structs.replace(front, validators=rows, checkpoint=(newest, anchored))
 
     def races(self, asked: RaceFilter, cursor: str) -> RacesPage:
         """All races that were asked for."""
@@ -158,14 +167,19 @@ class Pages:
                 matrix, following = page.items, page.next
         for pool in pools_of(race).values():
             counts[pool] += 1
+        pairs, settlement = add_up([await self._comparison(race)]), race.settlement
         return RacePage(
             detail=detail,
-            steps=read_steps(race, detail.race),
+            steps=read_steps(race, detail.race, self.picture.now_ms()),
             sealed="" if access.is_seen else access.reason,
             board=board,
             agents=tuple(agents),
             matrix=matrix,
             voids=voids,
+            void_why=void_reason(settlement) if voids and settlement else "",
+            qualified=read_qualified(settlement, agent_rows(self.picture)) if board and settlement else (),
+            validators=settlement.inputs.validators if board and settlement and settlement.inputs else (),
+            compared=(sum(both for *_, both, _ in pairs), sum(other for *_, other in pairs)),
             shown=shown,
             choices={str(one): said for one, said in SHOWN.items()},
             pools=tuple((pool, count, pool in pools) for pool, count in sorted(counts.items())),
@@ -192,6 +206,7 @@ class Pages:
             (source, more), sealed = read_source(await readable_source(self.picture, agent_version_id), found), ""
         except ArenaError as error:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
+        told, traces = await self._latest(agent_version_id)
         return AgentPage(
             detail=detail,
             agent=name_of(rows, agent_version_id),
@@ -200,11 +215,14 @@ class Pages:
             source=source,
             more_lines=more,
             sealed=sealed,
-            latest=tuple(await self._latest(agent_version_id)),
+            told=told,
+            buckets=buckets_of(row.result for row in traces),
+            missed=missed_of(row.result for row in traces),
+            latest=tuple(traces[:LATEST]),
         )
 
-    async def _latest(self, agent_version_id: str) -> list[TrajectoryRow]:
-        """An agent's published traces of the newest race that has any."""
+    async def _latest(self, agent_version_id: str) -> tuple[str, list[TrajectoryRow]]:
+        """The newest race in which an agent has published traces, and those."""
         for race_id, _ in reversed(standings_of(self.picture).get(agent_version_id, ())):
             race = self.picture.race(race_id)
             if not may_see("public", "trace", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
@@ -216,8 +234,8 @@ class Pages:
                 if one.agent_version_id == agent_version_id
             ]
             if found:
-                return found[:LATEST]
-        return []
+                return race_id, found
+        return "", []
 
     async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> ProblemPage:
         """One released problem."""
@@ -235,11 +253,23 @@ class Pages:
             is_void=bool(settlement and problem_id in settlement.void),
             results=tuple(results),
         )
-        query = ""
+        query, explained = "", []
         if results and may_see("public", "trace", race.moment, pool=pool, pools=pools).is_seen:
-            shown, _ = await published_trajectory(self.tail, results[0].validator, results[0].seq, tuple(pools))
-            query = decode_body(bytes(shown.evaluation.body)).query if shown.evaluation.body else ""
-        return read_problem(self.picture, race, row, query, pools)
+            shown, record = await published_trajectory(self.tail, results[0].validator, results[0].seq, tuple(pools))
+            if shown.evaluation.body:
+                body = decode_body(bytes(shown.evaluation.body))
+                query = body.query
+                chosen = [one for one in results[1:] if one.is_success][:RESULTS_EXPLAINED]
+                for one in (record, *[await self._evaluation(one) for one in chosen]):
+                    explained.append(await asyncio.to_thread(self._explain, one, body.catalogue_sha256))
+        return read_problem(self.picture, race, row, query, explained, pools)
+
+    async def _evaluation(self, result: PairResult) -> EvaluationRecord:
+        """The record of a result that the reads gave."""
+        found = await anext(aiter(self.picture.store.records(result.validator, after_seq=result.seq - 1, page=1)))
+        payload = decode_content(found.content).payload
+        assert isinstance(payload, EvaluationRecord)  # results are made of evaluations alone
+        return payload
 
     async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
         """One published trajectory, and who else was asked the same."""
@@ -254,7 +284,8 @@ class Pages:
             race = self.picture.race(about.race_id)
             pool = pools_of(race)[about.problem_id]
             if may_see("public", "problem", race.moment, pool=pool, pools=pools).is_seen:
-                constraints = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
+                found = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
+                constraints = found.constraints
             given = (await self._results.of(about.race_id)).get(about.problem_id, ())
             others = [
                 Solver(agent=name_of(rows, one.agent_version_id), result=one, href=trace_href(one, pool))
@@ -262,7 +293,7 @@ class Pages:
                 if (one.validator, one.seq) != (validator, seq)
             ]
         return TracePage(
-            view=trace_view(shown, record, body, constraints),
+            view=trace_view(shown, record, body, constraints, await self._points(validator)),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
             pool=pool,
@@ -315,15 +346,16 @@ class Pages:
                 points[name] = (found[-1].size, found[-1].signed_ms, anchored)
         told = [race for race in self.picture.races() if race.moment in ("settled", "published")]
         told = told[-RACES_COMPARED:]
-        recorded = {(race.race_id, self.picture.recorded[race.race_id]): race for race in told}
-        compared = {
-            key: self._compared[key] if key in self._compared else disagreements(await self.results_of(race))
-            for key, race in recorded.items()
-        }
-        self._compared = compared
-        return ValidatorsPage(
-            validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared.values())
-        )
+        compared = [await self._comparison(race) for race in told]
+        return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
+
+    async def _comparison(self, race: RaceView) -> Comparison:
+        """How far the validators' public results of a race agree, kept until more of it is recorded."""
+        key = race.race_id, race.moment, self.picture.recorded[race.race_id]
+        if key not in self._compared:
+            kept = {other: found for other, found in self._compared.items() if other[0] != race.race_id}
+            self._compared = {**kept, key: disagreements(await self.results_of(race))}
+        return self._compared[key]
 
     async def verify(self) -> tuple[ValidatorRow, ...]:
         """Whose records can be checked here."""
@@ -331,7 +363,11 @@ class Pages:
 
 
 def trace_view(
-    shown: ShownTrajectory, record: EvaluationRecord, body: EvaluationBody, constraints: Sequence[Constraint]
+    shown: ShownTrajectory,
+    record: EvaluationRecord,
+    body: EvaluationBody,
+    constraints: Sequence[Constraint],
+    points: Sequence[StoredCheckpoint],
 ) -> TraceView:
     """The view of a published trajectory with the verdicts on it, and what was asked where that is known."""
     row, verdicts = shown.evaluation, []
@@ -350,6 +386,7 @@ def trace_view(
                 ("record", str(row.seq)),
                 ("content", row.content_sha256),
                 ("signature", row.signature),
+                chain_fact(row.seq, points),
             ),
         )
     )

@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from arena.api.reads.agents import agent_rows, standings_of
-from arena.api.reads.answers import ListedAgent, PairResult, ProblemRow, RaceRow
+from arena.api.reads.answers import ListedAgent, PairResult, ProblemRow
 from arena.api.reads.board import Board as Picture
 from arena.api.reads.board import RaceView
 from arena.api.reads.races import race_detail, race_row
 from arena.api.reads.results import DEFAULT_POOLS, pools_of
+from arena.bank.batches.explanation import Explained
 from arena.records.model import Standing
 from arena.view.model import JudgeView, Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
@@ -32,7 +33,6 @@ from arena.web.model import (
     MatrixRow,
     PairedGap,
     ProblemPage,
-    RaceStep,
     RankedBoard,
     Solver,
     SourceLine,
@@ -51,7 +51,6 @@ QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges 
 CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
 Results = Mapping[str, Sequence[PairResult]]  # by problem
 Comparison = Mapping[tuple[str, str], tuple[int, int]]  # by two validators: results both have, and those that differ
-_STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
 
 def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> AgentName:
@@ -112,8 +111,8 @@ def read_board(picture: Picture, race: RaceView, results: Results, gap: PairedGa
                 mark=mark_of(one, low, high),
                 is_top=is_top,
                 since=promoted[-1].race_id if is_top and promoted else "",
-                buckets=_buckets(given),
-                missed=tuple(Counter(axis for one in given if not one.is_success for axis in one.missed).most_common()),
+                buckets=buckets_of(given),
+                missed=missed_of(given),
                 tokens=sum(each.tokens for each in given) // len(given) if given else None,
                 cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
             )
@@ -140,36 +139,19 @@ def mark_of(standing: Standing, low_e4: int = 0, high_e4: int = 10_000) -> Inter
     return IntervalMark(low=low, value=value, high=high)
 
 
-def _buckets(given: Sequence[PairResult]) -> tuple[BucketShare, ...]:
+def missed_of(given: Iterable[PairResult]) -> tuple[tuple[str, int], ...]:
+    """On how many problems that were not solved each axis was missed, most first."""
+    return tuple(Counter(axis for one in given if not one.is_success for axis in one.missed).most_common())
+
+
+def buckets_of(given: Iterable[PairResult]) -> tuple[BucketShare, ...]:
+    """Solved of scored in each bucket."""
     solved, asked = Counter[str](), Counter[str]()
     for one in given:
         if one.is_success is not None:
             asked[one.bucket] += 1
             solved[one.bucket] += one.is_success
     return tuple(BucketShare(bucket=name, solved=solved[name], asked=asked[name]) for name in BUCKETS if asked[name])
-
-
-def read_steps(race: RaceView, row: RaceRow) -> tuple[RaceStep, ...]:
-    """The stages of a race, and how far it is."""
-    reached: str = row.stage if row.stage in _STAGES else "open"
-    if race.release is not None:
-        reached = "published" if race.moment == "published" else "released"
-    state = race.state
-    draw = state.draw if state is not None else None
-    says = {
-        "open": f"closes {moment(row.closes_ms)}" if row.closes_ms else "",
-        "closed": f"{row.agents} agents in the field" if row.agents else "",
-        "running": f"{len(draw.drawn)} problems drawn" if draw is not None else "",
-        "settling": f"{row.episodes} episodes evaluated" if row.episodes else "",
-        "settled": "cancelled" if row.stage == "cancelled" else "",
-        "released": "problems and results are public" if race.release is not None else "",
-        "published": f"source and traces open {moment(row.opens_ms)}" if row.opens_ms else "",
-    }
-    number = _STAGES.index(reached) if row.stage != "cancelled" else _STAGES.index("settled")
-    return tuple(
-        RaceStep(name=name, is_done=place < number, is_current=place == number, says=says[name])
-        for place, name in enumerate(_STAGES)
-    )
 
 
 def read_matrix(
@@ -293,8 +275,15 @@ def _judges(judges: Iterable[JudgeView]) -> Iterable[JudgeView]:
         yield msgspec.structs.replace(judge, sentences=tuple(sentences))
 
 
-def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, pools: Sequence[Pool]) -> ProblemPage:
-    """One released problem of a race that everybody may see."""
+def read_problem(
+    picture: Picture,
+    race: RaceView,
+    row: ProblemRow,
+    query: str,
+    explained: Sequence[Explained],
+    pools: Sequence[Pool],
+) -> ProblemPage:
+    """One released problem of a race that everybody may see. `explained` are results on it whose traces are open."""
     rows, release = agent_rows(picture), race.release
     assert release is not None  # the row is of a released race
     clusters = {one.problem_id: one.cluster_id for one in release.problems}
@@ -319,6 +308,19 @@ def read_problem(picture: Picture, race: RaceView, row: ProblemRow, query: str, 
             )
             for one in row.results
         ),
+        asked=tuple(
+            msgspec.structs.replace(one, asked=cut_text(neutral_text(one.asked), CONSTRAINT_CHARS))
+            for one in next((one.constraints for one in explained), ())[:CONSTRAINTS]
+        ),
+        accepted=tuple(
+            msgspec.structs.replace(
+                one, product_id=neutral_name(one.product_id), title=cut_text(neutral_text(one.title), CONSTRAINT_CHARS)
+            )
+            for one in sorted(
+                {one for each in explained for one in each.accepted},
+                key=lambda one: (one.slot, not one.is_answer, one.product_id),
+            )
+        )[:CONSTRAINTS],
     )
 
 

@@ -19,6 +19,7 @@ from arena.web.model import ErrorPage
 from arena.web.reading import sentence
 from arena.web.render import render_page
 from foundation.errors import ArenaError
+from judge.neutral import neutral_name
 
 SECURITY = {
     "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self';"
@@ -28,9 +29,18 @@ SECURITY = {
 }
 
 
+# what people do, where a code's own fix speaks to programs
+TO_DO = {
+    "V2082": "Everything that is here can be reached from the pages above.",
+    "V2089": "It opens by itself; until then its counts alone are public.",
+}
+
+
 def refusal_page(request: Request, code: str, message: str, what_to_do: str, status: int) -> Response:
     """The page of a refusal."""
-    shown = ErrorPage(status=status, code=code, message=sentence(message), what_to_do=sentence(what_to_do))
+    shown = ErrorPage(
+        status=status, code=code, message=sentence(message), what_to_do=sentence(TO_DO.get(code, what_to_do))
+    )
     answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
     answer.headers.update(SECURITY)
     return answer
@@ -48,7 +58,9 @@ def _for_people(plain: Any) -> Any:
         if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
             return refused
         said = msgspec.json.decode(bytes(refused.body), type=ErrorAnswer)
-        page = refusal_page(request, said.code, said.message, said.what_to_do, refused.status_code)
+        is_no_page = isinstance(error, HTTPException) and error.status_code == 404
+        message = f"there is no page {neutral_name(request.url.path)[:64]}" if is_no_page else said.message
+        page = refusal_page(request, said.code, message, said.what_to_do, refused.status_code)
         for name in ("retry-after", "allow"):
             if name in refused.headers:
                 page.headers[name] = refused.headers[name]

@@ -71,7 +71,7 @@ def _duel(race_id: str, first: Leader, second: Leader, counted: _Scored, *, is_o
             links.append((beside if is_open else f"/races/{race_id}/problems/{name}", name))
         more = len(won) - len(links)
         yield Reason(
-            text=f"{who.agent.name} did better on {len(won)} of {len(both)} problems:"
+            text=f"{who.agent.name} did better on {len(won)} of the {len(both)} problems of pool train:"
             + (f" these, and {more} more" if more else ""),
             links=tuple(links),
         )
@@ -132,7 +132,10 @@ def _margin(settlement: SettlementRecord, now_ms: int) -> Iterator[Reason]:
     if inputs.incumbent is not None:
         then = margin_e4(rules, inputs.closes_ms - inputs.incumbent.promoted_ms)
         yield Reason(
-            text=f"In this race a challenger had to score {then / 100:.2f} % more than the top agent.", links=link
+            text=f"In this race a challenger had to score {then / 100:.2f} % more than the top agent."
+            if then
+            else "In this race any score above the top agent's was enough: the margin had fallen to nothing.",
+            links=link,
         )
     since_ms = (
         inputs.closes_ms if settlement.is_promotion else inputs.incumbent.promoted_ms if inputs.incumbent else None
@@ -140,8 +143,9 @@ def _margin(settlement: SettlementRecord, now_ms: int) -> Iterator[Reason]:
     if since_ms is not None:
         today = margin_e4(rules, max(0, now_ms - since_ms))
         days = rules.decay_ms / 86_400_000
+        asked = f"has to score {today / 100:.2f} % more than the top agent" if today else "needs any higher score"
         yield Reason(
-            text=f"Today a challenger has to score {today / 100:.2f} % more than the top agent; the margin falls from"
+            text=f"Today a challenger {asked}; after a promotion the margin falls from"
             f" {rules.margin_e4 / 100:.2f} % to nothing within {days:g} days.",
             links=link,
         )

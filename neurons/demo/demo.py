@@ -44,6 +44,7 @@ from neurons.node.model_endpoints import check_endpoints, named_endpoints
 from neurons.node.opening import open_bodies
 from neurons.node.settings import Settings
 from neurons.node.wiring import prepare_catalogue, unix_ms
+from neurons.race.explaining import link_catalogue
 from neurons.race.log import QUALIFYING, RaceLog
 
 VALIDATOR = "//Validator"
@@ -140,9 +141,7 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
         raise ArenaError("V2060", f"{folder}: {error.strerror}; set ARENA_STATE_DIR to a folder you own") from error
     tell("catalogue: 20,000 synthetic products (made once)")
     catalogue_dir = await asyncio.to_thread(prepare_catalogue, settings)
-    beside = folder / "catalogues"  # where whoever explains this folder's records looks for it
-    beside.mkdir()
-    (beside / catalogue_dir.name).symlink_to(catalogue_dir.resolve())
+    link_catalogue(folder, catalogue_dir, base)
     catalogue = open_catalogue(catalogue_dir)
     agents = demo_agents(tuple(next(zip(*[iter(catalogue.product_ids())] * 12, strict=False))))
     run_settings = settings.model_copy(

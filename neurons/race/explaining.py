@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from arena.bank.batches.explanation import BatchExplainer
 from foundation.errors import ArenaError
 from problems.scoring.score import ProductOf
+
+
+def link_catalogue(state_dir: Path, catalogue: Path, together: Path) -> None:
+    """Let a state folder know a catalogue that lies elsewhere. Where it lies in `together`, a folder around both, the
+    link is the way from one to the other, and holds when that folder is moved. Raises OSError."""
+    beside, target = (state_dir / "catalogues").resolve(), catalogue.resolve()
+    beside.mkdir()
+    is_near = target.is_relative_to(together.resolve())
+    (beside / catalogue.name).symlink_to(os.path.relpath(target, beside) if is_near else target)
 
 
 def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExplainer:

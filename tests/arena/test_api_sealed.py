@@ -14,9 +14,13 @@ import httpx
 import pytest
 
 from arena.api.sn15.names import agent_uuid, race_uuid, run_uuid, version_uuid
+from arena.bank.batches.explanation import AcceptedProduct, Explained
 from arena.chain.keys import generate_signer
+from arena.records.model import EvaluationRecord
 from problems.model import POOLS
-from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, SECRETS, fill
+from problems.scoring.constraints import Constraint
+from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill
+from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
 from tests.arena.tail_stand import Author, serving
 
 _IN_PATH = re.compile(r"{(\w+)}")
@@ -35,6 +39,24 @@ OF_THE_LOG = (
     "/v1/validators",
     "/proofs/{validator}/{seq}",
 )  # hashes cover what is sealed, by design
+
+# what a node knows of problems besides its records, out of the batches that it keeps
+ANSWERS = Secrets(
+    never=(b"ANSWER-OF-race-running", b"ASKED-BY-race-running"),
+    after=(b"ANSWER-OF-race-sealed", b"ASKED-BY-race-sealed"),
+    named=(b"ANSWER-OF-eval-race-sealed", b"ASKED-BY-eval-race-sealed"),
+    always=(b"ANSWER-OF-race-open", b"ASKED-BY-race-open"),
+)
+SECRETS = Secrets(*(some + others for some, others in zip(OF_THE_RECORDS, ANSWERS, strict=True)))
+
+
+def answer_of(record: EvaluationRecord, _: str) -> Explained:
+    """What the problem of a record asked and accepts, marked with its race and pool."""
+    race_id, is_train = record.context.race_id, record.context.problem_id.endswith("1")
+    mark = race_id if is_train else f"eval-{race_id}"
+    asked = Constraint(slot=1, axis="title", asked=f"ASKED-BY-{mark}", found="other", is_met=False)
+    accepted = AcceptedProduct(slot=1, product_id="7", title=f"ANSWER-OF-{mark}", price="1 PHP", is_answer=True)
+    return Explained(constraints=(asked,), accepted=(accepted,))
 
 
 class Crawler:
@@ -181,7 +203,9 @@ def crawled(request, author) -> Iterator[tuple[str, Crawler]]:
     writer, size = author
     now_ms = OPENS_MS - 1 if request.param == "before" else OPENS_MS
     with (
-        serving(writer.dsn, now_ms=lambda: now_ms, requests_per_s=1e6, is_sn15_served=True) as server,
+        serving(
+            writer.dsn, now_ms=lambda: now_ms, explain=answer_of, requests_per_s=1e6, is_sn15_served=True
+        ) as server,
         httpx.Client(base_url=server.address, timeout=30) as http,
     ):
         crawler = Crawler(http, writer.signer.hotkey, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 
 import pytest
@@ -10,12 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.bank.batches.batch import seal, write_batch
-from arena.bank.batches.explanation import BatchExplainer
+from arena.bank.batches.explanation import NOTHING, BatchExplainer
 from arena.records.model import EvaluationRecord
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
-from neurons.race.explaining import open_explainer
+from neurons.race.explaining import link_catalogue, open_explainer
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.score import score
 from problems.scoring.title_matching import AcceptedTitles, LexicalTitles, reward_titles
@@ -50,7 +51,7 @@ def explainer(tmp_path_factory) -> BatchExplainer:
 @given(number=st.integers(0, len(PROBLEMS) - 1), recommended=ids, unsurfaced=UNSURFACED)
 def test_every_constraint_is_there_and_as_many_are_met_as_the_score_counts(explainer, number, recommended, unsurfaced):
     record = record_of(number, recommended, unsurfaced)
-    found = explainer.explain(record, CATALOGUE)
+    found = explainer.explain(record, CATALOGUE).constraints
     asked = sum(
         len(item.title) + len(item.price) + len(item.service) + sum(map(len, (*item.sku_options, *item.attributes)))
         for item in PROBLEMS[number].rewards
@@ -63,15 +64,32 @@ def test_every_constraint_is_there_and_as_many_are_met_as_the_score_counts(expla
             assert met[place] == slot.rule_hits
 
 
+@given(number=st.integers(0, len(PROBLEMS) - 1), recommended=ids)
+def test_what_the_rule_accepts_are_the_answers_and_recommended_products_that_count_in_full(
+    explainer, number, recommended
+):
+    record, problem = record_of(number, recommended), PROBLEMS[number]
+    accepted = explainer.explain(record, CATALOGUE).accepted
+    answers = [(slot, item.product_id) for slot, item in enumerate(problem.rewards, 1) if item.product_id in PRODUCTS]
+    assert [(one.slot, one.product_id) for one in accepted if one.is_answer] == answers
+    for one in accepted:
+        alone = [item.product_id for item in problem.rewards]
+        alone[one.slot - 1] = one.product_id
+        slot = score(problem, alone, PRODUCTS.get, LexicalTitles()).slots[one.slot - 1]
+        assert slot.rule_hits == slot.rule_total and one.title == PRODUCTS[one.product_id].title
+    full = [slot for slot in record.outcome.slots if slot.is_found and slot.rule_hits == slot.rule_total]
+    assert {slot.recommended_id for slot in full} <= {one.product_id for one in accepted}
+
+
 def test_values_are_those_of_the_product_that_was_recommended(explainer):
-    found = {one.axis: one for one in explainer.explain(record_of(0, ["103"]), CATALOGUE)}
+    found = {one.axis: one for one in explainer.explain(record_of(0, ["103"]), CATALOGUE).constraints}
     assert (found["price"].asked, found["price"].found, found["price"].is_met) == ("200 to 300 PHP", "400 PHP", False)
     assert found["title"].found == "Steel Kettle Two Litres" and not found["title"].is_met
 
 
 def test_nothing_is_said_where_batch_catalogue_titles_or_score_are_others(explainer):
     record = record_of(0, ["103"])
-    assert explainer.explain(record, CATALOGUE)
+    assert explainer.explain(record, CATALOGUE) != NOTHING
     others = {
         "of another catalogue": (record, "33"),
         "of another batch": (replace(record, context=replace(record.context, batch_sha256="ab" * 32)), CATALOGUE),
@@ -81,9 +99,9 @@ def test_nothing_is_said_where_batch_catalogue_titles_or_score_are_others(explai
         "by other titles": (replace(record, outcome=replace(record.outcome, titles="qwen@1")), CATALOGUE),
     }
     said = {name: explainer.explain(*asked) for name, asked in others.items()}
-    assert said == dict.fromkeys(others, ())
+    assert said == dict.fromkeys(others, NOTHING)
     slot = replace(record.outcome.slots[0], price=record_of(0, ["101"]).outcome.slots[0].price)
-    assert explainer.explain(replace(record, outcome=replace(record.outcome, slots=(slot,))), CATALOGUE) == ()
+    assert explainer.explain(replace(record, outcome=replace(record.outcome, slots=(slot,))), CATALOGUE) == NOTHING
 
 
 def test_titles_of_the_batch_decide(tmp_path):
@@ -94,7 +112,7 @@ def test_titles_of_the_batch_decide(tmp_path):
     outcome = score(PROBLEMS[0], ["103"], PRODUCTS.get, titles)
     record = replace(record, outcome=outcome, context=replace(record.context, batch_sha256=batch.batch_sha256))
     found = BatchExplainer(tmp_path, {CATALOGUE: PRODUCTS.get}.get).explain(record, CATALOGUE)
-    assert [one.is_met for one in found if one.axis == "title"] == [True]
+    assert [one.is_met for one in found.constraints if one.axis == "title"] == [True]
 
 
 def test_a_state_folder_has_what_it_takes_and_an_index_may_be_named(tmp_path):
@@ -108,8 +126,31 @@ def test_a_state_folder_has_what_it_takes_and_an_index_may_be_named(tmp_path):
     (state / "catalogues" / "torn").mkdir(parents=True)
     write_batch(state / "bank" / "race-1.batch.json", BATCH)
     sha256 = open_catalogue(index).content_sha256
-    assert open_explainer(state).explain(record, sha256) == ()
+    assert open_explainer(state).explain(record, sha256) == NOTHING
     named = open_explainer(state, index).explain(record, sha256)
-    assert {one.axis for one in named if one.slot == 0} == {"shop"}
+    assert {one.axis for one in named.constraints if one.slot == 0} == {"shop"}
     (state / "catalogues" / "mine").symlink_to(index)
     assert open_explainer(state).explain(record, sha256) == named
+
+
+def test_a_state_folder_that_was_moved_is_explained_by_the_catalogue_that_came_with_it(tmp_path):
+    """A run's folder links to a catalogue beside it (`link_catalogue`): the link holds where both were moved, and
+    where one alone was, nothing is explained and nothing fails."""
+    record, state = record_of(1, ["102", "104"]), tmp_path / "state"
+    documents, index, run = tmp_path / "documents.jsonl", state / "catalogues" / "made", state / "demo" / "run-1"
+    with documents.open("wb") as stream:
+        write_documents(PRODUCTS.values(), stream)
+    index.parent.mkdir(parents=True)
+    build_index(documents, index)
+    (run / "bank").mkdir(parents=True)
+    write_batch(run / "bank" / "race-1.batch.json", BATCH)
+    link_catalogue(run, index, state)
+    sha256 = open_catalogue(index).content_sha256
+    told = open_explainer(run).explain(record, sha256)
+    assert told.constraints and open_explainer(run).explain(record, "33") == NOTHING
+    moved = state.rename(tmp_path / "elsewhere")
+    assert open_explainer(moved / "demo" / "run-1").explain(record, sha256) == told
+    alone = shutil.copytree(moved / "demo" / "run-1", tmp_path / "alone", symlinks=True)
+    assert (alone / "catalogues" / "made").is_symlink()
+    assert open_explainer(alone).explain(record, sha256) == NOTHING
+    assert open_explainer(alone, moved / "catalogues" / "made").explain(record, sha256) == told

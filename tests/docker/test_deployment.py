@@ -6,6 +6,7 @@ import configparser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -84,6 +85,15 @@ def test_the_images_copy_holds_every_package_and_runs_as_nobody_special() -> Non
     assert 0 < final.index("\nUSER arena") < final.index("\nENTRYPOINT")
 
 
+@pytest.mark.parametrize("name", ["node.Dockerfile", "vllm.Dockerfile"])
+def test_no_image_of_ours_runs_as_root_and_each_version_is_named(name: str) -> None:
+    text = (DOCKER / name).read_text()
+    users = re.findall(r"^USER (\S+)$", text.rpartition("\nFROM ")[2], re.MULTILINE)
+    assert users and users[-1] not in ("root", "0")
+    assert text.rindex("\nUSER ") < text.index("\nENTRYPOINT")
+    assert all(":latest" not in line and ":" in line for line in re.findall(r"^FROM (.+)$", text, re.MULTILINE))
+
+
 def test_the_service_starts_the_installed_command_and_rests_where_a_restart_mends_nothing() -> None:
     unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
@@ -95,6 +105,31 @@ def test_the_service_starts_the_installed_command_and_rests_where_a_restart_mend
     assert service["User"] == "arena"
     page = (ROOT / "docs" / "operations.md").read_text()
     assert str(service["WorkingDirectory"]) in page
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here (Debian's package systemd)")
+@pytest.mark.parametrize("unit", ["agent-arena-validator.service", "agent-arena-backup.service"])
+def test_systemd_finds_nothing_wrong_with_a_unit(unit: str, tmp_path: Path) -> None:
+    """Read as systemd reads it, with a command that exists in the place of the installed one."""
+    for path in (DOCKER / "systemd").iterdir():
+        text = path.read_text().replace("/opt/agent-arena/.venv/bin/arena", "/bin/true")
+        (tmp_path / path.name).write_text(text)
+    names = [unit, *(["agent-arena-backup.timer"] if "backup" in unit else [])]
+    done = subprocess.run(["systemd-analyze", "verify", *names], cwd=tmp_path, capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "agent-arena" in line]
+    assert (done.returncode, said) == (0, [])
+
+
+def test_the_services_own_command_starts_dry(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^ExecStart=(.+)$", (DOCKER / "systemd" / "agent-arena-validator.service").read_text(), re.M)
+    (tmp_path / "arena.toml").write_text('network = "local"\n')
+    words = line.replace("/etc/agent-arena", str(tmp_path)).split()[1:]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ARENA_", "OPENAI_"))}
+    told = {**kept, "ARENA_STATE_DIR": str(tmp_path), "ARENA_LOG_FORMAT": "json"}
+    command = [Path(sys.executable).parent / "arena", *words, "--dry-run"]
+    done = subprocess.run(command, env=told, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "arena.toml") in done.stdout
 
 
 class Build(msgspec.Struct, forbid_unknown_fields=True):

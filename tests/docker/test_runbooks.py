@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,38 @@ def test_a_backup_comes_back_and_verifies_as_the_page_says(node: Kept) -> None:
     assert "records and" in said[0] and "are back" in said[1] and "ok: every signature" in said[2]
 
 
+def test_the_nightly_units_own_line_makes_a_backup(node: Kept, tmp_path: Path) -> None:
+    unit = (ROOT / "docker" / "systemd" / "agent-arena-backup.service").read_text()
+    (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+    program = tmp_path / "arena"
+    program.write_text("#!/bin/sh\nexec " + shlex.join(node.command()) + ' "$@"\n')
+    program.chmod(0o700)
+    line = line.replace("%%", "%").replace("/opt/agent-arena/.venv/bin/arena", str(program))
+    words = shlex.split(line.replace(BACKUPS, str(tmp_path / "backups")))
+    (tmp_path / "backups").mkdir()
+    told = {**environment(), "ARENA_STATE_DIR": str(node.state)}
+    done = subprocess.run(words, env=told, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "records and" in done.stdout, done.stderr
+    (made,) = (tmp_path / "backups").iterdir()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}Z", made.name)
+
+
+def test_a_backup_comes_back_beside_a_link_to_a_catalogue_that_holds_or_not(node: Kept) -> None:
+    backup, restored = node.folder / "backups" / "linked", node.folder / "linked"
+    (node.folder / "a-catalogue").mkdir()
+    (restored / "catalogues").mkdir(parents=True)
+    (restored / "catalogues" / "gone").symlink_to("/nowhere/catalogue")
+    (restored / "catalogues" / "here").symlink_to(node.folder / "a-catalogue")
+    node.arena("store", "backup", "--out", backup, "--state-dir", node.state)
+    node.arena("store", "restore", backup, "--state-dir", restored)
+    assert "ok: every signature" in node.arena("records", "verify", "--state-dir", restored)
+    assert node.arena("records", "show", "1", "--state-dir", restored)
+    assert {path.name: path.is_symlink() for path in (restored / "catalogues").iterdir()} == {
+        "gone": True,
+        "here": True,
+    }
+
+
 def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Kept) -> None:
     lines = [line for line in section("Upgrade") if line.startswith("arena ")]
     assert [line.split()[1:3] for line in lines] == [
@@ -67,7 +101,10 @@ def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Kept) -> 
 
 def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_key(node: Kept) -> None:
     (line,) = [each for each in section("Move to another machine") if each.startswith("arena records")]
-    shutil.copytree(node.state, node.folder / "moved")
+    (node.state / "catalogues").mkdir(exist_ok=True)
+    (node.state / "catalogues" / "linked").symlink_to(node.folder / "left-behind")
+    shutil.copytree(node.state, node.folder / "moved", symlinks=True)  # as `rsync -a` does
+    assert node.arena("records", "show", "1", "--state-dir", node.folder / "moved")
     assert "ok: every signature" in typed(node, line)
     words = ("validator", "--policy", "demo", "--wallet.hotkey", "//Dave", "--state-dir", node.folder / "moved")
     done = subprocess.run(node.command(*words), cwd=node.folder, env=environment(), capture_output=True, text=True)

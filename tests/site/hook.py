@@ -40,7 +40,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for page in pages():
         (folder / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / page, folder / page)
-    for name in ("docs/picture.svg", "docs/site.css"):
+    for name in ("docs/picture.svg", "docs/site.css", "docs/site.js"):
         shutil.copyfile(ROOT / name, folder / name)
     reference = folder / "docs" / "reference"
     reference.mkdir(exist_ok=True)
@@ -64,6 +64,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return text if place.exists() and not is_page(place) else match[0]
 
     return LINK.sub(leads, re.sub(r"^```(\w+) needs=\w+$", r"```\1", markdown, flags=re.MULTILINE))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """The page with a name for the theme's search, which readers of screens would meet as a nameless dialog."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
 
 
 def is_page(place: Path) -> bool:

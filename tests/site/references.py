@@ -53,7 +53,14 @@ def _of_command(name: str, command: TyperCommand | TyperGroup) -> Iterator[str]:
 
 def settings() -> str:
     """Every setting with its three spellings, default and meaning."""
-    lines = ["# Settings", "", "Made from the program. A flag comes before the environment, that before `arena.toml`,"]
+    lines = [
+        "---",
+        "hide: [toc]",
+        "---",
+        "# Settings",
+        "",
+        "Made from the program. A flag comes before the environment, that before `arena.toml`,",
+    ]
     lines += ["that before the default; `arena validator --dry-run` prints each value with its source.", ""]
     lines += ["| setting | flag | environment | default | says |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
@@ -86,7 +93,14 @@ def codes() -> str:
 
 def metrics() -> str:
     """Every metric with its labels and the alerts that read it."""
-    lines = ["# Metrics", "", "Made from the program. Served at `/metrics` of `metrics_port`; moments are unix"]
+    lines = [
+        "---",
+        "hide: [toc]",
+        "---",
+        "# Metrics",
+        "",
+        "Made from the program. Served at `/metrics` of `metrics_port`; moments are unix",
+    ]
     lines += ["milliseconds. The runbook of each alert: [operations](../operations.md#alerts).", ""]
     lines += ["| metric | kind | labels | says | alerts |", "|---|---|---|---|---|"]
     alerts = {

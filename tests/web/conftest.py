@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 import pytest
 
+from arena.bank.batches.explanation import Explained
 from arena.chain.keys import generate_signer
 from arena.records.model import EvaluationRecord
-from problems.scoring.constraints import Constraint
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor, open_browser
@@ -46,7 +46,7 @@ def served(postgres) -> Iterator[Served]:
     site.fill()
     explained: set[str] = set()
 
-    def note(record: EvaluationRecord, catalogue_sha256: str) -> tuple[Constraint, ...]:
+    def note(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
         explained.add(record.context.problem_id)
         return explain(record, catalogue_sha256)
 

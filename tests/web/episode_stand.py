@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from arena.bank.batches.explanation import AcceptedProduct, Explained
 from arena.policies import DEMO
 from arena.race.model import Batch, SealedProblem
 from arena.race.settlement.draw import draw_problems, race_seed
@@ -35,6 +36,7 @@ NAMES = (
 )
 SECOND_VERSION = 6  # of the miner of agent 2
 PROBLEMS = 12
+ANSWER = "2020"
 DRAWN = 10
 RULES = replace(DEMO, race=replace(DEMO.race, problems=DRAWN, batch_problems=PROBLEMS, control_sha256=""))
 PUBLISHED, EMBARGOED, VOID, RUNNING = ("race-000001", "race-000002"), "race-000003", "race-000004", "race-000005"
@@ -197,17 +199,18 @@ def verdict_on(stored: StoredBody, body: EvaluationBody, words: Words, quality_e
     )
 
 
-def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> tuple[Constraint, ...]:
-    """What the problem asked, as many constraints of each axis as the outcome counts; in place of a batch's answers."""
+def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
+    """What the problem asked, as many constraints of each axis as the outcome counts; in place of a batch's answers.
+    What was solved recommended the answer, or another product that counts as well."""
     if not isinstance(record.outcome, OutcomeScore):
-        return ()
+        return Explained()
     values: dict[ConstraintAxis, tuple[str, str, str]] = {
         "title": ("Blue cotton shirt", words.product, words.product),
         "price": ("at most 500 PHP", "480 PHP", "620 PHP"),
         "sku": ("size: L", "size: L, M", "no size"),
         "attribute": ("material: cotton", "material: cotton", "material: polyester"),
     }
-    return tuple(
+    constraints = tuple(
         Constraint(
             slot=slot, axis=axis, asked=asked, found=has if place < counted.hits else lacks, is_met=place < counted.hits
         )
@@ -216,6 +219,12 @@ def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> tuple[Con
         for counted in (getattr(scored, axis),)
         for place in range(counted.total)
     )
+    ids = {ANSWER: True, "1010": False} if record.outcome.is_success else {ANSWER: True}
+    accepted = tuple(
+        AcceptedProduct(slot=1, product_id=name, title=words.product, price="480 PHP", is_answer=is_answer)
+        for name, is_answer in ids.items()
+    )
+    return Explained(constraints=constraints, accepted=accepted)
 
 
 def batch_of(race_id: str) -> Batch:

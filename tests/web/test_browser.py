@@ -26,15 +26,15 @@ LOOKED_AT = (
 
 
 def look(browser, served, *, names=None, **options) -> dict[str, list[str]]:
-    """What is wrong with each page for somebody with this window: findings of axe, sideways scrolling, requests for
-    something elsewhere, script errors."""
+    """What is wrong with each page for somebody with this window: findings of axe, sideways scrolling, text that is cut
+    off, requests for something elsewhere, script errors."""
     wrong: dict[str, list[str]] = {}
     with Visitor(browser, served.address, **options) as visitor:
         for name, path in every_page(served.http).items():
             if names is None or name in names:
                 visitor.go(path)
                 found = visitor.faults() + [f"{wide} px too wide" for wide in (visitor.too_wide(),) if wide]
-                found += visitor.elsewhere + visitor.said
+                found += visitor.cut_off() + visitor.elsewhere + visitor.said
                 if found:
                     wrong[name] = found
     return wrong
@@ -48,9 +48,22 @@ def test_pages_fit_a_phone_in_the_dark(browser, served):
     assert look(browser, served, names=LOOKED_AT, width=PHONE, scheme="dark") == {}
 
 
+def test_pages_fit_the_narrowest_phone(browser, served):
+    assert look(browser, served, names=LOOKED_AT, width=320) == {}
+
+
+def test_text_that_is_cut_off_is_found(visitor):
+    visitor.go("/agents")
+    assert visitor.cut_off() == []
+    visitor.page.add_style_tag(content="h1 { width: 20px; overflow: hidden; white-space: nowrap; }")
+    assert [one.partition(": ")[0] for one in visitor.cut_off()] == ["hidden"]
+    visitor.page.add_style_tag(content="h1 { width: auto; overflow: visible; margin-left: -200px; }")
+    assert [one.partition(": ")[0] for one in visitor.cut_off()] == ["outside"]
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 360, PHONE, 768, 1280, 1920])
+@pytest.mark.parametrize("width", [320, 360, PHONE, 500, 768, 1280, 1920])
 @pytest.mark.parametrize("is_script_run", [True, False])
 def test_every_page_at_every_width_in_both_schemes(browser, served, width, scheme, is_script_run):
     assert look(browser, served, width=width, scheme=scheme, java_script_enabled=is_script_run) == {}
@@ -96,6 +109,19 @@ def test_a_quote_leads_to_its_words_and_back(visitor, served):
     assert visitor.page.evaluate("location.hash") == "#cite-1"
     visitor.page.keyboard.press("j")
     assert visitor.page.evaluate("location.hash").startswith("#span-")
+
+
+def test_a_traces_timeline_leads_to_each_step(visitor, served):
+    visitor.go(f"/traces/{traces_of(served.http, ASKED)[1]}")
+    links = visitor.page.locator(".timeline a")
+    assert links.count() == visitor.page.locator("dt[id^=span-]").count() > 3
+    for number in range(links.count()):
+        links.nth(number).click()
+        place = visitor.page.evaluate("location.hash")
+        assert links.nth(number).inner_text().split()[0] == place.removeprefix("#span-")
+        assert visitor.page.locator(f"{place}:target").count() == 1
+    visitor.page.keyboard.press("k")
+    assert visitor.page.evaluate("location.hash") != place
 
 
 def test_filters_take_away_and_say_so_when_nothing_is_left(visitor):

@@ -11,7 +11,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.view.lines import trace_lines
 from arena.view.page import trace_pages
 from neurons.cli.records.traces import FoundTraces, ReadRules, traces_of_store
-from tests.web.episode_stand import EMBARGOED, NAMES, NOW_MS, PUBLISHED, RUNNING, agent_id, drawn_of, explain
+from tests.web.episode_stand import ANSWER, EMBARGOED, NAMES, NOW_MS, PUBLISHED, RUNNING, agent_id, drawn_of, explain
 from tests.web.places import ASKED, traces_of
 
 
@@ -79,3 +79,25 @@ def test_the_index_of_a_race_names_the_agent_beside_its_id(served):
     for number in (0, 3):
         named = [row for row in rows if f"{NAMES[number]} <code" in row]
         assert named and all(f'title="{agent_id(number)}">{agent_id(number)[:10]}<' in row for row in named)
+
+
+def page_of(served, race_id: str, problem_id: str) -> str:
+    return served.http.get(f"/races/{race_id}/problems/{problem_id}", headers={"accept": "text/html"}).text
+
+
+def test_a_problems_page_has_what_was_asked_and_which_products_the_rule_accepts(served):
+    page = page_of(served, PUBLISHED[1], ASKED)
+    asked = page[page.index("What counts as met") : page.index("Who solved it")]
+    assert "price: at most 500 PHP" in asked and "Accepted products" in asked
+    assert f"<code>{ANSWER}</code>" in asked and asked.count("(the answer)") == 1
+    assert "<code>1010</code>" in asked and asked.count("which an agent recommended") == 1
+
+
+@pytest.mark.parametrize("race_id", [EMBARGOED, RUNNING])
+def test_no_product_is_said_to_be_accepted_before_the_traces_open(served, race_id):
+    served.explained.clear()
+    for problem_id in drawn_of(race_id):
+        page = page_of(served, race_id, problem_id)
+        assert "Accepted products" not in page and ANSWER not in page
+        assert "Sealed" in page or "Not here" in page  # of pool eval, not asked for
+    assert served.explained == set()

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from arena.chain.keys import generate_signer
+from arena.web.render import STATIC, static_file
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor
 from tests.web.episode_stand import NAMES, NOW_MS, RACES, Words, agent_id, explain
@@ -121,6 +122,13 @@ def test_every_foreign_text_is_text(pages):
 def test_no_page_grows_with_what_it_shows(pages):
     sizes = {target: len(answer.content) for target, answer in pages.items()}
     assert {target: size for target, size in sizes.items() if size > PAGE_BYTES_MAX} == {}
+
+
+def test_the_script_is_short_and_our_own():
+    """Three files are served besides the pages: a stylesheet, a script, and the program that checks proofs."""
+    assert set(STATIC) == {"site.css", "site.js", "verify_proof.py"}
+    assert static_file("site.js").count(b"\n") <= 300
+    assert max(map(len, static_file("site.js").splitlines())) <= 220  # lines that can be read, not a packed library
 
 
 def test_a_browser_runs_none_of_it(hostile, browser, pages):

@@ -123,7 +123,7 @@ async def _find(store: PostgresStore, which: str, validator: str, state_dir: Pat
     points = await store.checkpoints(record.validator)
     facts = attribution_facts(body) if body else ()
     names = names_of(await store.submissions())
-    asked = open_explainer(state_dir).explain(content.payload, body.catalogue_sha256) if body else ()
+    asked = open_explainer(state_dir).explain(content.payload, body.catalogue_sha256).constraints if body else ()
     view = view_stored(record, content.payload, body, verdicts, points, names, facts, constraints=asked)
     return record, content, body, verdicts, view
 

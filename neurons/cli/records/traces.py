@@ -22,6 +22,7 @@ from arena.export.writing.shards import LOG
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.records.verify.inspection import Entry, inspect
+from arena.view.chain import chain_fact
 from arena.view.model import Field, TraceView
 from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
 from arena.visibility.moments import embargoed_races, standing_of
@@ -142,7 +143,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
         body = msgspec.json.decode(stored.content, type=EvaluationBody)
         verdicts_on_body = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
         is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
-        asked = rules.explain(evaluation, body.catalogue_sha256) if is_problem_seen else ()
+        asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
         view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names, constraints=asked)
         traces.append(FoundTrace(view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
@@ -214,19 +215,6 @@ def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     wrong = [f"{rule}: {why}" for rule, why in inspect(entry, verify).faults if rule != "body"]
     holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
-
-
-def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:
-    """The first signed checkpoint over a record, and the block that holds it."""
-    over = [point for point in points if point.size >= seq]
-    anchored = [point for point in over if point.anchor_block]
-    if anchored:
-        first = min(anchored, key=lambda point: point.size)
-        return "chain", f"under the checkpoint of {first.size} records, anchored in block {first.anchor_block}"
-    if over:
-        first = min(over, key=lambda point: point.size)
-        return "chain", f"under the signed checkpoint of {first.size} records, not anchored on chain yet"
-    return "chain", "no signed checkpoint covers it yet"
 
 
 async def _releases(store: PostgresStore, validator: str) -> dict[str, ReleaseRecord]:
