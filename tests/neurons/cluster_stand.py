@@ -169,7 +169,8 @@ def commands(folder: Path, *words: str) -> object:
         began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
-            while running.poll() is None and not any([*folder.glob(".*.journal"), *folder.glob("killed.*.jsonl")]):
+            begun = (".*.journal", "killed.*.jsonl", "killed.bodies/*.json", "killed/episodes.jsonl")
+            while running.poll() is None and not any(any(folder.glob(pattern)) for pattern in begun):
                 time.sleep(0.02)
             os.kill(raylet_of(OTHER), signal.SIGKILL)
         out, err = running.communicate(timeout=200)

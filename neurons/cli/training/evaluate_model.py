@@ -215,12 +215,12 @@ class _Opening(NamedTuple):
     @contextlib.contextmanager
     def open_elsewhere(self, subject: _EvaluatedModel, plan: EvaluationPlan, bench: RunContext) -> Iterator[RunJobs]:
         """An endpoint's episodes on `workers` processes or the cluster."""
-        from neurons.cluster.choice import open_executor
+        from neurons.cluster.choice import absolute_policy, open_executor
         from neurons.cluster.endpoint_episodes import EndpointEpisodes, by_executor
 
         episodes = EndpointEpisodes(
             catalogue=self.catalogue and self.catalogue.absolute(),
-            policy=str(Path(self.policy).absolute()) if self.policy and Path(self.policy).exists() else self.policy,
+            policy=absolute_policy(self.policy),
             state_dir=self.state_dir and self.state_dir.absolute(),
             profile=self.profile,
             prompt=self.prompt_text,
