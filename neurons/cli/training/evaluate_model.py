@@ -215,23 +215,14 @@ class _Opening(NamedTuple):
     @contextlib.contextmanager
     def open_elsewhere(self, subject: _EvaluatedModel, plan: EvaluationPlan, bench: RunContext) -> Iterator[RunJobs]:
         """An endpoint's episodes on `workers` processes or the cluster."""
-        from neurons.cluster.choice import absolute_policy, open_executor
-        from neurons.cluster.endpoint_episodes import EndpointEpisodes, by_executor
+        from neurons.cluster.choice import open_executor
+        from neurons.cluster.model_episodes import EndpointEpisodes, by_executor, inputs_of
 
-        episodes = EndpointEpisodes(
-            catalogue=self.catalogue and self.catalogue.absolute(),
-            policy=absolute_policy(self.policy),
-            state_dir=self.state_dir and self.state_dir.absolute(),
-            profile=self.profile,
-            prompt=self.prompt_text,
-            catalogue_sha256=bench.catalogue.content_sha256,
-            policy_sha256=bench.policy.policy_sha256,
-            url=subject.target,
-            model=subject.model,
-            decode=plan.decode,
-        )
+        flags = {"catalogue": self.catalogue, "policy": self.policy, "state_dir": self.state_dir}
+        inputs = inputs_of(bench, **flags, profile=self.profile, prompt=self.prompt_text)
+        episodes = EndpointEpisodes(inputs=inputs, url=subject.target, model=subject.model, decode=plan.decode)
         with open_executor(self.cluster, self.workers, 0) as executor:
-            yield by_executor(plan, episodes, executor)
+            yield by_executor(plan.parallel, episodes, executor)
 
 
 def _examine(

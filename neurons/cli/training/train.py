@@ -6,6 +6,7 @@ names where that is there, says what it assumed where it is not, and names the d
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     BuiltIndexOption,
+    ClusterOption,
     JsonOutOption,
     PolicyOption,
     RunStateDirOption,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from training.model import RunLineage
     from training.models.estimate import Work
     from training.recipe import Recipe
+    from training.rollouts.episode_file import RunJobs
+    from training.run_context import RunContext
 
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
 ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
@@ -52,6 +56,7 @@ _TinyModel = Annotated[
 _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
 ]
+_Workers = Annotated[int, typer.Option(min=0, help="Rollouts: processes that run them; 0: this one.")]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
@@ -72,6 +77,8 @@ def train(
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
     held_out: _HeldOut = None,
     tiny_model: _TinyModel = False,
+    workers: _Workers = 0,
+    cluster: ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
@@ -91,6 +98,9 @@ def train(
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
 
+    With --workers or --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run in
+    processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
+
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
     from training.recipe import parse_recipe, read_whole_text, require_runnable
@@ -100,6 +110,9 @@ def train(
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
+    if (workers or cluster) and not (plan.stage == "teacher" or (plan.stage == "rejection" and plan.sampler)):
+        told = "a teacher's episodes can run elsewhere, and a rejection's where its recipe names a sampler"
+        raise typer.BadParameter(told, param_hint="--workers and --cluster")
     if dry_run:
         show_plan(plan, as_json=as_json)
         return
@@ -131,11 +144,39 @@ def train(
             bank=bank,
             progress=progress,
         )
-        done = run_stage(plan, text, out, bench, open_teacher=open_teacher)
+        flags = {"catalogue": catalogue, "policy": policy, "state_dir": state_dir}
+        with _rollouts_elsewhere(plan, bench, workers, cluster, **flags) as run_jobs:
+            done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def _rollouts_elsewhere(
+    plan: Recipe,
+    bench: RunContext,
+    workers: int,
+    cluster: str,
+    *,
+    catalogue: Path | None,
+    policy: str | None,
+    state_dir: Path | None,
+) -> Iterator[RunJobs | None]:
+    """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
+    processes the first one makes them."""
+    from training.stages.processes import launched
+
+    if not (workers or cluster) or not launched(os.environ).is_first:
+        yield None
+        return
+    from neurons.cluster.choice import open_executor
+    from neurons.cluster.model_episodes import by_executor, inputs_of, stage_episodes
+
+    inputs = inputs_of(bench, catalogue=catalogue, policy=policy, state_dir=state_dir)
+    with open_executor(cluster, workers, 0) as executor:
+        yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
 
 
 @app.command()
