@@ -41,6 +41,12 @@ ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
+_StageName = Annotated[
+    str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage)
+]
+_Partition = Annotated[
+    Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
+]
 _HeldOut = Annotated[
     list[Path] | None,
     typer.Option(
@@ -62,18 +68,13 @@ _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finish
 
 @app.command()
 def train(
-    stage: Annotated[
-        str,
-        typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage),
-    ],
+    stage: _StageName,
     recipe: _RecipeFile,
     out: _Out = None,
     catalogue: BuiltIndexOption = None,
     policy: PolicyOption = None,
     state_dir: RunStateDirOption = None,
-    partition: Annotated[
-        Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
-    ] = None,
+    partition: _Partition = None,
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
     held_out: _HeldOut = None,
     tiny_model: _TinyModel = False,
@@ -92,15 +93,12 @@ def train(
     neurons.cli.app train ...`, for sft, rejection and teacher.
 
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
-    finished folder is returned as it is, a killed run goes on. Exit code 1 when a guard ended the run, 4 when a parent
-    is not what the run began from.
+    finished folder is returned as it is, a killed run goes on. Exit code 1: a guard ended it; 4: its parent was changed.
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
-
     With --workers or --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run in
     processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
-
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
     from training.recipe import parse_recipe, read_whole_text, require_runnable
@@ -110,9 +108,8 @@ def train(
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
-    if (workers or cluster) and not (plan.stage == "teacher" or (plan.stage == "rejection" and plan.sampler)):
-        told = "a teacher's episodes can run elsewhere, and a rejection's where its recipe names a sampler"
-        raise typer.BadParameter(told, param_hint="--workers and --cluster")
+    if (workers or cluster) and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
+        raise typer.BadParameter("rollouts of a teacher or a sampler can run elsewhere", param_hint="--cluster")
     if dry_run:
         show_plan(plan, as_json=as_json)
         return
@@ -144,8 +141,7 @@ def train(
             bank=bank,
             progress=progress,
         )
-        flags = {"catalogue": catalogue, "policy": policy, "state_dir": state_dir}
-        with _rollouts_elsewhere(plan, bench, workers, cluster, **flags) as run_jobs:
+        with _rollouts_elsewhere(plan, bench, workers, cluster, (catalogue, policy, state_dir)) as run_jobs:
             done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
@@ -159,10 +155,7 @@ def _rollouts_elsewhere(
     bench: RunContext,
     workers: int,
     cluster: str,
-    *,
-    catalogue: Path | None,
-    policy: str | None,
-    state_dir: Path | None,
+    flags: tuple[Path | None, str | None, Path | None],
 ) -> Iterator[RunJobs | None]:
     """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
     processes the first one makes them."""
@@ -174,6 +167,7 @@ def _rollouts_elsewhere(
     from neurons.cluster.choice import open_executor
     from neurons.cluster.model_episodes import by_executor, inputs_of, stage_episodes
 
+    catalogue, policy, state_dir = flags
     inputs = inputs_of(bench, catalogue=catalogue, policy=policy, state_dir=state_dir)
     with open_executor(cluster, workers, 0) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
