@@ -201,7 +201,7 @@ class _StageRun:
             if sampler is None:
                 model, version = open_parent(recipe)
                 sampler = self._local(placed(model), version)
-            decoding = {"decode": recipe.decode, "parallel": recipe.parallel}
+            decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
             run = functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
         sample_rejection(recipe, file, run, self._bench)
 
@@ -211,8 +211,9 @@ class _StageRun:
             ask_teacher(recipe, file, run, self._bench)
             return
         with self._open_teacher(recipe) as upstream:
-            asking = {"model": recipe.teacher_model, "decode": recipe.decode, "parallel": recipe.parallel}
-            ask_teacher(recipe, file, functools.partial(self._bench.ask_all, upstream=upstream, **asking), self._bench)
+            asking: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
+            run = functools.partial(self._bench.ask_all, decode=recipe.decode, parallel=recipe.parallel, **asking)
+            ask_teacher(recipe, file, run, self._bench)
 
     def _made(self, make: Callable[[EpisodeFile], None]) -> tuple[EpisodeLine, ...]:
         """The run's own episodes: made by the first process, read by all when they are whole."""

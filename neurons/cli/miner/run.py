@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -262,7 +262,7 @@ def _run_once(agent: Path, raw: bytes, plan: RunPlan) -> int:
 
 def _rows(source: str, asked: list[Asked], facts: RunFacts, plan: RunPlan) -> Iterator[RunRow]:
     """Rows as they end: of a cluster, of the validator's worker pool, or of this process."""
-    limits = {"time_limit_s": plan.time_limit_s, "clock": time.monotonic}
+    limits: dict[str, Any] = {"time_limit_s": plan.time_limit_s, "clock": time.monotonic}
     if plan.cluster and asked:
         from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
         from neurons.cluster.choice import absolute_policy, open_executor

@@ -166,10 +166,10 @@ def build(
     places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
     executor = context.with_resource(open_executor(cluster, workers, building.trajectories_in(list(places))))
     with show_progress(is_quiet=as_json) as progress:
-        given = (list(places), [path.absolute() if cluster else path for path in foreign or ()], verify)
+        named = [path.absolute() if cluster else path for path in foreign or ()]
         kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
         ways: dict[str, Any] = {"executor": executor, "progress": progress}
-        sources = building.open_sources(*given, **kept, **ways)
+        sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
         journal = building.open_journal(out, sources, task, arms, guard.identity, origin.code_commit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,9 +27,10 @@ from neurons.cli.training.run_inputs import SCRIPTED, open_bench, open_endpoint,
 if TYPE_CHECKING:
     from problems.model import Problem
     from training.evaluation.report import EvalReport
-    from training.evaluation.run_eval import EvaluationPlan, RunJobs
+    from training.evaluation.run_eval import EvaluationPlan
     from training.evaluation.statistics import Estimate
     from training.model import ChatCodec
+    from training.rollouts.episode_file import RunJobs
     from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
@@ -218,7 +219,7 @@ class _Opening(NamedTuple):
         from neurons.cluster.choice import open_executor
         from neurons.cluster.model_episodes import EndpointEpisodes, by_executor, inputs_of
 
-        flags = {"catalogue": self.catalogue, "policy": self.policy, "state_dir": self.state_dir}
+        flags: dict[str, Any] = {"catalogue": self.catalogue, "policy": self.policy, "state_dir": self.state_dir}
         inputs = inputs_of(bench, **flags, profile=self.profile, prompt=self.prompt_text)
         episodes = EndpointEpisodes(inputs=inputs, url=subject.target, model=subject.model, decode=plan.decode)
         with open_executor(self.cluster, self.workers, 0) as executor:

@@ -93,7 +93,7 @@ def train(
     neurons.cli.app train ...`, for sft, rejection and teacher.
 
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
-    finished folder is returned as it is, a killed run goes on. Exit code 1: a guard ended it; 4: its parent was changed.
+    finished folder is returned as it is, a killed run goes on. Exit code 1: a guard ended it; 4: its parent changed.
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
