@@ -35,6 +35,7 @@ from foundation.errors import ArenaError
 SUFFIX = ".zst"
 MARKER, MARKED = "marker", b"bodies of agent-arena\n"
 AT_ONCE = 16
+_FETCHED_AT_ONCE = 4 << 20
 REQUEST_TIMEOUT = timedelta(seconds=30)
 RETRIES = 3
 FRAME_BYTES_MAX = 65 << 20  # a body's limit, and what a frame adds to bytes that do not compress
@@ -181,6 +182,44 @@ def open_objects(location: str) -> BodyObjects:
 
     Opening asks nothing of the store. Raises ArenaError V2029 for a location that can't be read or holds a secret.
     """
+    return BodyObjects(location, _open_place(location))
+
+
+class ObjectFolder:
+    """What lies below a location, to be read: files by name. For one thread."""
+
+    def __init__(self, location: str) -> None:
+        """Raises as `open_objects`."""
+        place = _open_place(location)
+        self._location, self._folder = location, place if isinstance(place, Path) else None
+        self._bucket = None if isinstance(place, Path) else place
+
+    def names(self) -> list[str]:
+        """Every file below it, sorted. Raises ArenaError V2028 when the store is away, V2029 when it refuses or there
+        is no such folder or bucket."""
+        with _coded(self._location):
+            return sorted(meta["path"] for page in obstore.list(self._opened()) for meta in page)
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Write a file of it to `path`, whole or not at all. Raises as `names`, V2029 for a file that is not there."""
+        partial = path.with_name(f".{path.name}.part")
+        with _coded(self._location):
+            stream = obstore.get(self._opened(), name).stream(_FETCHED_AT_ONCE)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                for chunk in stream:
+                    file.write(chunk)
+        partial.rename(path)
+
+    def _opened(self) -> LocalStore | S3Store:
+        if self._folder is None:
+            assert self._bucket is not None
+            return self._bucket
+        self._folder.stat()
+        return LocalStore(self._folder)
+
+
+def _open_place(location: str) -> Path | S3Store:
     # what may be shown of a location before it is known to hold no secret
     scheme, _, rest = location.partition("?")[0].partition("://")
     with _coded(f"{scheme}://{rest.rpartition('@')[2]}" if scheme == "s3" else location):
@@ -189,9 +228,9 @@ def open_objects(location: str) -> BodyObjects:
             folder = Path(unquote(url.path))
             if url.netloc or url.query or url.fragment or not folder.is_absolute():
                 raise ValueError("a folder is file:///an/absolute/path")
-            return BodyObjects(location, folder)
+            return folder
         if url.scheme == "s3":
-            return _open_bucket(url, location)
+            return _open_bucket(url)
         raise ValueError("not a file:// or s3:// URL")
 
 
@@ -205,7 +244,7 @@ def folder_location(folder: Path) -> str:
     return "file://" + quote(str(folder.absolute()))
 
 
-def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
+def _open_bucket(url: SplitResult) -> S3Store:
     if "@" in url.netloc or "@" in unquote(url.query):
         raise ValueError("credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)")
     options = parse_qs(url.query, strict_parsing=True) if url.query else {}
@@ -215,14 +254,13 @@ def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
             f"unknown option {unknown[0]}" if unknown else "a bucket is s3://bucket/prefix?endpoint=&region="
         )
     endpoint, region = (options.get(name, [None])[-1] for name in _S3_OPTIONS)
-    bucket = S3Store(
+    return S3Store(
         url.netloc,
         prefix=unquote(url.path).strip("/") or None,
         config={**({"endpoint": endpoint} if endpoint else {}), **({"region": region} if region else {})},
         client_options={"timeout": REQUEST_TIMEOUT, "allow_http": (endpoint or "").startswith("http://")},
         retry_config={"max_retries": RETRIES, "retry_timeout": REQUEST_TIMEOUT},
     )
-    return BodyObjects(location, bucket)
 
 
 def _key(prefix: str, body_sha256: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import typer
 
@@ -33,6 +34,11 @@ def open_executor(cluster: str, processes: int | None, records: int) -> Iterator
             yield executor
         return
     yield executor_of(processes_for(records) if processes is None else processes, _say_lost)
+
+
+def absolute_policy(policy: str | None) -> str | None:
+    """A shipped policy's name, or a file's path as it is called from anywhere."""
+    return str(Path(policy).absolute()) if policy and Path(policy).exists() else policy
 
 
 def _say_lost(lost: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import fcntl
 import shutil
 import subprocess
 import tempfile
@@ -325,7 +326,10 @@ def prepare_catalogue(settings: Settings) -> Path:
     from harness.catalogue.synthetic.generator import generate
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with (path.parent / "lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a cluster's machine come here together
+        if path.exists():
+            return path
         documents = Path(folder) / "documents.jsonl"
         with documents.open("wb") as stream:
             write_documents(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED), stream)

@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import json
 import os
+import pickle
 import secrets
 import shutil
 import signal
@@ -25,6 +26,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 HEAD, OTHER = "127.0.0.1", "127.0.0.2"
 ADDRESS = f"{HEAD}:6379"
@@ -169,12 +172,30 @@ def commands(folder: Path, *words: str) -> object:
         began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
-            while running.poll() is None and not any([*folder.glob(".*.journal"), *folder.glob("killed.*.jsonl")]):
+            begun = (".*.journal", "killed.*.jsonl", "killed.bodies/*.json", "killed/episodes.jsonl")
+            while running.poll() is None and not any(any(folder.glob(pattern)) for pattern in begun):
                 time.sleep(0.02)
             os.kill(raylet_of(OTHER), signal.SIGKILL)
         out, err = running.communicate(timeout=200)
         found.append([running.returncode, out, err])
     return found
+
+
+def rollouts(folder: Path, packed: str) -> object:
+    """The episodes of `packed` on the cluster, the second node killed after the first
+    episode; as text."""
+    from neurons.cluster.model_episodes import by_executor
+    from neurons.cluster.ray_executor import open_cluster
+
+    lost: list[int] = []
+    episodes, jobs = pickle.loads(Path(packed).read_bytes())
+    lines: list[str] = []
+    with open_cluster(ADDRESS, lost.append) as executor:
+        for line in by_executor(2, episodes, executor)(jobs):
+            if not lines:
+                os.kill(raylet_of(OTHER), signal.SIGKILL)
+            lines.append(msgspec.json.encode(line).decode())
+    return [lines, sum(lost)]
 
 
 def alone(folder: Path, *words: str) -> object:
@@ -190,8 +211,9 @@ def alone(folder: Path, *words: str) -> object:
 if __name__ == "__main__":
     _up()
     _folder = Path(sys.argv[1])
+    _known = {"contract": contract, "commands": commands, "alone": alone, "rollouts": rollouts}
     with contextlib.ExitStack() as _stack:
         if sys.argv[2] != "alone":
             _stack.enter_context(two_nodes(_folder))
-        _answer = {"contract": contract, "commands": commands, "alone": alone}[sys.argv[2]](_folder, *sys.argv[3:])
+        _answer = _known[sys.argv[2]](_folder, *sys.argv[3:])
     print(json.dumps(_answer))

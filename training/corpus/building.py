@@ -14,7 +14,7 @@ import hashlib
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -135,8 +135,10 @@ def open_sources(
     seals: Path | None = None,
     executor: Executor = HERE,
     progress: Progress | None = None,
+    locations: Mapping[Path, str] = {},
 ) -> Sources:
-    """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2098, V2050, V2027."""
+    """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
+    machines without the folder read their shards there. Raises ArenaError V2074, V2095, V2096, V2098, V2050, V2027."""
     shards: list[Shard] = []
     hashes: set[str] = set()
     names: dict[str, str] = {}
@@ -150,6 +152,7 @@ def open_sources(
             seals=seals,
             executor=executor,
             progress=report,
+            location=locations.get(folder, ""),
         )
         if export.manifest_sha256 not in hashes:  # named twice: read once
             shards += export_shards(export)

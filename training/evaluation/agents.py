@@ -15,9 +15,9 @@ import msgspec
 from arena.evaluate import EvaluatePorts, evaluate
 from arena.policy import Policy
 from harness.tools.registry import profile_schemas
-from training.evaluation.run_eval import EvaluationPlan, RunJobs
+from training.evaluation.run_eval import EvaluationPlan
 from training.model import Decode
-from training.rollouts.episode_file import EpisodeLine
+from training.rollouts.episode_file import EpisodeLine, RunJobs
 from training.rollouts.rollout import Job, messages_of, read_result
 
 

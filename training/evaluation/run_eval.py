@@ -6,7 +6,7 @@ examined (a checkpoint, the scripted model, an endpoint) changes where turns com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,11 +17,9 @@ from harness.inference.port import Upstream
 from problems.model import Problem
 from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report, prompt_sha256
 from training.model import ChatCodec, Decode, Sampler
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect
 from training.rollouts.rollout import Job, jobs_of
 from training.run_context import RunContext
-
-RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]
 
 
 class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,9 @@ class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout | None = None
 
 
+RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]  # whoever runs episodes
+
+
 class EpisodeFile:
     """The episodes of one run."""
 
@@ -70,7 +73,7 @@ class EpisodeFile:
 def collect(
     jobs: Sequence[Job],
     file: EpisodeFile,
-    run: Callable[[Sequence[Job]], Iterable[EpisodeLine]],
+    run: RunJobs,
     progress: PhaseProgress | None = None,
 ) -> None:
     """Run the jobs that have no line yet, and keep each as it ends."""

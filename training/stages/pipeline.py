@@ -7,6 +7,7 @@ that is finished is returned; a killed one goes on. A guard that fires leaves a 
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from training.model import ChatCodec, RunLineage, Sampler, Stage
 from training.models.opening import copy_tokenizer, device_name, open_parent, placed
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs
 from training.rollouts.rollout import Job, jobs_of
 from training.rollouts.token_rows import TokenRows, blend, rows_of_traces
 from training.run_context import RunContext
@@ -72,11 +73,13 @@ def run_stage(
     *,
     open_teacher: OpenTeacher,
     open_sampler: OpenSampler = outside_sampler,
+    run_jobs: RunJobs | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> RunLineage:
     """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
 
-    `open_sampler` gives a sampler other than the model itself, None for the model; `environment` names the processes of
+    `open_sampler` gives a sampler other than the model itself, None for the model; `run_jobs` runs a rejection's or a
+    teacher's episodes in its place, None: this process does; `environment` names the processes of
     a launcher, which all come here with the same. Raises ArenaError V2124 for a parent of another stage, a folder of
     another recipe, nothing to learn from, or a stage that several processes can't run; V2120 where they can't share out
     its steps; V2165 where nothing says what is held out; V2166 when the run was begun from another parent than stands
@@ -102,7 +105,7 @@ def run_stage(
         return done
     quiet_engine()
     codec = Qwen3Codec(Path(recipe.tokenizer or recipe.model))
-    stage = _StageRun(recipe, run, bench, codec, open_teacher, open_sampler)
+    stage = _StageRun(recipe, run, bench, codec, open_teacher, open_sampler, run_jobs)
     outcome = stage.train()
     return run.finish(
         parent_sha256=outcome.parent_sha256,
@@ -149,9 +152,10 @@ class _StageRun:
         codec: Qwen3Codec,
         open_teacher: OpenTeacher,
         open_sampler: OpenSampler,
+        run_jobs: RunJobs | None,
     ) -> None:
         self._recipe, self._run, self._bench, self._codec = recipe, run, bench, codec
-        self._open_teacher, self._open_sampler = open_teacher, open_sampler
+        self._open_teacher, self._open_sampler, self._run_jobs = open_teacher, open_sampler, run_jobs
 
     def train(self) -> Outcome:
         """Make what the stage learns, and learn it."""
@@ -191,16 +195,25 @@ class _StageRun:
         return blend(corpus, rows, mix)
 
     def _sampled(self, file: EpisodeFile) -> None:
-        recipe = self._recipe
-        sampler = self._open_sampler(recipe, self._codec)
-        if sampler is None:
-            model, version = open_parent(recipe)
-            sampler = self._local(placed(model), version)
-        sample_rejection(recipe, file, sampler, self._codec, self._bench)
+        recipe, run = self._recipe, self._run_jobs
+        if run is None:
+            sampler = self._open_sampler(recipe, self._codec)
+            if sampler is None:
+                model, version = open_parent(recipe)
+                sampler = self._local(placed(model), version)
+            decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
+            run = functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
+        sample_rejection(recipe, file, run, self._bench)
 
     def _asked(self, file: EpisodeFile) -> None:
-        with self._open_teacher(self._recipe) as upstream:
-            ask_teacher(self._recipe, file, upstream, self._bench)
+        recipe, run = self._recipe, self._run_jobs
+        if run is not None:
+            ask_teacher(recipe, file, run, self._bench)
+            return
+        with self._open_teacher(recipe) as upstream:
+            asking: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
+            run = functools.partial(self._bench.ask_all, decode=recipe.decode, parallel=recipe.parallel, **asking)
+            ask_teacher(recipe, file, run, self._bench)
 
     def _made(self, make: Callable[[EpisodeFile], None]) -> tuple[EpisodeLine, ...]:
         """The run's own episodes: made by the first process, read by all when they are whole."""

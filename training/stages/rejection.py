@@ -6,35 +6,29 @@ and is learnt as it was sampled. Episodes stand on disk as they end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from foundation.errors import ArenaError
 from training.guards import require_context
-from training.model import ChatCodec, Sampler
+from training.model import ChatCodec
 from training.recipe import Recipe
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
-from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect
+from training.rollouts.rollout import jobs_of
 from training.rollouts.token_rows import TokenRows, rows_of_rollouts
 from training.run_context import RunContext
 
 EPISODES = "episodes.jsonl"
 
 
-def sample_rejection(
-    recipe: Recipe, file: EpisodeFile, sampler: Sampler, codec: ChatCodec, bench: RunContext
-) -> tuple[EpisodeLine, ...]:
-    """All episodes of the stage; those that are in the file already are not run again.
+def sample_rejection(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> tuple[EpisodeLine, ...]:
+    """All episodes of the stage, by `run`; those that are in the file already are not run again.
 
     Raises GuardStopError for a problem outside the train pool.
     """
     jobs = jobs_of(bench.problems, recipe.samples, recipe.seed)
     bench.require_train(jobs)
-
-    def sample(missing: Sequence[Job]) -> Iterable[EpisodeLine]:
-        return bench.sample(missing, sampler, codec, recipe.decode, recipe.parallel)
-
     report = bench.progress
-    collect(jobs, file, sample, None if report is None else lambda done, of: report("sample", done, of))
+    collect(jobs, file, run, None if report is None else lambda done, of: report("sample", done, of))
     return file.lines()
 
 

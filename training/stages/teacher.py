@@ -7,33 +7,28 @@ KTO's labels, and the successes GRPO's tool-match reference. Nothing of a proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from harness.inference.port import Upstream
 from training.corpus.model import Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.model import ChatCodec
 from training.recipe import Recipe
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect
 from training.rollouts.rewards import Step
-from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.rollout import jobs_of
 from training.rollouts.token_rows import TokenRows, by_step, rows_of_traces
 from training.run_context import RunContext
 
 
-def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: RunContext) -> tuple[EpisodeLine, ...]:
-    """One episode a problem; those that are in the file already are not asked for again.
+def ask_teacher(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> tuple[EpisodeLine, ...]:
+    """One episode a problem, by `run`; those that are in the file already are not asked for again.
 
     Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
     """
     jobs = jobs_of(bench.problems, 1, recipe.seed)
     bench.require_train(jobs)
-
-    def ask(missing: Sequence[Job]) -> Iterable[EpisodeLine]:
-        return bench.ask_all(missing, upstream, recipe.teacher_model, recipe.decode, recipe.parallel)
-
     report = bench.progress
-    collect(jobs, file, ask, None if report is None else lambda done, of: report("teacher", done, of))
+    collect(jobs, file, run, None if report is None else lambda done, of: report("teacher", done, of))
     return file.lines()
 
 

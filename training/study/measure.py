@@ -15,10 +15,10 @@ import msgspec
 from foundation.durable_files import write_whole
 from problems.model import Problem
 from training.evaluation.report import EvalReport, name_set
-from training.evaluation.run_eval import EvaluationPlan, RunJobs, by_tokens, episodes_path, examine
+from training.evaluation.run_eval import EvaluationPlan, by_tokens, episodes_path, examine
 from training.model import Decode
 from training.models.render import Qwen3Codec
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs
 from training.rollouts.rollout import Job
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler

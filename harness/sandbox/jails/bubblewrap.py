@@ -30,7 +30,7 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.confinement.cgroup import Cgroups, open_group
-from harness.sandbox.confinement.processes import descendants
+from harness.sandbox.confinement.processes import descendants, started_ticks
 from harness.sandbox.confinement.uids import lease_uid
 from harness.sandbox.guest_root.rootfs import GuestRoot, guest_command, guest_environment
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
@@ -47,6 +47,7 @@ _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 _WRITABLE = ("tmp", "dev/shm")
 _INFO_BYTES = 1 << 12
 _REAP_S = 10.0
+_HOST = "ARENA_JAIL_OF"
 
 
 class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,31 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
     binary: Path
     entry: EntryMode
     cgroups: Cgroups | None
+
+
+def sweep_jails() -> None:
+    """End the jails of hosts that are gone. bubblewrap dies with its host; the first process of a jail waits until
+    bubblewrap has set it up, and where both were killed before that it waits for ever."""
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue  # it ended
+        if words[1:3] != [b"--setenv", _HOST.encode()]:
+            continue
+        pid, _, rest = words[3].decode().partition(":")
+        if rest.endswith(_namespace()) and pid.isdecimal() and host_mark(int(pid)) != words[3].decode():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def host_mark(pid: int) -> str:
+    """What names a process while the machine runs: its number, when it started, and in which namespace it has that."""
+    return f"{pid}:{started_ticks(pid)}:{_namespace()}"
+
+
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
 
 
 class BubblewrapSandbox:
@@ -141,7 +167,9 @@ class BubblewrapSandbox:
             jail.close()
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
-        command = [str(self.bubblewrap.binary), "--die-with-parent", "--new-session", "--clearenv"]
+        # The host's name is for `sweep_jails`: --clearenv takes it back before the guest is started.
+        command = [str(self.bubblewrap.binary), "--setenv", _HOST, host_mark(os.getpid())]
+        command += ["--die-with-parent", "--new-session", "--clearenv"]
         command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         command += ["--hostname", "guest", "--cap-drop", "ALL"]
         if self.bubblewrap.entry == "root":
@@ -213,6 +241,10 @@ class _Jail:
         """Kill everything in the jail and return when it is gone: the kernel reports the end of a pid namespace's first
         process only after all the others."""
         self.kill()
+        if self._pidfd is None:  # its first process may wait for bubblewrap itself, and would outlive it
+            for pid in reversed(descendants(self.process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         if self._pidfd is not None:
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)

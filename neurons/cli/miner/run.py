@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,13 +24,14 @@ from neurons.cli.miner.check import (
     report_of,
     show_report,
 )
-from neurons.cli.options import BuiltIndexOption, JsonOption
+from neurons.cli.options import BuiltIndexOption, ClusterOption, JsonOption
 from neurons.cli.presenter import echo_json, printable, share_text
 
 if TYPE_CHECKING:
     from arena.evaluate import Evaluation
     from neurons.node.settings import Settings
     from neurons.practice.local_run import RunRow
+    from neurons.practice.problem_choice import Asked, RunFacts
 
 app = typer.Typer()
 
@@ -67,8 +68,13 @@ _Variant = Annotated[
         "Any text will do; a qualifying record names the seed it ran under.",
     ),
 ]
-
-
+_ProblemFile = Annotated[
+    Path | None, typer.Option(help="Problem file, or s1, s2, s3; else practice problems are made.")
+]
+_Count = Annotated[
+    int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
+]
+_Replay = Annotated[Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)]
 _ModelUrls = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,16 +85,31 @@ _ModelUrls = Annotated[
 ]
 
 
+class _Opening(NamedTuple):
+    """The flags that settings are resolved under, here and on a cluster's machines."""
+
+    policy: str | None
+    catalogue: Path | None
+    state_dir: Path | None
+    model_urls: tuple[str, ...]
+    model: str | None
+
+    def settings(self) -> Settings:
+        return miner_settings(*self).settings
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """What to run an agent file on, and how: the options of one command."""
 
+    opening: _Opening
     problem: Sequence[str]
     problems: Path | None
     suite: str | None
     count: int | None
     variant: str | None
     workers: int
+    cluster: str
     is_dealt: bool
     time_limit_s: float
     record: Path | None
@@ -104,24 +125,19 @@ class RunPlan:
 def run(
     agent: AgentFile,
     problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None,
-    problems: Annotated[
-        Path | None, typer.Option(help="Problem file, or s1, s2, s3; else practice problems are made.")
-    ] = None,
+    problems: _ProblemFile = None,
     skip_web: _SkipWeb = False,
     allow_missing: _AllowMissing = False,
     suite: Annotated[str | None, typer.Option(help="The whole shipped suite s1, s2 or s3, as in qualifying.")] = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
-    ] = None,
+    count: _Count = None,
     variant: _Variant = None,
     catalogue: BuiltIndexOption = None,
     model_url: _ModelUrls = None,
     model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None,
     record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None,
-    replay: Annotated[
-        Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)
-    ] = None,
+    replay: _Replay = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1,
+    cluster: ClusterOption = "",
     time_limit: Annotated[float, typer.Option(min=0, help="Begin no problem after so many seconds; 0: no limit.")] = 0,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
     policy: Policy = None,
@@ -144,16 +160,19 @@ def run(
     Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: arena serve-model. Practice problems and the last run (`arena view`)
-    are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: arena serve-model. With --cluster a problem runs on each processor
+    of machines that hold no key, with the same release, index and jail. Practice problems and the last run (`arena
+    view`) are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     plan = RunPlan(
+        opening=_Opening(policy, catalogue, state_dir, tuple(model_url or ()), model),
         problem=problem or [],
         problems=problems,
         suite=suite,
         count=count,
         variant=variant,
         workers=workers,
+        cluster=cluster,
         is_dealt=bool(model_url),
         time_limit_s=time_limit,
         record=record,
@@ -166,15 +185,14 @@ def run(
     )
     if suite and (problems or variant):
         raise typer.BadParameter("give --suite alone, or --problems FILE and --variant", param_hint="--suite")
+    if cluster and (record or replay or workers > 1):
+        raise typer.BadParameter("leave out --workers, --record and --replay", param_hint="--cluster")
     if not watch:
-        chosen = miner_settings(policy, catalogue, state_dir, model_url or (), model).settings
-        raise typer.Exit(_run_once(agent, read_agent(agent), chosen, plan))
+        raise typer.Exit(_run_once(agent, read_agent(agent), plan))
     try:
         for raw in _versions(agent):
             try:
-                _run_once(
-                    agent, raw, miner_settings(policy, catalogue, state_dir, model_url or (), model).settings, plan
-                )
+                _run_once(agent, raw, plan)
             except ArenaError as error:  # said, and the next version of the file is waited for
                 typer.echo(str(error), err=True)
             typer.echo(f"\nwatching {agent}; Ctrl-C ends it", err=True)
@@ -194,7 +212,7 @@ def _versions(agent: Path) -> Iterator[bytes]:
             yield known
 
 
-def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int:
+def _run_once(agent: Path, raw: bytes, plan: RunPlan) -> int:
     """One run of one version of the file; the exit code."""
     try:
         source = raw.decode("utf-8")  # as the gate decodes it: what runs is what was checked
@@ -203,11 +221,10 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
 
     from foundation.canonical import canonical_bytes, text_hash
     from neurons.practice.content_cache import default_cache_dir
-    from neurons.practice.local_run import LocalRun, json_row, run_problems, save_run
-    from neurons.practice.pool_run import run_in_pool
+    from neurons.practice.local_run import LocalRun, json_row, save_run
     from neurons.practice.problem_choice import opened_problems
 
-    cache = open_cache()
+    cache, settings = open_cache(), plan.opening.settings()
     if plan.is_gated:
         report = report_of(raw, settings)
         if report.outcome == "reject":
@@ -220,13 +237,7 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
             return EXIT_NOT_READY
         if not plan.as_json:
             typer.echo(_line(tuple(_COLUMNS)))
-        if facts.setups:
-            rows = run_in_pool(source, asked, facts.setups, time_limit_s=plan.time_limit_s, clock=time.monotonic)
-        else:
-            rows = run_problems(
-                source, asked, workers=plan.workers, time_limit_s=plan.time_limit_s, clock=time.monotonic
-            )
-        for row in rows:
+        for row in _rows(source, asked, facts, plan):
             done.append(row)
             if plan.bodies is not None and row.evaluation is not None:  # the bytes whose sha256 is the body hash
                 body = row.evaluation.body
@@ -247,6 +258,31 @@ def _run_once(agent: Path, raw: bytes, settings: Settings, plan: RunPlan) -> int
         for line in _summary_lines(done, len(asked), facts.is_scripted):
             typer.echo(line)
     return max((_row_exit(row) for row in done), default=0)
+
+
+def _rows(source: str, asked: list[Asked], facts: RunFacts, plan: RunPlan) -> Iterator[RunRow]:
+    """Rows as they end: of a cluster, of the validator's worker pool, or of this process."""
+    limits: dict[str, Any] = {"time_limit_s": plan.time_limit_s, "clock": time.monotonic}
+    if plan.cluster and asked:
+        from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
+        from neurons.cluster.choice import absolute_policy, open_executor
+
+        opening = plan.opening._replace(
+            policy=absolute_policy(plan.opening.policy),
+            catalogue=plan.opening.catalogue and plan.opening.catalogue.absolute(),
+            state_dir=plan.opening.state_dir and plan.opening.state_dir.absolute(),
+        )
+        episodes = AgentEpisodes(source=source, alike=alike(asked[0][1]), **opening._asdict())
+        with open_executor(plan.cluster, 0, 0) as executor:
+            yield from run_elsewhere(episodes, asked, executor, **limits)
+    elif facts.setups:
+        from neurons.practice.pool_run import run_in_pool
+
+        yield from run_in_pool(source, asked, facts.setups, **limits)
+    else:
+        from neurons.practice.local_run import run_problems
+
+        yield from run_problems(source, asked, workers=plan.workers, **limits)
 
 
 def _row_exit(row: RunRow) -> int:

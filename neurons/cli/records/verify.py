@@ -49,7 +49,9 @@ _Processes = Annotated[
 
 
 def verify(
-    export: Annotated[Path | None, typer.Option("--export", help="Check an exported folder, without a store.")] = None,
+    export: Annotated[
+        str | None, typer.Option("--export", help="Check an export, without a store: a folder, or s3://bucket/prefix.")
+    ] = None,
     checkpoint: _Notes = None,
     since: _Since = None,
     chain: _Chain = "",
@@ -70,8 +72,8 @@ def verify(
     someone deletes the newest records and their checkpoints, the rest still verifies. To detect that, pass --checkpoint
     FILE saved elsewhere, or --chain.
 
-    An export is held against itself first, then against the checkpoints given here, and with --chain against the block
-    it names.
+    An export in an object store is brought into the state folder first. It is held against itself, then against the
+    checkpoints given here, and with --chain against the block it names.
 
     With --since, records up to that checkpoint are not read again: their links and hashes must lead to the root it
     signs, and everything after them is checked in full.
@@ -81,12 +83,10 @@ def verify(
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
     if export is not None:
-        if not export.is_dir():
-            raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
         if since:
             raise typer.BadParameter("--since is for a store: an export begins behind the records of an earlier one")
         verify_folder(
-            export,
+            _export_folder(export, state_dir),
             as_json=as_json,
             processes=processes,
             cluster=cluster,
@@ -168,6 +168,18 @@ def verifier() -> None:
     from importlib.resources import files
 
     typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
+
+
+def _export_folder(export: str, state_dir: Path | None) -> Path:
+    """The folder of an export: the one named, or what an object store holds, brought into the state folder."""
+    from arena.export.elsewhere import bring_export, is_location
+
+    if is_location(export):
+        with show_progress() as progress:
+            return bring_export(export, state_folder(state_dir) / "exports", functools.partial(progress, "fetch"))
+    if not Path(export).is_dir():
+        raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
+    return Path(export)
 
 
 def verify_folder(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,10 +56,10 @@ _StateDir = Annotated[
 ]
 
 
-def refuse_files(exports: list[Path] | None) -> list[Path] | None:
+def refuse_files(exports: list[str] | None) -> list[str] | None:
     """The exports as they were named. Raises typer.BadParameter for a file, which may be rows of elsewhere."""
     for path in exports or ():
-        if path.is_file():
+        if Path(path).is_file():
             raise typer.BadParameter(
                 f"{path} is a file; an export is a folder, and rows of elsewhere are --foreign {path}"
             )
@@ -67,8 +67,12 @@ def refuse_files(exports: list[Path] | None) -> list[Path] | None:
 
 
 _Exports = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.", callback=refuse_files),
+    list[str] | None,
+    typer.Argument(
+        metavar="EXPORT...",
+        help="Folders of `arena records export`, or where such a folder lies: s3://bucket/prefix.",
+        callback=refuse_files,
+    ),
 ]
 _Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")]
 _Foreign = Annotated[
@@ -133,8 +137,8 @@ def build(
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
     written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
-    with its codes, and report.html. A corpus is never changed: build another. The same command again goes on where a
-    killed build was (.OUT.journal beside OUT). With --cluster all its machines see the exports under the same path.
+    with its codes, and report.html. A corpus is never changed. The same command goes on where a killed build was. An
+    export in an object store is brought into the state folder; a cluster's machines fetch its shards.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for unreadable files or rules, 4 for a changed export.
 
@@ -150,7 +154,7 @@ def build(
     from training.corpus.report.page import render_page
     from training.rewriting.results import with_rewrites
 
-    if not exports and not foreign:
+    if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
     flags = {"pool": pool, "tokens_max": tokens_max, "per_problem_max": per_problem, "off": off, "rows": rows}
     share_e4 = None if coefficient is None else round(coefficient * _E4)
@@ -159,26 +163,26 @@ def build(
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
     task = _task(plan, tokenizer and tokenizer.absolute(), state / _COUNTS, catalogue)
-    executor = context.with_resource(open_executor(cluster, workers, building.trajectories_in(exports or [])))
+    places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
+    executor = context.with_resource(open_executor(cluster, workers, building.trajectories_in(list(places))))
     with show_progress(is_quiet=as_json) as progress:
-        given = (_seen_alike(exports, cluster), _seen_alike(foreign, cluster), verify)
-        sources = building.open_sources(
-            *given, trust_unsigned=trust_unsigned, seals=state / SEALS, executor=executor, progress=progress
-        )
+        named = [path.absolute() if cluster else path for path in foreign or ()]
+        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
+        ways: dict[str, Any] = {"executor": executor, "progress": progress}
+        sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
         journal = building.open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
         if journal.shards and not as_json:
             typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
-        filtered = building.filter_sources(
-            sources, task, arms, guard, executor=executor, progress=progress, journal=journal
-        )
+        filtered = building.filter_sources(sources, task, arms, guard, journal=journal, **ways)
     if not all(one.kept for one in filtered.funnels):
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
-    write = functools.partial(building.write_filtered, filtered, out, guard, origin, draw=render_page)
-    with show_progress(is_quiet=as_json) as progress:
-        built = write(executor=executor, progress=progress)
+    with show_progress(is_quiet=as_json) as told:
+        built = building.write_filtered(
+            filtered, out, guard, origin, draw=render_page, executor=executor, progress=told
+        )
     journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 
@@ -252,9 +256,18 @@ app.command()(rewrite)
 app.command()(trac)
 
 
-def _seen_alike(paths: list[Path] | None, cluster: str) -> list[Path]:
-    """The paths, for machines of a cluster as they are called from anywhere."""
-    return [path.absolute() if cluster else path for path in paths or ()]
+def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bool) -> dict[Path, str]:
+    """The exports' folders, and the location of each that was brought here from an object store, else ""."""
+    from arena.export.elsewhere import bring_export, is_location
+
+    found = {}
+    with show_progress(is_quiet=is_quiet) as progress:
+        for named in exports:
+            if is_location(named):
+                found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
+            else:
+                found[Path(named).absolute() if is_absolute else Path(named)] = ""
+    return found
 
 
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:

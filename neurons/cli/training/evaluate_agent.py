@@ -14,7 +14,8 @@ from neurons.cli.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
     from neurons.node.settings import Settings
-    from training.evaluation.run_eval import EvaluationPlan, RunJobs
+    from training.evaluation.run_eval import EvaluationPlan
+    from training.rollouts.episode_file import RunJobs
     from training.run_context import RunContext
 
 

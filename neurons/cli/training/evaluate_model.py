@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from neurons.node.settings import Settings
     from problems.model import Problem
     from training.evaluation.report import EvalReport
-    from training.evaluation.run_eval import EvaluationPlan, RunJobs
+    from training.evaluation.run_eval import EvaluationPlan
     from training.model import ChatCodec
+    from training.rollouts.episode_file import RunJobs
     from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
@@ -230,22 +231,13 @@ class _Opening(NamedTuple):
     def open_elsewhere(self, subject: _EvaluatedModel, plan: EvaluationPlan, bench: RunContext) -> Iterator[RunJobs]:
         """An endpoint's episodes on `workers` processes or the cluster."""
         from neurons.cluster.choice import open_executor
-        from neurons.cluster.endpoint_episodes import EndpointEpisodes, by_executor
+        from neurons.cluster.model_episodes import EndpointEpisodes, by_executor, inputs_of
 
-        episodes = EndpointEpisodes(
-            catalogue=self.catalogue and self.catalogue.absolute(),
-            policy=str(Path(self.policy).absolute()) if self.policy and Path(self.policy).exists() else self.policy,
-            state_dir=self.state_dir and self.state_dir.absolute(),
-            profile=self.profile,
-            prompt=self.prompt_text,
-            catalogue_sha256=bench.catalogue.content_sha256,
-            policy_sha256=bench.policy.policy_sha256,
-            url=subject.target,
-            model=subject.model,
-            decode=plan.decode,
-        )
+        flags: dict[str, Any] = {"catalogue": self.catalogue, "policy": self.policy, "state_dir": self.state_dir}
+        inputs = inputs_of(bench, **flags, profile=self.profile, prompt=self.prompt_text)
+        episodes = EndpointEpisodes(inputs=inputs, url=subject.target, model=subject.model, decode=plan.decode)
         with open_executor(self.cluster, self.workers, 0) as executor:
-            yield by_executor(plan, episodes, executor)
+            yield by_executor(plan.parallel, episodes, executor)
 
 
 def _examine(

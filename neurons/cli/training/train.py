@@ -6,6 +6,7 @@ names where that is there, says what it assumed where it is not, and names the d
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     BuiltIndexOption,
+    ClusterOption,
     JsonOutOption,
     PolicyOption,
     RunStateDirOption,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from training.model import RunLineage
     from training.models.estimate import Work
     from training.recipe import Recipe
+    from training.rollouts.episode_file import RunJobs
+    from training.run_context import RunContext
 
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
 ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
@@ -37,6 +41,12 @@ ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
+_StageName = Annotated[
+    str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage)
+]
+_Partition = Annotated[
+    Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
+]
 _HeldOut = Annotated[
     list[Path] | None,
     typer.Option(
@@ -52,26 +62,24 @@ _TinyModel = Annotated[
 _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
 ]
+_Workers = Annotated[int, typer.Option(min=0, help="Rollouts: processes that run them; 0: this one.")]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
 @app.command()
 def train(
-    stage: Annotated[
-        str,
-        typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage),
-    ],
+    stage: _StageName,
     recipe: _RecipeFile,
     out: _Out = None,
     catalogue: BuiltIndexOption = None,
     policy: PolicyOption = None,
     state_dir: RunStateDirOption = None,
-    partition: Annotated[
-        Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
-    ] = None,
+    partition: _Partition = None,
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
     held_out: _HeldOut = None,
     tiny_model: _TinyModel = False,
+    workers: _Workers = 0,
+    cluster: ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: JsonOutOption = False,
 ) -> None:
@@ -85,12 +93,12 @@ def train(
     neurons.cli.app train ...`, for sft, rejection and teacher.
 
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
-    finished folder is returned as it is, a killed run goes on. Exit code 1 when a guard ended the run, 4 when a parent
-    is not what the run began from.
+    finished folder is returned as it is, a killed run goes on. Exit code 1: a guard ended it; 4: its parent changed.
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
-
+    With --workers or --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run in
+    processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
     from training.recipe import parse_recipe, read_whole_text, require_runnable
@@ -100,6 +108,8 @@ def train(
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
+    if (workers or cluster) and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
+        raise typer.BadParameter("rollouts of a teacher or a sampler can run elsewhere", param_hint="--cluster")
     if dry_run:
         show_plan(plan, as_json=as_json)
         return
@@ -131,11 +141,36 @@ def train(
             bank=bank,
             progress=progress,
         )
-        done = run_stage(plan, text, out, bench, open_teacher=open_teacher)
+        with _rollouts_elsewhere(plan, bench, workers, cluster, (catalogue, policy, state_dir)) as run_jobs:
+            done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def _rollouts_elsewhere(
+    plan: Recipe,
+    bench: RunContext,
+    workers: int,
+    cluster: str,
+    flags: tuple[Path | None, str | None, Path | None],
+) -> Iterator[RunJobs | None]:
+    """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
+    processes the first one makes them."""
+    from training.stages.processes import launched
+
+    if not (workers or cluster) or not launched(os.environ).is_first:
+        yield None
+        return
+    from neurons.cluster.choice import open_executor
+    from neurons.cluster.model_episodes import by_executor, inputs_of, stage_episodes
+
+    catalogue, policy, state_dir = flags
+    inputs = inputs_of(bench, catalogue=catalogue, policy=policy, state_dir=state_dir)
+    with open_executor(cluster, workers, 0) as executor:
+        yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
 
 
 @app.command()

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from arena.export.conversation import Conversation, ExecutedCall, Turn
+from arena.export.elsewhere import ExportFiles
 from arena.export.reading import shard_trajectories
 from arena.export.row import row_of, tools_of
-from arena.export.writing.shards import LOG, VIEWS, shard_name
+from arena.export.writing.shards import LOG, SCRUBBED, VIEWS, shard_name
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage
 from judge.verdict import Verdict
@@ -40,7 +41,7 @@ _COLUMNS = [*ROW_FACTS, *_DECODERS, "prompt_length", "tools", "tools_sha256"]
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     """One row group of the Parquet view. Calling it reads it."""
 
-    folder: str
+    files: ExportFiles
     name: str
     group: int
     is_verified: bool
@@ -50,7 +51,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
         """Its rows, in order."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(Path(self.folder) / VIEWS / PARQUET / self.name) as file:
+        with self.files.here() as folder, pq.ParquetFile(folder / VIEWS / PARQUET / self.name) as file:
             table = file.read_row_group(self.group, columns=_COLUMNS, use_threads=False)
         plain = zip(*(table.column(name).to_pylist() for name in ROW_FACTS), strict=True)
         told = zip(*(_conversations(name, table.column(name)) for name in _DECODERS), strict=True)
@@ -69,7 +70,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 class LogShard(msgspec.Struct, frozen=True, kw_only=True):
     """One shard of the log, with what other rows of the export say about its own. Calling it reads it."""
 
-    folder: str
+    files: ExportFiles
     number: int
     index: LogIndex
     is_verified: bool
@@ -77,18 +78,19 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
-        rows = shard_trajectories(Path(self.folder), self.number, lambda _: (0, None), self.index.problem)
-        for trajectory in rows:
-            row, judged = row_of(trajectory), trajectory.verdict  # a scrubbed trajectory carries its own
-            coefficient_e4 = (
-                judged.coefficient_e4
-                if isinstance(judged, Verdict)
-                else self.index.coefficient_e4(trajectory.evaluation.body_sha256)
-            )
-            values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
-            yield _converted(
-                values, row.conversation, row.tools, is_verified=self.is_verified, keeps_calls=self.keeps_calls
-            )
+        with self.files.here() as folder:
+            rows = shard_trajectories(folder, self.number, lambda _: (0, None), self.index.problem)
+            for trajectory in rows:
+                row, judged = row_of(trajectory), trajectory.verdict  # a scrubbed trajectory carries its own
+                coefficient_e4 = (
+                    judged.coefficient_e4
+                    if isinstance(judged, Verdict)
+                    else self.index.coefficient_e4(trajectory.evaluation.body_sha256)
+                )
+                values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
+                yield _converted(
+                    values, row.conversation, row.tools, is_verified=self.is_verified, keeps_calls=self.keeps_calls
+                )
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
@@ -104,12 +106,19 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
     request = export.manifest.request
     if use_log or PARQUET not in request.formats or request.arguments is not msgspec.UNSET:
         return tuple(
-            LogShard(folder=export.folder, number=number, index=index, is_verified=export.is_verified)
+            LogShard(
+                files=export.files(f"{LOG}/{shard_name(number)}", f"{SCRUBBED}/{shard_name(number)}"),
+                number=number,
+                index=index,
+                is_verified=export.is_verified,
+            )
             for number, index in enumerate(index_shards(folder, len(shards)))
         )
     names = [shard_name(number).removesuffix(".jsonl.zst") + ".parquet" for number in shards]
     return tuple(
-        ViewShard(folder=export.folder, name=name, group=group, is_verified=export.is_verified)
+        ViewShard(
+            files=export.files(f"{VIEWS}/{PARQUET}/{name}"), name=name, group=group, is_verified=export.is_verified
+        )
         for name in names
         if f"{VIEWS}/{PARQUET}/{name}" in named  # a shard of stubs has no view
         for group in range(pq.read_metadata(folder / VIEWS / PARQUET / name).num_row_groups)

@@ -16,6 +16,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import AGENTS, AgentRow
+from arena.export.elsewhere import ExportFiles
 from arena.export.model import Manifest
 from arena.export.verify.verification import verify_export
 from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of
@@ -36,6 +37,12 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     manifest_sha256: str
     signer: str
+    location: str = ""  # where machines without the folder find its files; "": nowhere
+
+    def files(self, *names: str) -> ExportFiles:
+        """Those of these files that it has, to be read on any machine."""
+        sha256s = {file.path: file.sha256 for file in self.manifest.files if file.path in names}
+        return ExportFiles(self.folder, self.location, tuple(sorted(sha256s.items())))
 
     @property
     def is_verified(self) -> bool:
@@ -68,8 +75,10 @@ def open_export(
     seals: Path | None = None,
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
+    location: str = "",
 ) -> Export:
     """The export in `folder`, verified now or before. `validators`: whose logs are trusted, anybody's when empty.
+    `location`: the object store it was brought from, "" for none.
 
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
     (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2074 without a
@@ -101,6 +110,7 @@ def open_export(
         manifest=manifest,
         manifest_sha256=manifest_sha256,
         signer=signer if signer == validator else "",
+        location=location,
     )
 
 

@@ -1,0 +1,231 @@
+"""`arena run` and a stage's rollouts give the same bytes in one process, in several, on a cluster, and with a node
+killed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.evaluate import EvaluatePorts
+from foundation.codes.names import HOST_UNLIKE
+from foundation.errors import ArenaError
+from foundation.executors.port import HERE
+from foundation.executors.processes import ProcessExecutor
+from harness.agents.registry import reference_agent
+from neurons.cli.app import main
+from neurons.cli.miner.check import miner_settings
+from neurons.cli.training.run_inputs import open_bench, open_settings
+from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
+from neurons.cluster.model_episodes import EndpointEpisodes, SampledEpisodes, by_executor, inputs_of, stage_episodes
+from neurons.node.wiring import open_local_ports
+from neurons.practice.content_cache import ContentCache, cached_practice
+from neurons.practice.local_run import Asked, run_problems
+from tests.neurons.cluster_stand import apart, missing
+from training.model import Decode
+from training.recipe import Recipe, parse_recipe
+from training.rollouts.rollout import Job, jobs_of
+from training.run_context import RunContext
+
+WHY_NOT = missing()
+needs_a_cluster = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+SOURCE = reference_agent("baseline:scripted-expert").source
+Ended = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def places(arena_base: Path, small_catalogue: Path) -> tuple[Path, Path]:
+    """State folder and index."""
+    return arena_base / "cluster-state", small_catalogue
+
+
+@pytest.fixture
+def ports(places: tuple[Path, Path]) -> Iterator[EvaluatePorts]:
+    with open_local_ports(miner_settings(None, places[1], places[0]).settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def asked(ports: EvaluatePorts, tmp_path: Path) -> list[Asked]:
+    known = cached_practice(ContentCache(tmp_path / "cache", lambda line: None), ports.catalogue, 1, 20)
+    return [(problem, ports) for problem in known[:5]]
+
+
+@pytest.fixture
+def episodes(places: tuple[Path, Path], ports: EvaluatePorts) -> AgentEpisodes:
+    state, catalogue = places
+    return AgentEpisodes(
+        source=SOURCE,
+        policy=None,
+        catalogue=catalogue,
+        state_dir=state,
+        model_urls=(),
+        model=None,
+        alike=alike(ports),
+    )
+
+
+@pytest.fixture
+def ended(capsys: pytest.CaptureFixture[str]) -> Ended:
+    def call(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ending:
+            main(list(map(str, words)))
+        shown = capsys.readouterr()
+        return int(str(ending.value.code or 0)), shown.out, shown.err
+
+    return call
+
+
+def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problems(
+    asked: list[Asked], episodes: AgentEpisodes
+) -> None:
+    def bodies(rows) -> list[tuple[str, str, int | None]]:
+        done = [row.evaluation for row in rows]
+        return [(one.body.problem_id, one.body.body_hash(), one.score_e4) for one in done]
+
+    no_limit = {"time_limit_s": 0.0, "clock": time.monotonic}
+    plain = bodies(run_problems(SOURCE, asked, workers=1, **no_limit))
+    assert [name for name, _, _ in plain] == [problem.problem_id for problem, _ in asked]
+    assert bodies(run_elsewhere(episodes, asked, ProcessExecutor(2), **no_limit)) == plain
+    assert bodies(run_elsewhere(episodes, asked[:2], HERE, **no_limit)) == plain[:2]
+
+
+def test_after_the_time_limit_no_problem_is_handed_out(asked: list[Asked], episodes: AgentEpisodes) -> None:
+    seconds = iter(range(0, 1_000, 10))
+    rows = list(run_elsewhere(episodes, asked, HERE, time_limit_s=25.0, clock=lambda: float(next(seconds))))
+    assert len(rows) == 2
+
+
+def test_a_machine_with_another_index_policy_or_jail_runs_nothing(asked: list[Asked], episodes: AgentEpisodes) -> None:
+    for place, name in enumerate(("index", "policy", "jail")):
+        other = tuple("f" * 64 if number == place else one for number, one in enumerate(episodes.alike))
+        unlike = msgspec.structs.replace(episodes, alike=other)
+        with pytest.raises(ArenaError, match=f"{name} ") as caught:
+            list(run_elsewhere(unlike, asked[:1], HERE, time_limit_s=0.0, clock=time.monotonic))
+        assert caught.value.failure.code == HOST_UNLIKE
+
+
+@needs_a_cluster
+def test_a_cluster_runs_an_agent_as_one_process_does_a_node_killed_or_not(
+    places: tuple[Path, Path], tmp_path: Path, ended: Ended
+) -> None:
+    agent = tmp_path / "agent.py"
+    agent.write_text(SOURCE)
+    state, catalogue = places
+
+    def line(name: str) -> list[object]:
+        here = ["--state-dir", state, "--catalogue", catalogue, "--bodies", tmp_path / f"{name}.bodies"]
+        return ["run", agent, "--count", "12", "--json", *here]
+
+    code, out, _ = ended(*line("here"))
+    assert code == 0
+    words = [*line("cluster"), "+", "kill", *line("killed")]
+    found = apart(tmp_path, "commands", *words)
+    assert isinstance(found, list) and [one for one, _, _ in found] == [0, 0], found
+    rows = [
+        [(row["problem_id"], row["body_sha256"]) for row in json.loads(text)] for text in (out, *(f[1] for f in found))
+    ]
+    assert len(rows[0]) == 12 and rows[0] == rows[1] == rows[2]
+    bodies = [
+        {path.name: path.read_bytes() for path in (tmp_path / f"{name}.bodies").iterdir()}
+        for name in ("here", "cluster", "killed")
+    ]
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+def test_a_recording_and_workers_are_of_one_process_and_a_key_keeps_a_run_at_home(
+    places: tuple[Path, Path], tmp_path: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = tmp_path / "agent.py"
+    agent.write_text(SOURCE)
+    here = ["--state-dir", places[0], "--catalogue", places[1], "--count", "2", "--cluster", "local"]
+    for words in (["--workers", "2"], ["--record", tmp_path / "r.jsonl"], ["--replay", tmp_path / "r.jsonl"]):
+        assert ended("run", agent, *here, *words)[0] == 2
+    key = tmp_path / "wallets/v/hotkeys/default"
+    key.parent.mkdir(parents=True)
+    key.write_text("{}")
+    monkeypatch.setenv("ARENA_WALLET_PATH", str(tmp_path / "wallets"))
+    code, _, told = ended("run", agent, *here)
+    assert code == 3 and "error[V2207]" in told and str(key) in told
+
+
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
+EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
+
+
+def recipe_of(stage: str, text: str) -> Recipe:
+    whole = f'name = "r"\nstage = "{stage}"\nmodel = "m"\nparent = "p"\ntokenizer = "{TOKENIZER}"\n{text}'
+    return msgspec.structs.replace(parse_recipe(whole, "recipe"), decode=EPISODE)
+
+
+@pytest.fixture
+def bench(places: tuple[Path, Path]) -> RunContext:
+    return open_bench(open_settings(places[1], "demo", places[0]), tool_profile="paper4")
+
+
+@pytest.fixture
+def jobs(asked: list[Asked]) -> list[Job]:
+    return jobs_of([problem for problem, _ in asked], 2, 3)
+
+
+@pytest.fixture
+def sampled(bench: RunContext, places: tuple[Path, Path]) -> SampledEpisodes:
+    """Rollouts by tokens of the scripted model."""
+    inputs = inputs_of(bench, catalogue=places[1], policy="demo", state_dir=places[0], profile="paper4")
+    made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), inputs)
+    assert isinstance(made, SampledEpisodes)
+    return made
+
+
+def here(sampled: SampledEpisodes, bench: RunContext, jobs: list[Job]) -> list[bytes]:
+    """The episodes as this process runs them without any executor."""
+    from training.models.render import Qwen3Codec
+    from training.samplers.scripted import ScriptedSampler
+
+    codec = Qwen3Codec(TOKENIZER)
+    lines = list(bench.sample(jobs, ScriptedSampler(codec), codec, EPISODE, 4))
+    assert all(line.rollout is not None for line in lines)
+    return [msgspec.json.encode(line) for line in lines]
+
+
+def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
+    sampled: SampledEpisodes, bench: RunContext, jobs: list[Job]
+) -> None:
+    lines = by_executor(3, sampled, ProcessExecutor(2))(jobs)
+    assert [msgspec.json.encode(line) for line in lines] == here(sampled, bench, jobs)
+    taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), sampled.inputs)
+    assert isinstance(taught, EndpointEpisodes)
+    one, two = ([*by_executor(3, taught, executor)(jobs)] for executor in (HERE, ProcessExecutor(2)))
+    assert one == two and [line.result.is_success for line in one] == [True] * len(jobs)
+
+
+def test_a_machine_with_another_tokenizer_samples_nothing(sampled: SampledEpisodes, jobs: list[Job]) -> None:
+    with pytest.raises(ArenaError, match="another tokenizer") as caught:
+        list(by_executor(3, msgspec.structs.replace(sampled, codec_sha256="f" * 64), HERE)(jobs))
+    assert caught.value.failure.code == HOST_UNLIKE
+
+
+def test_only_rollouts_that_need_no_weights_of_the_run_leave_it(tmp_path: Path, ended: Ended) -> None:
+    recipe = tmp_path / "recipe.toml"
+    smoke = TOKENIZER.parent
+    for stage, code in (("sft", 2), ("rejection", 2)):
+        text = (smoke / f"{stage}.toml").read_text().replace('sampler = "scripted"', "")
+        recipe.write_text(text.replace('sampler_model = "scripted-expert"', ""))
+        found, _, told = ended("train", stage, "--recipe", recipe, "--out", tmp_path / "run", "--cluster", "local")
+        assert found == code and "can run elsewhere" in " ".join(told.replace("│", " ").split()), told
+
+
+@needs_a_cluster
+def test_rollouts_on_a_cluster_whose_node_is_killed_are_those_of_one_process(
+    sampled: SampledEpisodes, bench: RunContext, jobs: list[Job], tmp_path: Path
+) -> None:
+    packed = tmp_path / "episodes.pickle"
+    packed.write_bytes(pickle.dumps((sampled, jobs)))
+    found = apart(tmp_path, "rollouts", packed)
+    assert isinstance(found, list)
+    assert [line.encode() for line in found[0]] == here(sampled, bench, jobs)

@@ -1,0 +1,122 @@
+"""An export in an object store: verified as a folder is, its shards read by URL where the folder is not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import msgspec
+import obstore
+import pytest
+
+from arena.chain.keys import verify
+from arena.export.elsewhere import bring_export
+from arena.store.objects import folder_location, open_objects
+from foundation.errors import ArenaError
+from foundation.executors.port import HERE
+from foundation.executors.processes import ProcessExecutor
+from neurons.cli.app import main
+from tests.prove.corpus_scale_run import folder_sha256
+from tests.training.firehose import Firehose, real_episodes
+from tests.training.firehose_export import write_day
+from training.corpus.model import Quarantined, Trace
+from training.corpus.sources.reader import LogShard, ViewShard, export_shards
+from training.corpus.sources.verified import open_export
+
+pytest_plugins = ["tests.arena.conftest"]
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A signed export of 40 trajectories in four shards."""
+    folder = tmp_path_factory.mktemp("day")
+    (folder / "arena").mkdir()
+    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
+    write_day(Firehose(made), folder / "export", 40, formats=("jsonl", "parquet"), rows_per_shard=10)
+    return folder / "export"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def location(day: Path, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Where a copy of it lies."""
+    if request.param == "folder":
+        shutil.copytree(day, tmp_path / "there")
+        return folder_location(tmp_path / "there")
+    url = str(request.getfixturevalue("bucket"))
+    bucket = open_objects(url)._opened()
+    for path in sorted(day.rglob("*")):
+        if path.is_file():
+            obstore.put(bucket, path.relative_to(day).as_posix(), path.read_bytes())
+    return url
+
+
+def put(location: str, name: str, content: bytes) -> None:
+    obstore.put(open_objects(location)._opened(), name, content)
+
+
+def rows_of(shard: ViewShard | LogShard) -> list[Trace | Quarantined]:
+    return list(shard())
+
+
+def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str, day: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    folder = bring_export(location, tmp_path / "exports", lambda done, of: told.append((done, of)))
+    assert folder_sha256(folder) == folder_sha256(day) and told[-1][0] == told[-1][1]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.zst")}
+    (folder / "log" / "extra").write_text("left by nobody")
+    next(iter(before)).write_bytes(b"damaged")
+    assert bring_export(location, tmp_path / "exports") == folder and folder_sha256(folder) == folder_sha256(day)
+    assert sum(path.stat().st_mtime_ns != before[path] for path in before) == 1
+    put(location, "log/more", b"one too many")
+    bring_export(location, tmp_path / "exports")
+    with pytest.raises(ArenaError, match=r"V2095.*log/more"):
+        open_export(folder, verify)
+
+
+@pytest.mark.parametrize("use_log", [False, True])
+def test_a_machine_without_the_folder_reads_the_same_rows_by_url(
+    location: str, day: Path, tmp_path: Path, *, use_log: bool
+) -> None:
+    folder = bring_export(location, tmp_path / "exports")
+    plain = [rows_of(shard) for shard in export_shards(open_export(day, verify), use_log=use_log)]
+    shards = export_shards(open_export(folder, verify, location=location), use_log=use_log)
+    folder.rename(tmp_path / "gone")
+    assert sum(map(len, plain)) == 40
+    for executor in (HERE, ProcessExecutor(2)):
+        assert list(executor.map(rows_of, shards, died="V2145")) == plain
+
+
+def test_a_shard_that_was_changed_in_the_store_since_is_not_read(location: str, tmp_path: Path) -> None:
+    folder = bring_export(location, tmp_path / "exports")
+    shard = export_shards(open_export(folder, verify, location=location))[-1]
+    (name, _), folder = shard.files.sha256s[0], folder.rename(tmp_path / "gone")
+    put(location, name, b"PAR1 another")
+    with pytest.raises(ArenaError, match="is not the file that was verified") as caught:
+        rows_of(shard)
+    assert caught.value.failure.code == "V2050"
+
+
+def test_an_empty_place_and_a_bucket_that_is_not_there_are_said(location: str, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match=r"V2074|V2029"):
+        bring_export(location.replace("/there", "/nowhere").replace("/prefix", "/other"), tmp_path / "exports")
+
+
+def test_a_corpus_from_a_store_is_that_of_the_folder_and_the_export_verifies(
+    location: str, day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*words: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, words)))
+        shown = capsys.readouterr()
+        assert not ended.value.code, shown.err
+        return shown.out
+
+    state = ["--state-dir", tmp_path / "state"]
+    found = msgspec.json.decode(call("records", "verify", "--export", location, "--json", *state))
+    assert found["ok"] and found["trajectories"] == 40
+    build = ["--coefficient", "0.5", *state]
+    call("corpus", "build", day, "--out", tmp_path / "plain", *build)
+    call("corpus", "build", location, "--out", tmp_path / "brought", "--workers", "2", *build)
+    assert folder_sha256(tmp_path / "plain") == folder_sha256(tmp_path / "brought")
+    assert multiprocessing.active_children() == []
