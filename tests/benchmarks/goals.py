@@ -168,9 +168,9 @@ GOALS = (
         of="ratio",
     ),
     Goal(
-        what="sampling, turns together to one at a time",
-        figure=r"sampled tokens, \d+ turns together",
-        before="2.4 of transformers",
+        what="sampling, 24 turns in a batch, eight samples a prompt, to transformers",
+        figure="sampling, 24 turns in a batch, eight samples a prompt",
+        before="2.4",
         bound=4,
         side="at least",
         of="ratio",
