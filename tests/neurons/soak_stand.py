@@ -26,7 +26,7 @@ SOAKED = msgspec.structs.replace(
     qualifying=msgspec.structs.replace(SMALL.qualifying, variant_blocks=0),
     race=msgspec.structs.replace(SMALL.race, closes_after_ms=1_000, problems=4, batch_problems=6),
 )
-AGENTS = ("baseline",)
+AGENTS = ("expert", "subtask")
 LOOK_S, READY_S, RACE_S = 0.5, 60.0, 90.0
 
 
