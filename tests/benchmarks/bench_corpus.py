@@ -82,6 +82,7 @@ def _rates(firehose: Firehose, size: int, folder: Path) -> list[Row]:
         Row(name=f"{size:,} traces, size of one", value=size_bytes / size / 1000, unit="kB", command=COMMAND),
         _row(f"{size:,} traces, plain JSON decode", decode, None),
         *(_row(f"{size:,} traces, {name}", rate, decode) for name, rate in zip(names, (one, two, whole), strict=True)),
+        _row(f"{size:,} traces, filter, two processes against one", two, one),
         _row(f"{size:,} traces, filter against the target", two, TARGET_PER_S),
         _row(f"{size:,} traces, set-level rules alone", _rate(size, lambda: decide(traces, RULES)), decode),
         _row(

@@ -42,7 +42,13 @@ def measure() -> Sequence[Row]:
             baseline=TARGET_MS,
             ratio=TARGET_MS / pure_ms,
         ),
-        Row(name="gate, the same in its own process", value=child_ms, unit="ms"),
+        Row(
+            name="gate, the same in its own process",
+            value=child_ms,
+            unit="ms",
+            baseline=pure_ms,
+            ratio=child_ms / pure_ms,
+        ),
     ]
 
 

@@ -185,7 +185,7 @@ def _honest_rows(products: Sequence[Product], index: Path, folder: Path) -> list
     agents |= {"subtask": reference_agent("subtask").source, "SN15 ReAct": REACT.read_text("utf-8"), "all steps": full}
     admitted = {text_hash(source) for source in agents.values()}
     sandbox = WatchingSandbox(open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only"))
-    rows = []
+    rows, largest = [], 0
     for name, source in agents.items():
         here, there = 0, 0
         for asked in problems:
@@ -195,7 +195,9 @@ def _honest_rows(products: Sequence[Product], index: Path, folder: Path) -> list
             here, there = max(here, sandbox.spent), max(there, sandbox.spent + int(postings * growth))
         rows.append(_row(f"host work of an honest episode, {name}", here, "units", LIMITS.host_work / 10))
         rows.append(_row(f"the same at 2.7 million documents, {name}", there, "units", LIMITS.host_work / 10))
-    return rows
+        largest = max(largest, there)
+    name = "host work limit, 2.7 million documents, against the largest honest episode"
+    return [*rows, _row(name, LIMITS.host_work, "units", largest)]
 
 
 def _run(source: str, asked: Problem, catalogue: Catalogue, upstream: Upstream, sandbox: WatchingSandbox) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from tests.benchmarks.goals import lines_of
 from tests.benchmarks.row import Row
 
 HERE = Path(__file__).parent
+LOAD = "load average when the run began"
 RESULT = HERE.parents[1] / "build" / "bench.json"
 
 
@@ -86,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = modules(wanted)
     if not names:
         parser.error(f"no such benchmark; there are {', '.join(modules([]))}")
-    rows, failed = measure(names, console)
+    load = Row(name=LOAD, value=os.getloadavg()[0], unit="processes", baseline=0)
+    found, failed = measure(names, console)
+    rows = [load, *found]
     if len({row.name for row in rows}) != len(rows):
         raise ValueError("two benchmarks report a figure of the same name")
     write(rows)

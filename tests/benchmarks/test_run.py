@@ -1,15 +1,16 @@
-"""`make bench` keeps every figure of a run in one file, and a benchmark that breaks is named."""
+"""`make bench` keeps every figure of a run in one file, a benchmark that breaks is named, and the page says it all."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tests.benchmarks import run
-from tests.benchmarks.goals import lines_of
+from tests.benchmarks import page, run
+from tests.benchmarks.goals import GOALS, lines_of
 from tests.benchmarks.row import Row
 
 ROW = Row(name="search p50", value=0.8, unit="ms", baseline=480.0, ratio=600.0)
@@ -62,3 +63,36 @@ def test_a_broken_benchmark_is_named_and_the_rest_still_count(
     rows, failed = run.measure(["bench_broken", "bench_whole"], Console(quiet=True))
     assert (rows, failed) == ([ROW], ["bench_broken"])
     assert "no index" in capsys.readouterr().err
+
+
+def test_the_page_says_of_every_goal_what_limits_it_and_has_its_line_of_the_table() -> None:
+    text = page.PAGE.read_text("utf-8")
+    limits = text.partition("## What limits each of them")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| (.+?) \|", limits, re.MULTILINE)) - {"what", "---"}
+    assert named == {goal.what for goal in GOALS}
+    table = text.partition("<!-- goals: ")[2].partition("<!-- end -->")[0]
+    assert {goal.what for goal in GOALS} <= set(re.findall(r"^\| (.+?) \|", table, re.MULTILINE))
+
+
+def test_the_page_is_made_of_figures_and_keeps_what_was_written_by_hand() -> None:
+    rows = [
+        Row(name="episodes, 2 workers", value=30.0, unit="episodes/s"),
+        Row(name="processor time of it, log of 10,000, parquet", value=2_000.0, unit="us"),
+    ]
+    before = page.PAGE.read_text("utf-8")
+    text = page.renewed(before, rows, "Run on a day.")
+    assert "| episodes, two workers | 22 to 26 | at least 40 1/s | 30 1/s | no | `make bench` |" in text
+    assert "| episodes in jails, a scripted model | 27,000 at 30 episodes/s, 2 cores | 30.0 |" in text
+    assert "| export to Parquet | 27,000 at 2,000 us | 0.9 |" in text
+    assert "| all | | not measured |" in text  # a day is never summed over a step that no run has
+    made = re.compile(r"(<!-- \w+: [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+    assert made.sub(r"\1\2", text) == made.sub(r"\1\2", before)
+    with pytest.raises(ValueError, match="goals"):
+        page.renewed("no marks", rows, "")
+
+
+def test_of_several_files_the_last_one_with_a_figure_counts(tmp_path: Path) -> None:
+    for number, rows in enumerate(([ROW, Row(name="other", value=1.0, unit="s")], [ROW])):
+        run.write(rows, tmp_path / f"{number}" / "bench.json")
+    assert page.read_rows([tmp_path / "1" / "bench.json", tmp_path / "0" / "bench.json"])[0] == ROW
+    assert {row.name for row in page.read_rows([tmp_path / "0" / "bench.json"])} == {ROW.name, "other"}

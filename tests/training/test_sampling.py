@@ -73,6 +73,24 @@ def test_a_turn_depends_on_its_own_seed_and_prompt_alone(
     assert sampler.sample(prompts[0], SHORT, 8).token_ids != alone[0].token_ids
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_seed_draws_what_it_always_drew(stock: Stock, model: Any, rows: int) -> None:
+    """Rollouts that are kept name their seeds: a change of these tokens is a change of what they mean."""
+    prompts = [(*range(100, 160), *range(200, 200 + 9 * (number // 2))) for number in range(4)]
+    stop = stock.codec.stop_id
+    sampler = LocalSampler(model, stop_id=stop, suppressed_ids=[], version="v", batch_rows=rows)
+    decode = Decode(temperature=1.0, top_p=0.95, turn_tokens_max=8)
+    found = sampler.sample_all(prompts, decode, range(4))
+    assert [one.token_ids for one in found] == [
+        (1196, 0, 1067, 243, 494, 1866, 436, 1784),
+        (31, 1089, 1667, 1324, 356, 77, 15, 1204),
+        (1885, 528, 269, 586, 450, 1068, 47, 835),
+        (223, 1559, 939, 1382, 1684, 1846, 1666, 1280),
+    ]
+    greedy = sampler.sample_all(prompts, Decode(temperature=0.0, turn_tokens_max=3), [0] * 4)
+    assert [one.token_ids for one in greedy] == [(159,) * 3, (159,) * 3, (208,) * 3, (208,) * 3]
+
+
 def test_turns_asked_for_by_many_threads_are_those_asked_for_one_by_one(
     stock: Stock, model: Any, prompts: list[tuple[int, ...]]
 ) -> None:
@@ -181,6 +199,30 @@ def test_a_trainer_agrees_with_every_logprob_of_conversations_that_share_what_th
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda job: talk(sampler, job[1], job[0]), enumerate(conversations(6))))
     for prompt, sampled in (turn for turns in found for turn in turns):
+        wanted = trained_logprobs(model, prompt, sampled.token_ids, 1.0)
+        assert (wanted - torch.tensor(sampled.logprobs)).abs().max() < 1e-4
+
+
+def test_a_trainer_agrees_with_every_logprob_of_rows_that_come_and_go_with_much_and_little_of_their_own(
+    stock: Stock, model: Any
+) -> None:
+    sampler = LocalSampler(model, stop_id=stock.codec.stop_id, suppressed_ids=[], version="v", batch_rows=4)
+    shared = tuple(range(100, 160))
+    own = (0, 1, 40, 300, 300, 700, 5, 310)  # on both sides of what is copied, some of them the same
+    jobs = [
+        ((*shared, *(200 + place % 250 for place in range(length))), 5 + 9 * (at % 3)) for at, length in enumerate(own)
+    ]
+
+    def talk_twice(job: tuple[tuple[int, ...], int]) -> list[tuple[tuple[int, ...], Sampled]]:
+        prompt, tokens = job
+        decode = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=tokens)
+        first = sampler.sample(prompt, decode, tokens)
+        longer = (*prompt, *first.token_ids, 7, 8, 9)
+        return [(prompt, first), (longer, sampler.sample(longer, decode, tokens))]
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        found = [turn for turns in pool.map(talk_twice, jobs) for turn in turns]
+    for prompt, sampled in found:
         wanted = trained_logprobs(model, prompt, sampled.token_ids, 1.0)
         assert (wanted - torch.tensor(sampled.logprobs)).abs().max() < 1e-4
 

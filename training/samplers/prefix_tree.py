@@ -38,6 +38,11 @@ class Place:
         """What its keys and values take, spare room included."""
         return sum(layer.nbytes for layer in self._layers)
 
+    @property
+    def depth(self) -> int:
+        """How many layers it holds something of."""
+        return len(self._layers)
+
     def path(self) -> list[Place]:
         """The places of a sequence that ends here, from its beginning; those without tokens are left out."""
         found: list[Place] = []
