@@ -1,6 +1,6 @@
 """Early checks before anything is installed: each failure is one line of what is wrong and one of how to fix it.
 
-Promise: it runs on any Python 3.5 or newer, imports the standard library only and changes nothing. Exit code 0 when
+It runs on any Python 3.5 or newer, imports the standard library only and changes nothing. Exit code 0 when
 the installation can begin, 3 when the host is not ready for it. Usage: preflight.py CHECKOUT VENV
 """
 

@@ -1,6 +1,6 @@
 """An export that lies in an object store: brought here whole to be verified, its shards fetched where they are read.
 
-Promise: what is read is what the manifest names: a file fetched for a shard is held against its sha256 before a row of
+What is read is what the manifest names: a file fetched for a shard is held against its sha256 before a row of
 it is read, and a folder brought here holds every object below the location, so that verification finds one too many.
 Nothing is written to the store. Credentials come from each machine's environment (AWS_*), never from the location.
 """

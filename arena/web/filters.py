@@ -1,6 +1,6 @@
 """What a reader asks lists for, as the forms of the pages send it. Pure.
 
-Promise: a filter takes away from what may be shown and never adds to it.
+A filter takes away from what may be shown and never adds to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `/firehose` is made of: how much there is, what a filter keeps of it, and how episodes differ.
 
-Promise: everything but the days is of the last published races, in pool `train`; what a filter asks of their results is
+Everything but the days is of the last published races, in pool `train`; what a filter asks of their results is
 worked out once between two refreshes of the picture, however many look.
 """
 

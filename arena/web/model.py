@@ -1,6 +1,6 @@
 """What each page shows, as plain values: the reads' own rows, and what a page adds so that people can compare them.
 
-Promise: nothing here knows of HTML, stores or clocks. Shares of an axis are percent of its length.
+Nothing here knows of HTML, stores or clocks. Shares of an axis are percent of its length.
 """
 
 from __future__ import annotations

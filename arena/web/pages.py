@@ -1,6 +1,6 @@
 """What each page is made of: the reads of one store, put side by side.
 
-Promise: everything goes through the reads and their rule of who may see what; a page of a race that is sealed holds its
+Everything goes through the reads and their rule of who may see what; a page of a race that is sealed holds its
 counts and the reason.
 """
 

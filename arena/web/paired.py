@@ -1,6 +1,6 @@
 """The first of a race against the second, on the same problems: the difference of their scores with its interval. Pure.
 
-Promise: the statistic is the settlement's own (`arena.race.settlement.scores`), over the settlement's own resamples. It
+The statistic is the settlement's own (`arena.race.settlement.scores`), over the settlement's own resamples. It
 is told only where the results here give both standings, score and interval, to the last digit; else there is none.
 """
 

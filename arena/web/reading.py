@@ -1,6 +1,6 @@
 """From the public picture of a store to what each page shows.
 
-Promise: pages show what the reads show (`arena.api.reads`), which ask `arena.visibility.rule`; nothing here looks at a
+Pages show what the reads show (`arena.api.reads`), which ask `arena.visibility.rule`; nothing here looks at a
 race's secrets by itself. What follows from a board alone is worked out once between two refreshes.
 """
 

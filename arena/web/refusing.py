@@ -1,6 +1,6 @@
 """Refusals that people read: what happened and what to do, with the code.
 
-Promise: who asks with a browser gets a page, every other client the one JSON shape; what lies under `/v1/` is for
+Who asks with a browser gets a page, every other client the one JSON shape; what lies under `/v1/` is for
 programs and stays JSON.
 """
 

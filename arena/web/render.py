@@ -1,6 +1,6 @@
 """Pages as HTML: templates, and the stylesheet and script that they ask for.
 
-Promise: everything put in is escaped, and a template that names what is not there fails.
+Everything put in is escaped, and a template that names what is not there fails.
 """
 
 from __future__ import annotations

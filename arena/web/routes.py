@@ -1,6 +1,6 @@
 """The pages of a node, at the same address as the reads that they stand on.
 
-Promise: a page is HTML of our own with every foreign text escaped; it asks this server for one stylesheet and one
+A page is HTML of our own with every foreign text escaped; it asks this server for one stylesheet and one
 script and nothing else from anywhere, and works without the script. What is not public is said to be sealed, until when
 and why. A failure is a page with its code and what to do.
 """

@@ -1,6 +1,6 @@
 """The shipped agents, by name and hash: the only ones that may run where no jail holds.
 
-Promise: a source is what stands in this folder, byte for byte, and its sha256 is that of its UTF-8 bytes. The files
+A source is what stands in this folder, byte for byte, and its sha256 is that of its UTF-8 bytes. The files
 are data, run by a guest and never imported by the host; reading them is lazy.
 """
 

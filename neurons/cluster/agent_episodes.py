@@ -1,6 +1,6 @@
 """Evaluations of one agent file, run in whatever process or machine they are sent to.
 
-Promise: what runs there is what `arena run` does here, in the same jail, over the same index, policy and titles, or the
+What runs there is what `arena run` does here, in the same jail, over the same index, policy and titles, or the
 work ends with V2008: a body is the same bytes. Keys of endpoints are never sent: each machine reads its own
 environment. Rows come in the order of the problems.
 """

@@ -1,6 +1,6 @@
 """Episodes of a model behind an endpoint or a sampling server, run in whatever process or machine they are sent to.
 
-Promise: what runs there is what would run here (`RunContext.ask_all`, `RunContext.sample`), over the same index, policy
+What runs there is what would run here (`RunContext.ask_all`, `RunContext.sample`), over the same index, policy
 and codec, or the work ends with V2008. A key of the endpoint is never sent: each machine reads its own environment. A
 lost batch is run again as a whole; a batch in which the endpoint failed gives the episodes that ended, then the
 failure.

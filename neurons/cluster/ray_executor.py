@@ -1,6 +1,6 @@
 """Jobs on the machines of a Ray cluster: the second adapter of `foundation.executors.port`.
 
-Promise: what the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds
+What the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds
 a wallet's key, or runs another release than this one, runs no job: the work ends with V2207 or V2008. Nothing is sent
 to anybody but the cluster's machines, and no connection is made without a token.
 

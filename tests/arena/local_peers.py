@@ -1,6 +1,6 @@
 """Peers within one process: their services themselves, with faults that can be set. The twin of `http_peers`.
 
-Promise: the same answers and the same codes as over HTTP, signatures of requests left out. Simulations and tests run on
+The same answers and the same codes as over HTTP, signatures of requests left out. Simulations and tests run on
 it; a fault is a value, and waiting goes through the sleep passed in.
 """
 

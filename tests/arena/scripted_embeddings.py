@@ -1,6 +1,6 @@
 """The scripted embedder as an OpenAI-compatible server on loopback.
 
-Promise: `POST /v1/embeddings` answers with the vectors of `HashedWords`, whatever model is named, deterministic and
+`POST /v1/embeddings` answers with the vectors of `HashedWords`, whatever model is named, deterministic and
 without state; no address but 127.0.0.1. It lets a title release be built, and its building be tested, without a model.
 """
 

@@ -1,6 +1,6 @@
 """What speed was asked for, beside what it was when that was written down and what a run of `make bench` finds now.
 
-Promise: pure. A goal names its figure by the whole of a row's name, as a pattern; one that no row has is shown as not
+Pure. A goal names its figure by the whole of a row's name, as a pattern; one that no row has is shown as not
 measured.
 """
 

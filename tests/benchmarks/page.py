@@ -3,7 +3,7 @@
     make bench                         # writes build/bench.json
     python -m tests.benchmarks.page    # renews the page from it
 
-Promise: the parts between the page's marks are made of figures alone; the rest of the page stays byte for byte. What no
+The parts between the page's marks are made of figures alone; the rest of the page stays byte for byte. What no
 run measured is "not measured", and no sum holds it silently. Several files may be named: the last one that has a figure
 counts.
 """

@@ -1,7 +1,7 @@
 """`make bench`: run every `bench_*.py` beside this file, print every figure, then what was asked for beside what was
 found (`goals.py`), and write `build/bench.json`.
 
-Promise: figures of one run only; a benchmark that fails is named and the rest still run. None of this is a timed test:
+Figures of one run only; a benchmark that fails is named and the rest still run. None of this is a timed test:
 nothing here fails because a machine is slow. Arguments choose benchmarks by a part of their file name.
 """
 

@@ -1,6 +1,6 @@
 """Golden cases of `emission/2`, known by how they are told: puppets, whose calls a program wrote, and ordinary agents.
 
-Promise: nothing here imports the code under test, and the same code gives the same file.
+Nothing here imports the code under test, and the same code gives the same file.
 
     python -m tests.harness.emission_echo_generator      writes tests/harness/emission_cases_2.jsonl
 

@@ -1,6 +1,6 @@
 """Golden emission cases by construction: stories whose emitter is known because of how they are told.
 
-Promise: nothing here imports the code under test. A story is told with one call, and its emitters follow from which of
+Nothing here imports the code under test. A story is told with one call, and its emitters follow from which of
 `tests.harness.emission_spellings` it uses: the call respelled or altered, standing in a message or not. Seeded: the
 same seed gives the same file.
 

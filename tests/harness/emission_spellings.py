@@ -1,6 +1,6 @@
 """Calls and the texts around them, for golden emission cases: other spellings of a call, other calls, messages.
 
-Promise: nothing here imports the code under test. What `respell` does is what the published normalisation
+Nothing here imports the code under test. What `respell` does is what the published normalisation
 (harness/EMISSION.md) calls the same; what `alter` does is not; a call is in a text of `standing` and in none of
 `innocent`. All of it is drawn from the generator that is passed in.
 """

@@ -1,6 +1,6 @@
 """Ordinary agents whose model writes every call itself, told as recorded episodes: requests, completions and results.
 
-Promise: nothing here imports the code under test. A model shops in the same way each time; the agents differ in how
+Nothing here imports the code under test. A model shops in the same way each time; the agents differ in how
 they show it the query, the tools and what happened so far. Every call is the model's, whatever the agent shows.
 """
 

@@ -1,6 +1,6 @@
 """Ordinary agents whose prompts stand close to what a puppet would write, yet whose model chooses each call itself.
 
-Promise: nothing here imports the code under test. A style: the requests before the call, what earlier completions
+Nothing here imports the code under test. A style: the requests before the call, what earlier completions
 called and got, and the call that the model writes at the end. All calls are the model's.
 """
 

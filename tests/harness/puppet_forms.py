@@ -1,6 +1,6 @@
 """Ways in which a program hands a model the calls it is to write: the messages of one request.
 
-Promise: nothing here imports the code under test. Each form is given a call by name and arguments and returns messages
+Nothing here imports the code under test. Each form is given a call by name and arguments and returns messages
 that tell a model to make it; `MISSED` and `MISSED_OF_WORDS` name forms that `harness/EMISSION.md` says are not seen.
 """
 

@@ -1,6 +1,6 @@
 """A validator that races again and again, and what all its processes hold meanwhile.
 
-Promise: the real validator with its workers and its Postgres, real jails, the scripted model and judge; memory is
+The real validator with its workers and its Postgres, real jails, the scripted model and judge; memory is
 proportional (what processes share is counted once), looked at twice a second.
 """
 

@@ -1,6 +1,6 @@
 """Disguises: one problem made to look like another, to test what keeps the pools apart.
 
-Promise: six ways in which a problem comes back under another surface (paper A.4), each sound, each with answers of the
+Six ways in which a problem comes back under another surface (paper A.4), each sound, each with answers of the
 same product class, all drawn from the generator passed in. `paraphrase` says other words of the titles in other
 sentences; `reorder` permutes items, constraints and words; `synonym` swaps words for others of the same meaning;
 `retailer` asks for the same things as another shop lists them; `unit` spells and converts measures; `voucher` gives a

@@ -1,6 +1,6 @@
 """The leak guard, measured: do disguised problems fall into their source's cluster, and do unrelated ones stay out?
 
-Promise: disguises are matched by the title classes of their answers alone; ids of products and problems, words of the
+Disguises are matched by the title classes of their answers alone; ids of products and problems, words of the
 query and the voucher are not looked at. The review net is measured on the same problems, separately. Two problems are
 *unrelated* when no answer title of one resembles one of the other (`lexical/1`, the matcher that decides rewards); a
 problem is *falsely merged* when it shares an answer class with an unrelated one. All shares are integers in

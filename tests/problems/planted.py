@@ -1,6 +1,6 @@
 """Planted products: a catalogue with near-identical listings and near misses of which the truth is known.
 
-Promise: each family is one product of the catalogue, completed so that it has a brand, a model, a measure and a colour;
+Each family is one product of the catalogue, completed so that it has a brand, a model, a measure and a colour;
 its twins are the same product as other shops list it, its misses differ in one thing that identifies a variant. What is
 a twin and what a miss is decided here by how it was made, not by the rules under test, and is never read off a title.
 Deterministic in (products, seed), whatever order the products come in. `measure_classes` counts how often the classes

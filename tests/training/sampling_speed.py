@@ -1,6 +1,6 @@
 """How fast a model is sampled from in this process: conversations as rollouts have them, without catalogue and tools.
 
-Promise: the figures are of one run of `measure_speed`, with the clocks it is given; nothing is left out of a run but
+The figures are of one run of `measure_speed`, with the clocks it is given; nothing is left out of a run but
 opening the model. The tokens are random, and turns always have their full length: it says nothing of a model.
 """
 

@@ -1,6 +1,6 @@
 """An agent file under evaluation: a miner's program on the same frozen set as the models, for the same table.
 
-Promise: the agent runs as a validator runs it, over ports that somebody else opened (jail, tools, gateway); nobody
+The agent runs as a validator runs it, over ports that somebody else opened (jail, tools, gateway); nobody
 judges it. It decides by itself what it asks of its model, so its conditions hold the policy's limits and say so.
 """
 

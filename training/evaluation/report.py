@@ -60,6 +60,21 @@ class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
     cost_micro_usd: int
     episode_ms: int
 
+    @classmethod
+    def of(cls, scored: Sequence[EpisodeResult]) -> SetSpend | None:
+        """The sums over scored episodes; None where one does not say what it took."""
+        taken = [one.taken for one in scored if one.taken is not None]
+        if len(taken) < len(scored):
+            return None
+        return cls(
+            episodes=len(taken),
+            solved=sum(bool(one.is_success) for one in scored),
+            prompt_tokens=sum(one.prompt_tokens for one in taken),
+            completion_tokens=sum(one.completion_tokens for one in taken),
+            cost_micro_usd=sum(one.cost_micro_usd for one in taken),
+            episode_ms=sum(one.episode_ms for one in taken),
+        )
+
     def a_solved(self, amount: int) -> float | None:
         """An amount for each solved episode, those that failed paid for too; None where none was solved."""
         return amount / self.solved if self.solved else None
@@ -177,7 +192,7 @@ def make_report(
         unscored=len(results) - len(scored),
         overflows=sum(result.is_overflow for result in results),
         contamination=contamination,
-        spent=_spent(scored),
+        spent=SetSpend.of(scored),
         problems=tuple(problems),
     )
 
@@ -190,20 +205,6 @@ def compare(first: EvalReport, second: EvalReport) -> Paired:
     other = {problem.problem_id: problem.is_success for problem in second.problems if problem.scored}
     shared = sorted(mine.keys() & other.keys())
     return compare_paired([mine[name] for name in shared], [other[name] for name in shared])
-
-
-def _spent(scored: Sequence[EpisodeResult]) -> SetSpend | None:
-    taken = [one.taken for one in scored if one.taken is not None]
-    if len(taken) < len(scored):
-        return None
-    return SetSpend(
-        episodes=len(taken),
-        solved=sum(bool(one.is_success) for one in scored),
-        prompt_tokens=sum(one.prompt_tokens for one in taken),
-        completion_tokens=sum(one.completion_tokens for one in taken),
-        cost_micro_usd=sum(one.cost_micro_usd for one in taken),
-        episode_ms=sum(one.episode_ms for one in taken),
-    )
 
 
 def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:

@@ -1,6 +1,6 @@
 """Which sampler a recipe names: the model itself, the scripted model, or a vLLM server.
 
-Promise: the choice is the recipe's alone. The samplers are in files of their own.
+The choice is the recipe's alone. The samplers are in files of their own.
 """
 
 from __future__ import annotations

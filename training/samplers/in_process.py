@@ -1,6 +1,6 @@
 """Sampling from a model in this process: several turns at once, dropout off, logprobs of what was drawn.
 
-Promise: the model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
+The model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
 in training mode all the same ends the run. Each draw uses random numbers of its own seed alone, so a turn does not
 depend on what else is in its batch, or was sampled before, beyond rounding; with `batch_rows` 1, the default, not even
 on that. Suppressed tokens are never drawn. Logprobs are log_softmax(logits / temperature) of the raw logits, as a

@@ -1,6 +1,6 @@
 """Keys and values of token sequences that were computed before, kept as a tree of shared prefixes.
 
-Promise: a place in the tree holds the attention state of exactly the ids on the way to it. What several sequences begin
+A place in the tree holds the attention state of exactly the ids on the way to it. What several sequences begin
 with stands once; a sequence that goes on is extended where it stands. Over a bound in bytes, parts not in use are
 dropped, the longest unused first. The tree does not notice a change of weights: the caller starts a new one.
 """

@@ -1,6 +1,6 @@
 """Attention over rows of different lengths without padding, on keys and values that are in a prefix tree.
 
-Promise: the model's own forward runs, with this function in the place of its attention (transformers'
+The model's own forward runs, with this function in the place of its attention (transformers'
 `AttentionInterface`); queries, keys and values come as the model made them. What several rows begin with is read once
 a step for all of them. Rows never see each other's own tokens. Outside `ragged` the model computes as before.
 """

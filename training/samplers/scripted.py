@@ -1,6 +1,6 @@
 """The scripted model as a sampler that speaks tokens: a policy that shops well without a single weight.
 
-Promise: it sees what a model sees, the ids of the prompt, and nothing else; its turns are rendered by the codec, so
+It sees what a model sees, the ids of the prompt, and nothing else; its turns are rendered by the codec, so
 they are tokens a model could have sampled. It is certain of every token (logprob 0), whatever the decoding. It is used
 where a stage needs a policy that succeeds: the smoke run, whose own model is random, and the control of an evaluation.
 """

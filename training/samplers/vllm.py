@@ -1,6 +1,6 @@
 """Sampling from a vLLM server: token ids out over HTTP, token ids and logprobs back.
 
-Promise: the prompt travels as ids and the turn comes back as ids (`/v1/completions` with `return_token_ids`), so
+The prompt travels as ids and the turn comes back as ids (`/v1/completions` with `return_token_ids`), so
 nothing is tokenised twice. An adapter is loaded under a new name for every version: the server keys its prefix cache by
 name. A reply without ids or logprobs is refused, never guessed at.
 

@@ -1,6 +1,6 @@
 """The agents whose episodes are a study's records, each in as many versions of its source as the plan asks for.
 
-Promise: version 1 is the shipped source; a later one differs by one line that changes what the agent does or says, so
+Version 1 is the shipped source; a later one differs by one line that changes what the agent does or says, so
 that its episodes are no copies. A subnet's log is mostly agents whose code drives and whose model narrates (paper,
 section 5), many of them variants of each other: versions give a study that mass without its authors.
 """

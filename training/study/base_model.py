@@ -1,6 +1,6 @@
 """The study's base model: built from a seed, and taught the language of episodes before any stage.
 
-Promise: a model of a few million parameters with random weights knows no words, so it is pre-trained from scratch, and
+A model of a few million parameters with random weights knows no words, so it is pre-trained from scratch, and
 every table says so. It learns drills, then transcripts of the random tool-caller
 on the `train` problems, every token of them: the tools' form, product texts, quoting, and no policy. None of the corpus
 is in it. So what the stages add is policy.

@@ -1,6 +1,6 @@
 """From the study's export to its corpora: the filter's own, that of `dev`, and the arms' of one size.
 
-Promise: the export is verified before a row is read, the leak guard is on in every arm, and a corpus that stands is not
+The export is verified before a row is read, the leak guard is on in every arm, and a corpus that stands is not
 made again. What a kill left unfinished is thrown away and made anew.
 """
 

@@ -1,6 +1,6 @@
 """What the parts of a study take, before any is run: minutes of one processor core, from counts alone.
 
-Promise: plain arithmetic, its assumptions named: rates measured on the shipped shape (hidden 128, three layers), mean
+Plain arithmetic, its assumptions named: rates measured on the shipped shape (hidden 128, three layers), mean
 lengths of the market's own episodes, half of the rejection stage's rollouts kept. It says how parts compare and whether
 a study fits an evening; it does not know the machine.
 """

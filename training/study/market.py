@@ -1,6 +1,6 @@
 """The study's market: a small catalogue with short ids, its problems, and their partition, frozen before anything runs.
 
-Promise: everything follows from the plan's seed, so two studies of one plan have the same market, and the same 75. The
+Everything follows from the plan's seed, so two studies of one plan have the same market, and the same 75. The
 partition is the bank's own (`problems.pools.partition`): the second set is `never_touch`, the 75 are `eval`, `dev` is
 drawn after them, the rest is `train`, by whole leak clusters. Its key follows from the seed too: nothing here is
 secret.

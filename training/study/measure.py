@@ -1,6 +1,6 @@
 """Measuring a study's policies: checkpoints and controls, under the same conditions on the same frozen sets.
 
-Promise: all of them are examined by `training.evaluation.run_eval`, which goes on where a killed one was. Both controls
+All of them are examined by `training.evaluation.run_eval`, which goes on where a killed one was. Both controls
 are given the jobs a model is given. A checkpoint whose lineage touches the set is refused.
 """
 

@@ -1,6 +1,6 @@
 """The arm `mixed`: agentic rows and lifted ones, by the plan's share, as many together as any other arm has.
 
-Promise: two corpora side by side, each with its own rules and lineage, and the leak guard on in both. A lifted row is
+Two corpora side by side, each with its own rules and lineage, and the leak guard on in both. A lifted row is
 taken whatever its coefficient, which judges what the model said in the run and not the thoughts written since. Where
 there are too few lifted rows for the share, agentic ones take their place: the arm's size stays, and the page counts
 the lifted ones. Thoughts are the scripted writer's, unless `thoughts` holds those of `arena corpus rewrite` over the

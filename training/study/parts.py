@@ -1,6 +1,6 @@
 """The parts of a study, in the order they run: what each needs, and where it stands.
 
-Promise: pure. The list follows from the plan alone, so `--plan` shows what would run. A part's name is its folder's or
+Pure. The list follows from the plan alone, so `--plan` shows what would run. A part's name is its folder's or
 file's; a part is finished when its mark is in `done/`, and one that is not goes on where it was. A row is a run with
 its measurements and its result: a file of its own that outlives the study's folder.
 """

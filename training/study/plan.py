@@ -1,6 +1,6 @@
 """The plan of a study: one TOML file that says how large everything is. Its recipes, beside it, say what is trained.
 
-Promise: an unknown key is an error; the plan is kept in the study's folder, which goes on with its own plan alone. A
+An unknown key is an error; the plan is kept in the study's folder, which goes on with its own plan alone. A
 plan names its recipes by file name, in the order they are run.
 """
 

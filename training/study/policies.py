@@ -1,6 +1,6 @@
 """Policies without weights: the random tool-caller, and the scripted model without its server.
 
-Promise: pure functions of a request and a seed. The random tool-caller knows the tools' form and nothing else: it
+Pure functions of a request and a seed. The random tool-caller knows the tools' form and nothing else: it
 searches for words of the question under filters, looks at and recommends ids that a search has shown, and says which
 products it has seen, all drawn at random. It is the lower control of an evaluation, and its transcripts are what a base
 model learns language, form and quoting from.

@@ -1,6 +1,6 @@
 """The study's records: agents raced on its problems, recorded, released and exported, by the arena's own code.
 
-Promise: every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; the
+Every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; the
 corpora are made from that export alone. The 75 are raced too, and stay behind: the request does not name their pool.
 A killed run finds what it has recorded in the log and goes on; nothing is recorded twice. Episodes run in this process,
 without a jail (`reference-agents-only`): all agents are shipped ones.

@@ -1,6 +1,6 @@
 """What a weight on the agentic share does to a field whose miners learn from each other: races of recorded episodes.
 
-Promise: pure and seeded. Agents are those of an export and run nothing: a race draws problems that all of them ran, and
+Pure and seeded. Agents are those of an export and run nothing: a race draws problems that all of them ran, and
 scores what was recorded there by the settlement's own functions (`arena.race.settlement.scores`), lambda included. What
 is simulated is the miners alone: each hands in one of the agents; after a race each but the winner takes over the
 winner's agent with one chance, since its source is public then, and tries an agent at random with another. An agent
@@ -92,7 +92,18 @@ def sweep(
             )
         for lambda_e4 in lambdas_e4:
             runs = [_run(scores, problems, lambda_e4, rules, f"{seed} {number}") for number in range(rules.seeds)]
-            courses.append(_course(runs, scoring, lambda_e4))
+            last, wins = [run[-1] for run in runs], Counter(race.winner for run in runs for race in run)
+            shares = ([race.agentic_e4 for race in races] for races in zip(*runs, strict=True))
+            courses.append(
+                FieldCourse(
+                    scoring=scoring,
+                    lambda_e4=lambda_e4,
+                    agentic_e4=tuple(sum(each) // len(runs) for each in shares),
+                    agentic_last_e4=(min(race.agentic_e4 for race in last), max(race.agentic_e4 for race in last)),
+                    success_e4=sum(race.success_e4 for race in last) // len(runs),
+                    winners=dict(wins.most_common()),
+                )
+            )
     return tuple(courses)
 
 
@@ -141,16 +152,3 @@ def _run(
             if taken != held[miner]:
                 held[miner], since[miner] = taken, number
     return races
-
-
-def _course(runs: Sequence[Sequence[_RaceEnd]], scoring: Scoring, lambda_e4: int) -> FieldCourse:
-    last = [run[-1] for run in runs]
-    wins = Counter(race.winner for run in runs for race in run)
-    return FieldCourse(
-        scoring=scoring,
-        lambda_e4=lambda_e4,
-        agentic_e4=tuple(sum(race.agentic_e4 for race in races) // len(runs) for races in zip(*runs, strict=True)),
-        agentic_last_e4=(min(race.agentic_e4 for race in last), max(race.agentic_e4 for race in last)),
-        success_e4=sum(race.success_e4 for race in last) // len(runs),
-        winners=dict(wins.most_common()),
-    )

@@ -13,7 +13,7 @@ done/                 one file a finished part: the processor seconds it took
 failed/               why a part failed when it was last tried
 ```
 
-Promise: it only opens what the parts work with; each part runs the same code as the commands. Nothing is written before
+It only opens what the parts work with; each part runs the same code as the commands. Nothing is written before
 a part is run. The report says what of the plan it lacks. The results of finished rows lie in a folder of their own:
 with them and without this one, the same command makes again what an open row needs, and goes on.
 """

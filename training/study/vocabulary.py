@@ -1,6 +1,6 @@
 """The study's tokenizer: Qwen3's own frame around base tokens that the market's texts have taught.
 
-Promise: it follows from the plan and the market's train problems alone, so two studies of one plan have the same. Its
+It follows from the plan and the market's train problems alone, so two studies of one plan have the same. Its
 texts are episodes of the scripted expert, of the concise model and of the random tool-caller, as the chat template
 writes them: requests, tool schemas, results, calls. No problem of `dev`, of the 75 or of the suite is among them.
 """

@@ -1,6 +1,6 @@
 """The tests of a study, as they were written down before it ran, and what they came to.
 
-Promise: which rows, set, decoding and statistic are compared stands in a file that the plan's folder holds
+Which rows, set, decoding and statistic are compared stands in a file that the plan's folder holds
 (`hypotheses.toml`); nothing here chooses. A test is made when all of its rows are finished, and not before: a part of
 them has no p value. Holm's correction is over all tests of the file, those not made yet counted as p = 1.
 """

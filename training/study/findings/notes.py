@@ -1,6 +1,6 @@
 """What a study's page says of the study itself: what of its plan is missing or failed, and what each ablation stood on.
 
-Promise: pure but for reading an arm's trace ids. Whatever was planned and is not on the page is named there, and arms
+Pure but for reading an arm's trace ids. Whatever was planned and is not on the page is named there, and arms
 whose rows are the same ones are said to be: one training stands for all of them.
 """
 

@@ -1,6 +1,6 @@
 """The results of a study's rows: one JSON file a row, which outlives the folder the row was made in.
 
-Promise: a result holds what its numbers depend on and what they are: the plan's hash, the commit, the lineage of every
+A result holds what its numbers depend on and what they are: the plan's hash, the commit, the lineage of every
 checkpoint back to the base, the reports with each problem's outcome, why episodes failed, and how long the parts took.
 No weights. A row with a result is finished: it is never run again, and rows that start from its checkpoint make that
 again, where the folder was lost.

@@ -1,6 +1,6 @@
 """Where files written for SN15 meet the host: their imports, their session, and the calls they leave unsaid.
 
-Promise: `src.agent.agent_interface` and `src.agent.proxy_client` import inside a jail, and only when an agent asks for
+`src.agent.agent_interface` and `src.agent.proxy_client` import inside a jail, and only when an agent asks for
 them; so do `requests` and `urllib.request`, as stand-ins that reach the host's own paths or nothing. When `agent_main`
 of such a file has returned, `settle` sends the calls that its dialogue tells of and that never went to the host: the
 last recommendation, then terminate. They are requests like any other, so the host executes, attributes and records
