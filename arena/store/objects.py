@@ -29,7 +29,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from arena.store.port import BodyFrame
-from foundation.durable_files import sync_path
+from foundation.durable_files import replacing, sync_path
 from foundation.errors import ArenaError
 
 SUFFIX = ".zst"
@@ -202,14 +202,12 @@ class ObjectFolder:
 
     def fetch(self, name: str, path: Path) -> None:
         """Write a file of it to `path`, whole or not at all. Raises as `names`, V2029 for a file that is not there."""
-        partial = path.with_name(f".{path.name}.part")
         with _coded(self._location):
             stream = obstore.get(self._opened(), name).stream(_FETCHED_AT_ONCE)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
+            with replacing(path) as file:
                 for chunk in stream:
                     file.write(chunk)
-        partial.rename(path)
 
     def _opened(self) -> LocalStore | S3Store:
         if self._folder is None:
