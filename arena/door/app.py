@@ -1,4 +1,5 @@
-"""The door over HTTP: routes, who may ask, and how much. What happens to a submission is `arena.door.desk`'s.
+"""The door over HTTP: routes, who may ask, and how much. What happens to a submission is said by
+`arena.door.submission_service`.
 
 A request is looked at in this order: has its address a share left, is the hotkey it names registered by a
 fresh view of the chain, is there a place for its body; then the body is read within a size and a time, the signature
@@ -19,12 +20,12 @@ from starlette.responses import Response
 
 from arena.api.refusals import ErrorAnswer, add_refusals
 from arena.chain.auth import HttpCheck
-from arena.door.desk import SubmissionDesk, TakenSubmission
 from arena.door.form import PARTS, discard_body, read_body, read_form
 from arena.door.pause import STREAM, PauseState, read_pause
 from arena.door.refusals import refusal
 from arena.door.registration import Registration
-from arena.door.status import StatusDesk, SubmissionStatus
+from arena.door.status import StatusService, SubmissionStatus
+from arena.door.submission_service import SubmissionService, TakenSubmission
 from arena.exchange.limits import ShareRules, Shares
 from arena.policy import Policy
 from arena.store.port import HotkeyState, Store
@@ -89,8 +90,8 @@ class Door:
         store: Store,
         auth: HttpCheck,
         registration: Registration,
-        desk: SubmissionDesk,
-        status: StatusDesk,
+        submissions: SubmissionService,
+        status: StatusService,
         policy: Policy,
         *,
         netuid: int,
@@ -98,7 +99,8 @@ class Door:
         rules: DoorRules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.store, self.auth, self.registration, self.desk, self.status = store, auth, registration, desk, status
+        self.store, self.auth, self.registration = store, auth, registration
+        self.submissions, self.status = submissions, status
         self.policy, self.netuid, self.rules = policy, netuid, rules or DoorRules()
         self._reads_port = reads_port
         self._addresses = Shares(self.rules.address, monotonic)
@@ -137,7 +139,7 @@ class Door:
     async def submitter(
         self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
     ) -> tuple[str, bytes, HotkeyState]:
-        """As `caller`, with what the desk has to know of the hotkey, in one round trip with the nonce."""
+        """As `caller`, with what the service has to know of the hotkey, in one round trip with the nonce."""
         hotkey, nonce, body = await self._signed(request, netuid, check)
         keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
         known = await self.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
@@ -214,7 +216,7 @@ def make_door_app(door: Door) -> FastAPI:
         same answer. Signed with `btauth/1` over the whole body.
         """
         hotkey, body, known = await door.submitter(request, netuid=netuid)
-        taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
+        taken = await door.submissions.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return _json(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions", response_class=Response, responses=several)
@@ -233,7 +235,7 @@ def make_door_app(door: Door) -> FastAPI:
     async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Take a version back that waits for the gate."""
         hotkey, _ = await door.caller(request, netuid=netuid)
-        await door.desk.withdraw(hotkey, version)
+        await door.submissions.withdraw(hotkey, version)
         return await _status_of(door, hotkey, version)
 
     return app

@@ -16,8 +16,8 @@ import msgspec
 from arena.api.refusals import ErrorAnswer
 from arena.chain.port import RequestAuth
 from arena.door.app import DoorState
-from arena.door.desk import TakenSubmission
 from arena.door.status import SubmissionStatus
+from arena.door.submission_service import TakenSubmission
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON

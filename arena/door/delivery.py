@@ -17,7 +17,7 @@ import msgspec
 from arena.chain.port import Metagraph
 from arena.door.app import DoorState
 from arena.door.client import DoorClient
-from arena.door.desk import TakenSubmission
+from arena.door.submission_service import TakenSubmission
 from arena.race.consensus.assignment import permitted_validators, qualifying_order
 from arena.submissions.model import SignedSubmission
 from foundation.errors import ArenaError, Failure

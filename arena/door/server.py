@@ -50,7 +50,7 @@ class DoorServer:
         try:
             await serve_app(_ClosesUnread(app), self._listener, connections, stop, asyncio.Event(), explain)
         finally:
-            await self.door.desk.parser.close()
+            await self.door.submissions.parser.close()
 
 
 class _ClosesUnread:

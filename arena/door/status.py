@@ -65,7 +65,7 @@ class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
     what_to_do: str
 
 
-class StatusDesk:
+class StatusService:
     """Reads the status of submissions for one validator."""
 
     def __init__(self, store: Store, chain: Subtensor, inbox: Inbox, policy: Policy) -> None:

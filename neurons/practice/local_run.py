@@ -1,4 +1,4 @@
-"""An agent run on problems at a miner's desk: several at a time, each result as it comes, and the run kept to look at.
+"""An agent run on problems on a miner's computer: several at a time, each result as it comes, and the run is kept.
 
 Each problem is evaluated by `arena.evaluate`, as a validator does it; a problem that could not be run is a row
 with the reason, never a score.

@@ -1,4 +1,4 @@
-"""Which problems an agent is run on at a miner's desk, over opened ports, with recorded or live completions."""
+"""Which problems an agent is run on on a miner's computer, over opened ports, with recorded or live completions."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ from arena.chain.auth import HttpCheck
 from arena.chain.keys import verify
 from arena.chain.opening import open_subtensor
 from arena.door.app import Door
-from arena.door.desk import SubmissionDesk
 from arena.door.parsing import Parser
 from arena.door.registration import Registration
 from arena.door.server import DoorServer
-from arena.door.status import StatusDesk
+from arena.door.status import StatusService
+from arena.door.submission_service import SubmissionService
 from arena.store.objects import open_objects
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
@@ -112,11 +112,13 @@ async def open_door(
     state_dir, policy, store = Path(setup.state_dir), setup.policy, await _open_store(setup, stack)
     chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=_unix_ms)
     registration = Registration(chain, time.monotonic)
-    desk = SubmissionDesk(store, chain, registration, policy, verify, Parser(policy.gate))
-    status = StatusDesk(store, chain, Inbox(state_dir / "inbox"), policy)
+    submissions = SubmissionService(store, chain, registration, policy, verify, Parser(policy.gate))
+    status = StatusService(store, chain, Inbox(state_dir / "inbox"), policy)
     auth = HttpCheck(setup.hotkey, time.time_ns)
     auth.claimed({})  # the SDK is imported before anybody waits
-    door = Door(store, auth, registration, desk, status, policy, netuid=chain.netuid, reads_port=setup.reads_port)
+    door = Door(
+        store, auth, registration, submissions, status, policy, netuid=chain.netuid, reads_port=setup.reads_port
+    )
     board = tail.board if tail is not None else Board(store, now_ms=_unix_ms, suites=setup.suites)
     return DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board)
 

@@ -22,11 +22,11 @@ from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
-from arena.door.desk import SubmissionDesk
 from arena.door.parsing import Parser
 from arena.door.registration import Registration
 from arena.door.server import DoorServer
-from arena.door.status import StatusDesk
+from arena.door.status import StatusService
+from arena.door.submission_service import SubmissionService
 from arena.exchange.limits import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres.store import PostgresStore
@@ -65,11 +65,11 @@ class Stand:
     async def open_door(self, rules: DoorRules | None = None, **stale: float) -> tuple[Door, PostgresStore]:
         store = await PostgresStore.open(self.dsn, self.validator)
         registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
-        desk = SubmissionDesk(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
-        status = StatusDesk(store, self.chain, Inbox(self.folder / "inbox"), self.policy)
+        submissions = SubmissionService(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
+        status = StatusService(store, self.chain, Inbox(self.folder / "inbox"), self.policy)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
         auth.sign("GET", "/", auth.hotkey)  # as a node does: the SDK is imported before anybody waits
-        return Door(store, auth, registration, desk, status, self.policy, netuid=15, rules=rules), store
+        return Door(store, auth, registration, submissions, status, self.policy, netuid=15, rules=rules), store
 
     async def serve(self, stop: asyncio.Event, is_up: Any, rules: DoorRules | None, **stale: float) -> None:
         self.door, store = await self.open_door(rules, **stale)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from arena.door.races import RaceBoard
-from arena.door.status import StatusDesk, SubmissionStatus
+from arena.door.status import StatusService, SubmissionStatus
 from arena.gate.report import finding, make_report
 from arena.race.state.machine import race_name, stream_of
 from arena.records.log.sequencer import Sequencer
@@ -43,12 +43,12 @@ class Life:
     def __init__(self, store: PostgresStore, stand: Stand) -> None:
         self.store, self.stand = store, stand
         self.inbox = Inbox(stand.folder / "inbox")
-        self.desk = StatusDesk(store, stand.chain, self.inbox, stand.policy)
+        self.statuses = StatusService(store, stand.chain, self.inbox, stand.policy)
 
     async def told(self) -> tuple[SubmissionStatus, str]:
         """What the door says, as it arrives, and what the command prints of it."""
         (found,) = msgspec.json.decode(
-            msgspec.json.encode(await self.desk.of(HOTKEY)), type=list[SubmissionStatus], strict=True
+            msgspec.json.encode(await self.statuses.of(HOTKEY)), type=list[SubmissionStatus], strict=True
         )
         answer = {
             "hotkey": HOTKEY,
@@ -101,7 +101,7 @@ async def life(store: PostgresStore, postgres: EmbeddedServer, tmp_path: Path) -
 
 
 async def test_nothing_is_known_of_who_never_came(life: Life) -> None:
-    assert await life.desk.of("5nobody") == []
+    assert await life.statuses.of("5nobody") == []
 
 
 async def test_it_waits_and_is_withdrawn(life: Life) -> None:

@@ -17,7 +17,7 @@ from arena.api.sn15.names import version_uuid
 from arena.api.sn15.picture import Picture
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.door.sn15.status import OwnVersions
-from arena.door.status import StatusDesk
+from arena.door.status import StatusService
 from arena.race.state.machine import stream_of
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
@@ -52,7 +52,7 @@ async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
     subject = Subject(agent_version_id=agent, miner_hotkey=hotkey, agent_sha256="b2", commitment_block=7)
     stored = StoredSubmission(subject=subject, name="my-agent", state="qualified", submitted_block=7)
     await store.put_submission(stored, AGENT)
-    desk = StatusDesk(store, stand.chain, Inbox(stand.folder / "inbox"), stand.policy)
+    desk = StatusService(store, stand.chain, Inbox(stand.folder / "inbox"), stand.policy)
     stages = []
 
     async def look(now_ms: int) -> None:

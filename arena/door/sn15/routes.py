@@ -2,7 +2,7 @@
 one base URL is all that its clients need. Only under a policy that says `admission.is_commitment_enough`; `closed` is
 what the others have.
 
-A submission goes to the same desk as any other, with the same shares, limits, refusals, pause and queue. These
+A submission goes to the same service as any other, with the same shares, limits, refusals, pause and queue. These
 headers sign no body, so what counts is the commitment on chain, which no setting waives. No credential of a provider is
 ever read: validators pay for calls of models.
 """
@@ -90,7 +90,7 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
         hotkey, body, known = await door.submitter(request, check=auth)
         form = read_unsigned_form(request.headers.get("content-type", ""), body, _now_ms())
-        taken = await door.desk.take(hotkey, form, known)
+        taken = await door.submissions.take(hotkey, form, known)
         left = taken.next_allowed_block - (await door.registration.metagraph()).block
         answer = SubmitAnswer(
             agent_id=agent_uuid(hotkey, taken.name),

@@ -1,4 +1,4 @@
-"""The scripted model without a server: what a desk with one process asks.
+"""The scripted model without a server: what a run with one process asks.
 
 The replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body
 does not tell which of the two answered.

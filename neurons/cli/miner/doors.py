@@ -36,7 +36,7 @@ Urls = Annotated[
 
 
 @dataclass(frozen=True)
-class MinerDesk:
+class MinerSession:
     """A hotkey, its chain, and a client for doors."""
 
     settings: Settings
@@ -63,8 +63,8 @@ def read_settings(config: Path | None, **flags: str) -> Settings:
 
 
 @contextlib.asynccontextmanager
-async def open_desk(settings: Settings) -> AsyncIterator[MinerDesk]:
-    """The desk of the settings' hotkey. Raises ArenaError V2031, U3030."""
+async def open_session(settings: Settings) -> AsyncIterator[MinerSession]:
+    """The session of the settings' hotkey. Raises ArenaError V2031, U3030."""
     from arena.chain.auth import HttpAuth
     from arena.door.client import DoorClient
     from neurons.node.wiring import chain_of, signer_of
@@ -72,7 +72,7 @@ async def open_desk(settings: Settings) -> AsyncIterator[MinerDesk]:
     signer = signer_of(settings)
     chain = chain_of(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
-        yield MinerDesk(settings=settings, signer=signer, chain=chain, client=client)
+        yield MinerSession(settings=settings, signer=signer, chain=chain, client=client)
 
 
 def failure_row(door: FoundDoor) -> dict[str, Any]:

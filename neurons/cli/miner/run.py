@@ -1,4 +1,4 @@
-"""`arena run`: an agent file on problems at the miner's desk, a row for each as it ends, and why points were lost."""
+"""`arena run`: an agent file on problems, here: a row for each as it ends, and why points were lost."""
 
 from __future__ import annotations
 

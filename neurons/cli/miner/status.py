@@ -17,7 +17,7 @@ from neurons.cli.miner.doors import (
     WalletHotkey,
     WalletName,
     failure_row,
-    open_desk,
+    open_session,
     read_settings,
 )
 from neurons.cli.options import JsonOption, NetworkOption, WalletPathOption
@@ -140,16 +140,16 @@ async def _watch(settings: Settings, urls: list[str], *, is_staying: bool, as_js
 
 
 async def _read(settings: Settings, urls: list[str]) -> dict[str, Any]:
-    async with open_desk(settings) as desk:
-        metagraph = await desk.chain.metagraph()
-        hotkey = desk.signer.hotkey
-        doors = await desk.doors(urls, metagraph)
+    async with open_session(settings) as session:
+        metagraph = await session.chain.metagraph()
+        hotkey = session.signer.hotkey
+        doors = await session.doors(urls, metagraph)
         validators, failed = [], [failure_row(door) for door in doors if door.failure is not None]
         for door in doors:
             if door.state is None:
                 continue
             try:
-                told = await desk.client.statuses(door.url, door.validator)
+                told = await session.client.statuses(door.url, door.validator)
                 validators.append({"url": door.url, "validator": door.validator, "submissions": told})
             except ArenaError as error:
                 code, detail = error.failure.code, error.failure.detail
@@ -159,9 +159,9 @@ async def _read(settings: Settings, urls: list[str]) -> dict[str, Any]:
             "network": settings.network,
             "netuid": settings.netuid,
             "uid": metagraph.uid_of(hotkey),
-            "block": await desk.chain.block(),
-            "finalized_block": await desk.chain.finalized_block(),
-            "commitment": await desk.chain.commitment(hotkey),
+            "block": await session.chain.block(),
+            "finalized_block": await session.chain.finalized_block(),
+            "commitment": await session.chain.commitment(hotkey),
             "validators": validators,
             "failed": failed,
         }

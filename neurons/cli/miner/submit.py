@@ -13,7 +13,7 @@ from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from neurons.cli.miner.doors import (
     Config,
-    MinerDesk,
+    MinerSession,
     Netuid,
     Policy,
     StateDir,
@@ -21,7 +21,7 @@ from neurons.cli.miner.doors import (
     WalletHotkey,
     WalletName,
     failure_row,
-    open_desk,
+    open_session,
     read_settings,
 )
 from neurons.cli.options import JsonOption, NetworkOption, WalletPathOption
@@ -170,19 +170,19 @@ async def _submit(
 
     if not is_agent_name(name):
         raise ArenaError("A1010", name[:80])
-    async with open_desk(settings) as desk:
-        metagraph = await desk.chain.metagraph()
-        if not is_registering and metagraph.uid_of(desk.signer.hotkey) is None:
-            raise ArenaError("A1008", desk.signer.hotkey)
-        doors = await desk.doors(urls, metagraph)
+    async with open_session(settings) as session:
+        metagraph = await session.chain.metagraph()
+        if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
+            raise ArenaError("A1008", session.signer.hotkey)
+        doors = await session.doors(urls, metagraph)
         states = [door.state for door in doors if door.state is not None]
         if all(state.pause.is_paused for state in states):  # before anything is committed
             raise ArenaError("V2200", "; ".join(f"{state.validator}: {state.pause.reason}" for state in states))
         if is_registering:
-            await _register(desk)
-        submission, block = await commit(desk.signer, name, source, subtensor=desk.chain, now_ms=unix_ms())
+            await _register(session)
+        submission, block = await commit(session.signer, name, source, subtensor=session.chain, now_ms=unix_ms())
         wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
-        said = await deliver(desk.client, submission, doors, wanted)
+        said = await deliver(session.client, submission, doors, wanted)
     if not any(each.taken for each in said):
         failures = [(each.url, each.failure) for each in said if each.failure is not None]
         for _, failure in failures:
@@ -214,11 +214,11 @@ async def _commit(settings: Settings, source: str, *, is_registering: bool, is_a
     from arena.submissions.flow import commit
     from neurons.node.wiring import unix_ms
 
-    async with open_desk(settings) as desk:
+    async with open_session(settings) as session:
         if is_registering:
-            await _register(desk)
+            await _register(session)
         submission, block = await commit(
-            desk.signer, "committed", source, subtensor=desk.chain, now_ms=unix_ms(), is_anew=is_anew
+            session.signer, "committed", source, subtensor=session.chain, now_ms=unix_ms(), is_anew=is_anew
         )
     return {
         "agent_version_id": submission.agent_version_id,
@@ -230,13 +230,13 @@ async def _commit(settings: Settings, source: str, *, is_registering: bool, is_a
     }
 
 
-async def _register(desk: MinerDesk) -> None:
-    """Register the desk's hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
-    registered = await desk.chain.register(desk.signer)
+async def _register(session: MinerSession) -> None:
+    """Register the session's hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
+    registered = await session.chain.register(session.signer)
     if registered.status != "ok":
         raise ArenaError("U3031", registered.detail)
     typer.echo("registered; waiting until that block is final, by which validators go ...", err=True)
-    while (await desk.chain.metagraph(await desk.chain.finalized_block())).uid_of(desk.signer.hotkey) is None:
+    while (await session.chain.metagraph(await session.chain.finalized_block())).uid_of(session.signer.hotkey) is None:
         await asyncio.sleep(FINAL_PAUSE_S)
 
 
@@ -261,11 +261,11 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
 
 
 async def _withdraw(settings: Settings, version: str, urls: list[str]) -> dict[str, Any]:
-    async with open_desk(settings) as desk:
-        doors = [door for door in await desk.doors(urls, await desk.chain.metagraph()) if door.state is not None]
+    async with open_session(settings) as session:
+        doors = [door for door in await session.doors(urls, await session.chain.metagraph()) if door.state is not None]
         having: dict[str, list[FoundDoor]] = {}
         for door in doors:
-            for each in await desk.client.statuses(door.url, door.validator):
+            for each in await session.client.statuses(door.url, door.validator):
                 if each.agent_version_id.startswith(version):
                     having.setdefault(each.agent_version_id, []).append(door)
         if len(having) != 1:
@@ -274,7 +274,7 @@ async def _withdraw(settings: Settings, version: str, urls: list[str]) -> dict[s
         dropped, kept = [], []
         for door in having_it:
             try:
-                await desk.client.withdraw(door.url, door.validator, agent)
+                await session.client.withdraw(door.url, door.validator, agent)
                 dropped.append(door.validator)
             except ArenaError as error:
                 failure = error.failure

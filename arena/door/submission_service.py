@@ -41,7 +41,7 @@ class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
     status_url: str  # a path; signed requests of the same hotkey read it
 
 
-class SubmissionDesk:
+class SubmissionService:
     """Takes submissions in for one validator."""
 
     def __init__(
