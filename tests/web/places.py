@@ -33,6 +33,7 @@ def every_page(http: httpx.Client) -> dict[str, str]:
         "agent": f"/agents/{agent_id(0)}",
         "agent-sealed": f"/agents/{agent_id(7)}",
         "trace": f"/traces/{first}",
+        "trace-step": f"/traces/{first}#span-3",
         "compare": f"/traces/{first}?with={second}",
         "firehose": "/firehose",
         "validators": "/validators",
