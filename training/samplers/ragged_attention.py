@@ -75,7 +75,7 @@ class ManyRows:
         """Rows that `before` has too go on with what they were given there."""
         self.places: list[Place | None] = list(places)  # None: put back
         rows = {} if before is None else {place: row for row, place in enumerate(before.places)}
-        filled = 0 if before is None else before._columns
+        filled: int = 0 if before is None else before._columns
         kept = [rows.get(place) for place in places]
         copied = [len(place.ids) if len(place.ids) <= _COPIED_TOKENS_MAX else 0 for place in places]
         self._starts: list[int] = []  # of each row, the position of its first token that stands here
@@ -89,7 +89,7 @@ class ManyRows:
                 self._first.append(before._first[there])
         dropped = min(self._first)  # columns that no row needs now; less than none where a new row brings some
         self._first = [first - dropped for first in self._first]
-        self._columns = filled - dropped
+        self._columns: int = filled - dropped
         self._apart: list[Tensor] = []  # (2, key heads, rows, room, head size) of each layer
         if before is not None:
             self._bring(before, kept, dropped)
@@ -171,7 +171,7 @@ class ManyRows:
         late = scores[:, :, self._longest :].view(groups, rows, each, self._columns)
         torch.add(asked.view(groups, rows, each, size) @ keys.transpose(2, 3), self._hidden(query), out=late)
         shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        found = (shares[:, :, self._longest :].view(groups, rows, each, self._columns) @ values).view_as(asked)
+        found: Tensor = (shares[:, :, self._longest :].view(groups, rows, each, self._columns) @ values).view_as(asked)
         for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
             wanted = slice(first * each, last * each)
             found[:, wanted] += shares[:, wanted, place.start : place.end] @ held[1]
