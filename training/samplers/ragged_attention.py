@@ -92,51 +92,39 @@ class ManyRows:
         self._columns: int = filled - dropped
         self._apart: list[Tensor] = []  # (2, key heads, rows, room, head size) of each layer
         if before is not None:
-            self._bring(before, kept, dropped)
-        self._copy([(row, place) for row, place in enumerate(places) if kept[row] is None and copied[row]])
-        self._longest = max(self._starts)
-        self._spans = self._found_spans(places)
-        self._shared: list[list[Tensor]] = []  # keys and values of each span, layer by layer
-        self._unseen: Tensor | None = None  # what is added to the scores of columns that some row has nothing in
-
-    def _bring(self, before: ManyRows, kept: Sequence[int | None], dropped: int) -> None:
-        """Take over the columns of rows that were there."""
-        here = [row for row, there in enumerate(kept) if there is not None]
-        rows = [there for there in kept if there is not None]
-        first = max(dropped, 0)
-        for held in before._apart:
-            room = self._columns + _COLUMNS
-            apart = held.new_zeros((*held.shape[:2], len(kept), room, held.shape[4]))
-            apart[:, :, here, first - dropped : self._columns] = held[:, :, rows, first : before._columns]
-            self._apart.append(apart)
-
-    def _copy(self, rows: Sequence[tuple[int, Place]]) -> None:
-        """Copy what the places of these rows hold themselves."""
-        for row, place in rows:
-            for layer in range(place.depth):
+            here = [row for row, there in enumerate(kept) if there is not None]
+            stay = [there for there in kept if there is not None]
+            first = max(dropped, 0)
+            for held in before._apart:
+                self._apart.append(self._blank(held))
+                columns = slice(first - dropped, self._columns)
+                self._apart[-1][:, :, here, columns] = held[:, :, stay, first : before._columns]
+        for row, place in enumerate(places):
+            for layer in range(place.depth if kept[row] is None and copied[row] else 0):
                 state = place.state(layer)
                 if layer == len(self._apart):
                     self._apart.append(self._blank(state))
                 self._apart[layer][:, :, row, self._columns - len(place.ids) : self._columns] = state
-
-    def _blank(self, state: Tensor) -> Tensor:
-        """Room for one layer. Zeros: a column that a row has nothing in counts nothing, times what stands there."""
-        return state.new_zeros((*state.shape[:2], len(self.places), self._columns + _COLUMNS, state.shape[3]))
-
-    def _found_spans(self, places: Sequence[Place]) -> list[tuple[Place, int, int]]:
-        """(place, its first row, the row after its last) of what stands before a row's first token here."""
-        spans: list[tuple[Place, int, int]] = []
+        self._longest = max(self._starts)
+        self._spans: list[
+            tuple[Place, int, int]
+        ] = []  # before a row's start: place, its first row, the row after its last
         open_: dict[Place, int] = {}
         for row, place in enumerate(places):
             for one in place.path():
                 if one.end > self._starts[row]:
                     break
-                if one in open_ and spans[open_[one]][2] == row:
-                    spans[open_[one]] = (one, spans[open_[one]][1], row + 1)
+                if one in open_ and self._spans[open_[one]][2] == row:
+                    self._spans[open_[one]] = (one, self._spans[open_[one]][1], row + 1)
                 else:
-                    open_[one] = len(spans)
-                    spans.append((one, row, row + 1))
-        return spans
+                    open_[one] = len(self._spans)
+                    self._spans.append((one, row, row + 1))
+        self._shared: list[list[Tensor]] = []  # keys and values of each span, layer by layer
+        self._unseen: Tensor | None = None  # what is added to the scores of columns that some row has nothing in
+
+    def _blank(self, state: Tensor) -> Tensor:
+        """Room for one layer. Zeros: a column that a row has nothing in counts nothing, times what stands there."""
+        return state.new_zeros((*state.shape[:2], len(self.places), self._columns + _COLUMNS, state.shape[-1]))
 
     def grow(self) -> None:
         """A column for the tokens of the pass that follows."""
