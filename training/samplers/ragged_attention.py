@@ -106,9 +106,8 @@ class ManyRows:
                     self._apart.append(self._blank(state))
                 self._apart[layer][:, :, row, self._columns - len(place.ids) : self._columns] = state
         self._longest = max(self._starts)
-        self._spans: list[
-            tuple[Place, int, int]
-        ] = []  # before a row's start: place, its first row, the row after its last
+        # what stands before a row's first token here: place, its first row, the row after its last
+        self._spans: list[tuple[Place, int, int]] = []
         open_: dict[Place, int] = {}
         for row, place in enumerate(places):
             for one in place.path():
