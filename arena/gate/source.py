@@ -79,8 +79,13 @@ def preorder(tree: ast.AST) -> tuple[list[ast.AST], int]:
     while stack:
         node, depth = stack.pop()
         nodes.append(node)
-        deepest = max(deepest, depth)
-        stack += [(child, depth + 1) for child in reversed(children(node))]
+        parts = children(node)
+        if parts:
+            depth += 1
+            parts.reverse()
+            stack += [(part, depth) for part in parts]
+        elif depth > deepest:
+            deepest = depth
     return nodes, deepest
 
 

@@ -25,8 +25,11 @@ def holding_fields(node: ast.AST) -> tuple[str, ...]:
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly in a node, in the order of its fields."""
     found: list[ast.AST] = []
-    for field in holding_fields(node):
+    fields = _HOLDING.get(node.__class__)
+    for field in holding_fields(node) if fields is None else fields:
         value = getattr(node, field, None)
+        if not value:  # most fields of most nodes: a node is never false
+            continue
         if value.__class__ is list:
             found += [each for each in value if isinstance(each, ast.AST)]
         elif isinstance(value, ast.AST):

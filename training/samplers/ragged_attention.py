@@ -75,7 +75,7 @@ class ManyRows:
         """Rows that `before` has too go on with what they were given there."""
         self.places: list[Place | None] = list(places)  # None: put back
         rows = {} if before is None else {place: row for row, place in enumerate(before.places)}
-        filled = 0 if before is None else before._columns
+        filled: int = 0 if before is None else before._columns
         kept = [rows.get(place) for place in places]
         copied = [len(place.ids) if len(place.ids) <= _COPIED_TOKENS_MAX else 0 for place in places]
         self._starts: list[int] = []  # of each row, the position of its first token that stands here
@@ -89,54 +89,41 @@ class ManyRows:
                 self._first.append(before._first[there])
         dropped = min(self._first)  # columns that no row needs now; less than none where a new row brings some
         self._first = [first - dropped for first in self._first]
-        self._columns = filled - dropped
+        self._columns: int = filled - dropped
         self._apart: list[Tensor] = []  # (2, key heads, rows, room, head size) of each layer
         if before is not None:
-            self._bring(before, kept, dropped)
-        self._copy([(row, place) for row, place in enumerate(places) if kept[row] is None and copied[row]])
-        self._longest = max(self._starts)
-        self._spans = self._found_spans(places)
-        self._shared: list[list[Tensor]] = []  # keys and values of each span, layer by layer
-        self._unseen: Tensor | None = None  # what is added to the scores of columns that some row has nothing in
-
-    def _bring(self, before: ManyRows, kept: Sequence[int | None], dropped: int) -> None:
-        """Take over the columns of rows that were there."""
-        here = [row for row, there in enumerate(kept) if there is not None]
-        rows = [there for there in kept if there is not None]
-        first = max(dropped, 0)
-        for held in before._apart:
-            room = self._columns + _COLUMNS
-            apart = held.new_zeros((*held.shape[:2], len(kept), room, held.shape[4]))
-            apart[:, :, here, first - dropped : self._columns] = held[:, :, rows, first : before._columns]
-            self._apart.append(apart)
-
-    def _copy(self, rows: Sequence[tuple[int, Place]]) -> None:
-        """Copy what the places of these rows hold themselves."""
-        for row, place in rows:
-            for layer in range(place.depth):
+            here = [row for row, there in enumerate(kept) if there is not None]
+            stay = [there for there in kept if there is not None]
+            first = max(dropped, 0)
+            for held in before._apart:
+                self._apart.append(self._blank(held))
+                columns = slice(first - dropped, self._columns)
+                self._apart[-1][:, :, here, columns] = held[:, :, stay, first : before._columns]
+        for row, place in enumerate(places):
+            for layer in range(place.depth if kept[row] is None and copied[row] else 0):
                 state = place.state(layer)
                 if layer == len(self._apart):
                     self._apart.append(self._blank(state))
                 self._apart[layer][:, :, row, self._columns - len(place.ids) : self._columns] = state
-
-    def _blank(self, state: Tensor) -> Tensor:
-        """Room for one layer. Zeros: a column that a row has nothing in counts nothing, times what stands there."""
-        return state.new_zeros((*state.shape[:2], len(self.places), self._columns + _COLUMNS, state.shape[3]))
-
-    def _found_spans(self, places: Sequence[Place]) -> list[tuple[Place, int, int]]:
-        """(place, its first row, the row after its last) of what stands before a row's first token here."""
-        spans: list[tuple[Place, int, int]] = []
+        self._longest = max(self._starts)
+        # what stands before a row's first token here: place, its first row, the row after its last
+        self._spans: list[tuple[Place, int, int]] = []
         open_: dict[Place, int] = {}
         for row, place in enumerate(places):
             for one in place.path():
                 if one.end > self._starts[row]:
                     break
-                if one in open_ and spans[open_[one]][2] == row:
-                    spans[open_[one]] = (one, spans[open_[one]][1], row + 1)
+                if one in open_ and self._spans[open_[one]][2] == row:
+                    self._spans[open_[one]] = (one, self._spans[open_[one]][1], row + 1)
                 else:
-                    open_[one] = len(spans)
-                    spans.append((one, row, row + 1))
-        return spans
+                    open_[one] = len(self._spans)
+                    self._spans.append((one, row, row + 1))
+        self._shared: list[list[Tensor]] = []  # keys and values of each span, layer by layer
+        self._unseen: Tensor | None = None  # what is added to the scores of columns that some row has nothing in
+
+    def _blank(self, state: Tensor) -> Tensor:
+        """Room for one layer. Zeros: a column that a row has nothing in counts nothing, times what stands there."""
+        return state.new_zeros((*state.shape[:2], len(self.places), self._columns + _COLUMNS, state.shape[-1]))
 
     def grow(self) -> None:
         """A column for the tokens of the pass that follows."""
@@ -171,7 +158,7 @@ class ManyRows:
         late = scores[:, :, self._longest :].view(groups, rows, each, self._columns)
         torch.add(asked.view(groups, rows, each, size) @ keys.transpose(2, 3), self._hidden(query), out=late)
         shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        found = (shares[:, :, self._longest :].view(groups, rows, each, self._columns) @ values).view_as(asked)
+        found: Tensor = (shares[:, :, self._longest :].view(groups, rows, each, self._columns) @ values).view_as(asked)
         for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
             wanted = slice(first * each, last * each)
             found[:, wanted] += shares[:, wanted, place.start : place.end] @ held[1]

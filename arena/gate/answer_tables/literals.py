@@ -19,9 +19,11 @@ import msgspec
 from arena.gate.answer_tables.sequences import count_numbers
 from arena.gate.capabilities.folding import Folding
 from arena.gate.report import Finding, finding
+from arena.gate.tree import children
 from arena.policy import GateRules
 
 _WINDOW_STEP = 20
+_NAMES = ("id", "attr", "arg", "name", "asname", "rest")  # fields that hold a name
 _NAME_CHARS_MIN = 6
 _SIX_DIGITS = re.compile(r"\d{6}|(\d_?){6}")
 _ADDRESS = re.compile(rb"\W{0,3}https?://")
@@ -135,16 +137,20 @@ def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
                 elif total is not None and node not in inside:
                     literals += _number(total, node.lineno)
                 if text is not None or total is not None or node in inside:
-                    inside.update(ast.iter_child_nodes(node))
+                    inside.update(children(node))
     return literals
 
 
 def collect_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[bytes, int]]:
     """(text, line) of the names with digits enough for an id, wherever a name can stand."""
     line = 0
+    naming: dict[type[ast.AST], tuple[str, ...]] = {}  # by class: most have no such field, and a miss is slow
     for node in nodes:
-        line = getattr(node, "lineno", line)
-        for field in ("id", "attr", "arg", "name", "asname", "rest"):
+        kind = node.__class__
+        if kind not in naming:
+            naming[kind] = tuple(field for field in _NAMES if field in kind._fields)
+        line = getattr(node, "lineno", line) if "lineno" in kind._attributes else line
+        for field in naming[kind]:
             name = getattr(node, field, None)
             if isinstance(name, str) and len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
                 yield name.encode("utf-8", "surrogatepass"), line

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arena.gate.capabilities.modules import MODULES
+from arena.gate.tree import children
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DECLARING = (
@@ -225,8 +226,8 @@ class Scopes:
                 first = node.generators[0].iter
                 self._walk([first], scope)
                 inner = _CapabilityScope("comprehension", scope)
-                for child in ast.iter_child_nodes(node):
-                    parts = ast.iter_child_nodes(child) if isinstance(child, ast.comprehension) else [child]
+                for child in children(node):
+                    parts = children(child) if isinstance(child, ast.comprehension) else [child]
                     self._walk([part for part in parts if part is not first], inner)
             elif isinstance(node, ast.ClassDef):
                 self._walk(node.decorator_list, scope)
@@ -236,7 +237,7 @@ class Scopes:
                 _declare_outer(node.body, inner)
                 self._walk(node.body, inner)
             else:
-                self._walk(list(ast.iter_child_nodes(node)), scope)
+                self._walk(children(node), scope)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _CapabilityScope) -> None:
         around = self._type_parameters(node, scope)
@@ -334,7 +335,7 @@ def _declare_outer(statements: Sequence[ast.stmt], scope: _CapabilityScope) -> N
         if isinstance(node, ast.Global | ast.Nonlocal):
             scope.outer.update(dict.fromkeys(node.names, isinstance(node, ast.Global)))
         elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.expr)):
-            stack += ast.iter_child_nodes(node)
+            stack += children(node)
 
 
 def _bind(name: str, scope: _CapabilityScope) -> None:

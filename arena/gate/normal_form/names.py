@@ -22,6 +22,11 @@ _BINDING = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
     *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping),
 )
+_NAMED = tuple(  # what holds a name as text, whatever this Python has of it
+    kind
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST) and {"name", "rest"} & {*kind._fields} and kind != ast.alias
+)
 
 
 class _Scope:
@@ -65,10 +70,11 @@ class Naming:
             inner.names = {name: name for name in _bound(list(_walk(node.body)))}
             self._visit_all(node.body, inner)
         else:
-            for field in ("name", "rest", "asname"):
-                name = getattr(node, field, None)
-                if isinstance(name, str) and not isinstance(node, ast.alias):
-                    setattr(node, field, self._plain(name, scope))
+            if isinstance(node, _NAMED):
+                for field in ("name", "rest"):
+                    name = getattr(node, field, None)
+                    if isinstance(name, str):
+                        setattr(node, field, self._plain(name, scope))
             for field in holding_fields(node):
                 self._children(node, field, scope)
 
