@@ -29,7 +29,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from arena.store.port import BodyFrame
-from foundation.durable_files import sync_path
+from foundation.durable_files import move_into_place, sync_path
 from foundation.errors import ArenaError
 
 SUFFIX = ".zst"
@@ -209,7 +209,7 @@ class ObjectFolder:
             with partial.open("wb") as file:
                 for chunk in stream:
                     file.write(chunk)
-        partial.rename(path)
+        move_into_place(partial, path)
 
     def _opened(self) -> LocalStore | S3Store:
         if self._folder is None:
