@@ -7,6 +7,8 @@ makes exports of `EACH` rows in FOLDER (8 to 20 ms and 6 kB of disk a row), veri
 the first so many rows by `--workers` processes and by a Ray cluster of this machine. Every finished step stands in
 FOLDER/results.json: the same command after a stop goes on behind it. It ends with the table of docs/scale.md.
 
+`export FOLDER ROWS` exports so many made rows and prints what the exporter alone took.
+
 Processor seconds are of the command and all its processes, read from Linux until each ends: a loaded machine changes
 the wall's seconds and not these.
 """
@@ -15,17 +17,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 
-from tests.prove.corpus_scale_run import ROOT, folder_sha256, make_exports
+from tests.prove.corpus_scale_run import ROOT, SIZES, folder_sha256, make_exports
+from tests.training.firehose import Firehose, real_episodes
 
 EACH = 20_000
 MODULE = "tests.prove.month_scale_run"
@@ -151,8 +156,29 @@ def _verify(day: Path, seals: Path, workers: int) -> None:
     open_export(day, verify, seals=seals, executor=executor_of(workers))
 
 
+def _export(folder: Path, rows: int) -> None:
+    from tests.training import firehose_export
+
+    export = firehose_export.export_records
+
+    async def timed(*given: Any, **named: Any) -> Any:
+        before = os.times()
+        made = await export(*given, **named)
+        now = os.times()
+        spent = sum(now[:4]) - sum(before[:4])
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        sys.stdout.write(f"{rows:,} rows: {spent:.1f} processor s, {1e3 * spent / rows:.2f} ms a row, {peak_mb} MB\n")
+        return made
+
+    firehose_export.export_records = timed
+    episodes = real_episodes(folder / "arena")
+    firehose_export.write_day(Firehose(episodes, sizes=SIZES), folder / f"e{rows}", rows, formats=("jsonl", "parquet"))
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "make":
+    if sys.argv[1] == "export":
+        _export(Path(sys.argv[2]), int(sys.argv[3]))
+    elif sys.argv[1] == "make":
         make_exports(Path(sys.argv[2]), EACH, [int(sys.argv[3])])
     elif sys.argv[1] == "verify":
         _verify(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

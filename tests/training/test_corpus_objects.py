@@ -17,14 +17,13 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
 from neurons.cli.app import main
+from tests.arena.conftest import bucket, s3  # noqa: F401 - fixtures
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
 from training.corpus.model import Quarantined, Trace
 from training.corpus.sources.reader import LogShard, ViewShard, export_shards
 from training.corpus.sources.verified import open_export
-
-pytest_plugins = ["tests.arena.conftest"]
 
 
 @pytest.fixture(scope="module")

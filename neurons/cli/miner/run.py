@@ -85,7 +85,7 @@ _ModelUrls = Annotated[
 ]
 
 
-class _ChosenSettings(NamedTuple):
+class RunFlags(NamedTuple):
     """The flags that settings are resolved under, here and on a cluster's machines."""
 
     policy: str | None
@@ -102,7 +102,7 @@ class _ChosenSettings(NamedTuple):
 class RunPlan:
     """What to run an agent file on, and how: the options of one command."""
 
-    opening: _ChosenSettings
+    opening: RunFlags
     problem: Sequence[str]
     problems: Path | None
     suite: str | None
@@ -165,7 +165,7 @@ def run(
     view`) are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     plan = RunPlan(
-        opening=_ChosenSettings(policy, catalogue, state_dir, tuple(model_url or ()), model),
+        opening=RunFlags(policy, catalogue, state_dir, tuple(model_url or ()), model),
         problem=problem or [],
         problems=problems,
         suite=suite,

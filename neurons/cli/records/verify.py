@@ -78,15 +78,22 @@ def verify(
     With --since, records up to that checkpoint are not read again: their links and hashes must lead to the root it
     signs, and everything after them is checked in full.
     """
+    from arena.export.elsewhere import bring_export, is_location
     from neurons.cli.records import view
 
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
     if export is not None:
+        if is_location(export):
+            with show_progress() as progress:
+                below = state_folder(state_dir) / "exports"
+                folder = bring_export(export, below, functools.partial(progress, "fetch"))
+        elif not (folder := Path(export)).is_dir():
+            raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
         if since:
             raise typer.BadParameter("--since is for a store: an export begins behind the records of an earlier one")
         verify_folder(
-            _export_folder(export, state_dir),
+            folder,
             as_json=as_json,
             processes=processes,
             cluster=cluster,
@@ -168,18 +175,6 @@ def verifier() -> None:
     from importlib.resources import files
 
     typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
-
-
-def _export_folder(export: str, state_dir: Path | None) -> Path:
-    """The folder of an export: the one named, or what an object store holds, brought into the state folder."""
-    from arena.export.elsewhere import bring_export, is_location
-
-    if is_location(export):
-        with show_progress() as progress:
-            return bring_export(export, state_folder(state_dir) / "exports", functools.partial(progress, "fetch"))
-    if not Path(export).is_dir():
-        raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
-    return Path(export)
 
 
 def verify_folder(
