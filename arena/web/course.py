@@ -23,9 +23,15 @@ def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> tuple[RaceStep, ...
         reached = "published" if race.moment == "published" else "released"
     draw = race.state.draw if race.state is not None else None
     is_cancelled = row.stage == "cancelled"
+    state = race.state
+    ran = [f"{len(draw.drawn)} problems drawn"] if draw is not None else []
+    if row.episodes:  # of how many, where one validator alone evaluates the race
+        is_alone = state is not None and state.field is not None and len(state.field.validators) == 1
+        items = (state.items or 0) if state is not None and is_alone and row.stage == "running" else 0
+        ran.append(f"{row.episodes}{f' of {items}' if items > row.episodes else ''} episodes evaluated")
     says = {
         "closed": f"{row.agents} agents in the field" if row.agents else "",
-        "running": _ran(race, row),
+        "running": ", ".join(ran),
         "settled": "cancelled" if is_cancelled else "",
         "released": "problems and results are public" if race.release is not None else "",
     }
@@ -48,18 +54,6 @@ def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> tuple[RaceStep, ...
         )
         for number, name in enumerate(_STAGES)
     )
-
-
-def _ran(race: RaceView, row: RaceRow) -> str:
-    """Problems drawn and episodes evaluated; of how many, where one validator alone evaluates the race."""
-    state, said = race.state, []
-    if state is not None and state.draw is not None:
-        said.append(f"{len(state.draw.drawn)} problems drawn")
-    if row.episodes:
-        is_alone = state is not None and state.field is not None and len(state.field.validators) == 1
-        items = (state.items or 0) if state is not None and is_alone and row.stage == "running" else 0
-        said.append(f"{row.episodes}{f' of {items}' if items > row.episodes else ''} episodes evaluated")
-    return ", ".join(said)
 
 
 def read_qualified(settlement: SettlementRecord, rows: Mapping[str, ListedAgent]) -> tuple[Qualified, ...]:

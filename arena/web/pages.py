@@ -23,7 +23,7 @@ from arena.api.tail import Tail
 from arena.bank.batches.explanation import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.log.tiles import TiledLogs
-from arena.records.model import EvaluationRecord, VerdictRecord
+from arena.records.model import EvaluationRecord, Payload, VerdictRecord
 from arena.records.verify.proof import Proof
 from arena.store.port import StoredCheckpoint
 from arena.view.chain import chain_fact
@@ -259,17 +259,15 @@ class Pages:
             if shown.evaluation.body:
                 body = decode_body(bytes(shown.evaluation.body))
                 query = body.query
+                records: list[Payload] = [record]
                 chosen = [one for one in results[1:] if one.is_success][:RESULTS_EXPLAINED]
-                for one in (record, *[await self._evaluation(one) for one in chosen]):
-                    explained.append(await asyncio.to_thread(self._explain, one, body.catalogue_sha256))
+                for one in chosen:
+                    found = await anext(aiter(self.picture.store.records(one.validator, after_seq=one.seq - 1, page=1)))
+                    records.append(decode_content(found.content).payload)
+                for payload in records:
+                    assert isinstance(payload, EvaluationRecord)  # results are made of evaluations alone
+                    explained.append(await asyncio.to_thread(self._explain, payload, body.catalogue_sha256))
         return read_problem(self.picture, race, row, query, explained, pools)
-
-    async def _evaluation(self, result: PairResult) -> EvaluationRecord:
-        """The record of a result that the reads gave."""
-        found = await anext(aiter(self.picture.store.records(result.validator, after_seq=result.seq - 1, page=1)))
-        payload = decode_content(found.content).payload
-        assert isinstance(payload, EvaluationRecord)  # results are made of evaluations alone
-        return payload
 
     async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
         """One published trajectory, and who else was asked the same."""

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -109,7 +109,9 @@ def by_executor(parallel: int, episodes: Callable[[Sequence[Job]], Batch], execu
     """Batches of `parallel` episodes, each in one process or machine at a time; episodes come in order."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-        for lines, failure in executor.map(episodes, _batches(jobs, parallel), died=WORKER_DIED):
+        coming = iter(jobs)
+        batches = iter(lambda: list(itertools.islice(coming, parallel)), [])
+        for lines, failure in executor.map(episodes, batches, died=WORKER_DIED):
             yield from lines
             if failure is not None:
                 raise ArenaError(failure.code, failure.detail)
@@ -136,12 +138,6 @@ def _until_failed(coming: Iterable[EpisodeLine]) -> Batch:
     except ArenaError as error:
         return lines, error.failure
     return lines, None
-
-
-def _batches(jobs: Sequence[Job], size: int) -> Iterator[list[Job]]:
-    coming = iter(jobs)
-    while batch := list(itertools.islice(coming, size)):
-        yield batch
 
 
 @functools.lru_cache(maxsize=1)
