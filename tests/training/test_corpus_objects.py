@@ -43,10 +43,10 @@ def location(day: Path, tmp_path: Path, request: pytest.FixtureRequest) -> str:
         shutil.copytree(day, tmp_path / "there")
         return folder_location(tmp_path / "there")
     url = str(request.getfixturevalue("bucket"))
-    bucket = open_objects(url)._opened()
+    store = open_objects(url)._opened()
     for path in sorted(day.rglob("*")):
         if path.is_file():
-            obstore.put(bucket, path.relative_to(day).as_posix(), path.read_bytes())
+            obstore.put(store, path.relative_to(day).as_posix(), path.read_bytes())
     return url
 
 
