@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -19,7 +19,6 @@ import msgspec
 from arena.bank.batches.batch import KeptBatch
 from arena.records.model import EvaluationRecord
 from foundation.errors import ArenaError
-from problems.model import Problem
 from problems.scoring.constraints import Constraint, ConstraintAxis, explain_outcome
 from problems.scoring.outcome import Axis, OutcomeScore
 from problems.scoring.score import ProductOf
@@ -76,7 +75,23 @@ class BatchExplainer:
             found = explain_outcome(problem, outcome, product_of, titles)
             if not _says_the_same(found, outcome):
                 return NOTHING
-            return Explained(constraints=found, accepted=tuple(_accepted(problem, outcome, product_of)))
+            accepted = []
+            for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
+                ids = [item.product_id]
+                if slot.is_found and slot.recommended_id and slot.rule_hits == slot.rule_total:
+                    ids.append(slot.recommended_id)
+                accepted += [
+                    AcceptedProduct(
+                        slot=number,
+                        product_id=product_id,
+                        title=product.title,
+                        price=f"{product.price:g} PHP",
+                        is_answer=product_id == item.product_id,
+                    )
+                    for product_id in dict.fromkeys(ids)
+                    if (product := product_of(product_id)) is not None
+                ]
+            return Explained(constraints=found, accepted=tuple(accepted))
         except (ArenaError, KeyError, ValueError):  # no batch here, or one that is not this problem's
             return NOTHING
 
@@ -84,23 +99,6 @@ class BatchExplainer:
 def explain_nothing(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
     """Where no batch is at hand."""
     return NOTHING
-
-
-def _accepted(problem: Problem, outcome: OutcomeScore, product_of: ProductOf) -> Iterator[AcceptedProduct]:
-    for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
-        ids = [item.product_id]
-        if slot.is_found and slot.recommended_id and slot.rule_hits == slot.rule_total:
-            ids.append(slot.recommended_id)
-        for product_id in dict.fromkeys(ids):
-            product = product_of(product_id)
-            if product is not None:
-                yield AcceptedProduct(
-                    slot=number,
-                    product_id=product_id,
-                    title=product.title,
-                    price=f"{product.price:g} PHP",
-                    is_answer=product_id == item.product_id,
-                )
 
 
 def _says_the_same(found: Sequence[Constraint], outcome: OutcomeScore) -> bool:
