@@ -124,12 +124,12 @@ class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeSpend(msgspec.Struct, frozen=True, kw_only=True):
-    """What an episode took. Time is the host's clock, others beside it included."""
+    """What an episode took. Time is the host's clock; None where an episode is to be the same bytes anywhere."""
 
     prompt_tokens: int
     completion_tokens: int
     cost_micro_usd: int
-    episode_ms: int
+    episode_ms: int | None = None
 
 
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,8 @@ def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_each_took(no
     for one in (agent, other):
         assert one.spent is not None and one.spent.episodes == one.episodes - one.unscored > 0
         assert one.spent.solved == sum(problem.successes for problem in one.problems)
-        assert min(one.spent.prompt_tokens, one.spent.completion_tokens, one.spent.episode_ms) > 0
+        assert min(one.spent.prompt_tokens, one.spent.completion_tokens) > 0
+    assert agent.spent and agent.spent.episode_ms and other.spent and other.spent.episode_ms is None
     assert agent.spent and agent.spent.solved > 0 and agent.spent.a_solved(agent.spent.solved * 3) == 3
     shown = CliRunner().invoke(report.app, [*map(str, paths), "--out", str(tmp_path / "page.html")])
     assert shown.exit_code == 0, shown.output

@@ -40,8 +40,11 @@ def by_agent(source: str, ports: EvaluatePorts, parallel: int) -> RunJobs:
 
     def one(job: Job) -> EpisodeLine:
         evaluation = evaluate(source, job.problem, unjudged)
-        messages = messages_of(evaluation.body)
-        return EpisodeLine(result=read_result(job, evaluation), query=job.problem.query, messages=messages, tools=tools)
+        messages, result = messages_of(evaluation.body), read_result(job, evaluation)
+        if result.taken is not None:
+            taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
+            result = msgspec.structs.replace(result, taken=taken)
+        return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools)
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
         with ThreadPoolExecutor(parallel) as pool:

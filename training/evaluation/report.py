@@ -58,7 +58,7 @@ class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     cost_micro_usd: int
-    episode_ms: int
+    episode_ms: int | None = None  # of agent files alone
 
     @classmethod
     def of(cls, scored: Sequence[EpisodeResult]) -> SetSpend | None:
@@ -66,18 +66,19 @@ class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
         taken = [one.taken for one in scored if one.taken is not None]
         if len(taken) < len(scored):
             return None
+        times_ms = [one.episode_ms for one in taken if one.episode_ms is not None]
         return cls(
             episodes=len(taken),
             solved=sum(bool(one.is_success) for one in scored),
             prompt_tokens=sum(one.prompt_tokens for one in taken),
             completion_tokens=sum(one.completion_tokens for one in taken),
             cost_micro_usd=sum(one.cost_micro_usd for one in taken),
-            episode_ms=sum(one.episode_ms for one in taken),
+            episode_ms=sum(times_ms) if len(times_ms) == len(taken) else None,
         )
 
-    def a_solved(self, amount: int) -> float | None:
+    def a_solved(self, amount: int | None) -> float | None:
         """An amount for each solved episode, those that failed paid for too; None where none was solved."""
-        return amount / self.solved if self.solved else None
+        return amount / self.solved if self.solved and amount is not None else None
 
 
 class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -147,7 +147,6 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
             prompt_tokens=body.totals.prompt_tokens,
             completion_tokens=body.totals.completion_tokens,
             cost_micro_usd=body.totals.cost_micro_usd,
-            episode_ms=evaluation.cost.episode_ms,
         ),
     )
     if not isinstance(outcome, OutcomeScore):

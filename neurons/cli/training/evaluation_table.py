@@ -94,4 +94,5 @@ def spend_texts(spent: SetSpend | None) -> tuple[str, str, str]:
         return "-", "-", "-"
     tokens = (spent.prompt_tokens + spent.completion_tokens) / spent.solved
     dollars = f"{spent.cost_micro_usd / spent.solved / 1_000_000:.6f}" if spent.cost_micro_usd else "-"
-    return f"{tokens:,.0f}", dollars, f"{spent.episode_ms / spent.solved / 1_000:.1f}"
+    seconds = "-" if spent.episode_ms is None else f"{spent.episode_ms / spent.solved / 1_000:.1f}"
+    return f"{tokens:,.0f}", dollars, seconds
