@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.keys import verify
+from foundation.executors.processes import executor_of
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
@@ -72,7 +73,7 @@ def _rates(firehose: Firehose, size: int, folder: Path) -> list[Row]:
     shards, size_bytes = _write_files(export, folder)
     decode = _rate(size, lambda: _decode_plainly(shards))
     one, two, whole = (
-        _rate(size, partial(select, these, TASK, Guard(), workers=workers))
+        _rate(size, partial(select, these, TASK, Guard(), executor=executor_of(workers if workers > 1 else 0)))
         for these, workers in ((shards, 1), (shards, 2), (export, 2))
     )
     found = select(shards, TASK, Guard())

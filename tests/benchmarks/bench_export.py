@@ -146,6 +146,7 @@ async def _export(processes: int, out: Path, dsn: str, uri: str, view: Format) -
         software="bench",
         signer=signer,
         processes=processes,
+        now_ms=0,
     )
     seconds = time.perf_counter() - started
     await store.close()
