@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -61,15 +62,15 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
 def sweep_jails() -> None:
     """End the jails of hosts that are gone. bubblewrap dies with its host; the first process of a jail waits until
     bubblewrap has set it up, and where both were killed before that it waits for ever."""
+    shape = re.compile(rb"([0-9]{1,10}):[0-9]{1,20}:" + re.escape(_namespace().encode()))
     for entry in Path("/proc").iterdir():
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            words = (entry / "cmdline").read_bytes().split(b"\0", 4) if entry.name.isdigit() else []
         except OSError:
             continue  # it ended
-        if words[1:3] != [b"--setenv", _HOST.encode()]:
-            continue
-        pid, _, rest = words[3].decode().partition(":")
-        if rest.endswith(_namespace()) and pid.isdecimal() and host_mark(int(pid)) != words[3].decode():
+        # anybody's process may say anything here, a guest's too
+        named = shape.fullmatch(words[3]) if words[1:3] == [b"--setenv", _HOST.encode()] and len(words) > 3 else None
+        if named is not None and host_mark(int(named[1])).encode() != words[3]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(entry.name), signal.SIGKILL)
 
