@@ -16,8 +16,7 @@ from neurons.cluster.host_keys import require_no_keys
 from neurons.cluster.ray_executor import open_cluster
 from neurons.health.node_file import ChainFacts, Heartbeat, NodeFile, note_ending, write_node_file
 from tests.neurons.cluster_stand import apart, missing
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose_export import write_real_day
 
 WHY_NOT = missing()
 needs_a_cluster = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -35,11 +34,7 @@ def folder_sha256(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A signed export of 120 trajectories in 24 shards."""
-    folder = tmp_path_factory.mktemp("day")
-    (folder / "arena").mkdir()
-    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
-    write_day(Firehose(made), folder / "export", 120, formats=("jsonl", "parquet"), rows_per_shard=10)
-    return folder / "export"
+    return write_real_day(tmp_path_factory.mktemp("day"), 120)
 
 
 @needs_a_cluster

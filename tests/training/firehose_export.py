@@ -17,7 +17,7 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Payload, ReleasedProblem, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredSubmission
 from problems.model import Pool
-from tests.training.firehose import MACHINE, START_MS, Firehose, Made
+from tests.training.firehose import MACHINE, START_MS, Firehose, Made, real_episodes
 
 _BATCH = 100
 
@@ -43,6 +43,14 @@ def write_day(
         is_signed=is_signed,
         rows_per_shard=rows_per_shard,
     )
+
+
+def write_real_day(folder: Path, trajectories: int) -> Path:
+    """A signed export below `folder`, log and Parquet view, ten trajectories a shard: a few real episodes, repeated."""
+    (folder / "arena").mkdir()
+    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
+    write_day(Firehose(made), folder / "export", trajectories, formats=("jsonl", "parquet"), rows_per_shard=10)
+    return folder / "export"
 
 
 def write_records(

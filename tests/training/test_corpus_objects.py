@@ -19,8 +19,7 @@ from foundation.executors.processes import ProcessExecutor
 from neurons.cli.app import main
 from tests.arena.conftest import bucket, s3  # noqa: F401 - fixtures
 from tests.prove.corpus_scale_run import folder_sha256
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose_export import write_real_day
 from training.corpus.model import Quarantined, Trace
 from training.corpus.sources.reader import LogShard, ViewShard, export_shards
 from training.corpus.sources.verified import open_export
@@ -29,11 +28,7 @@ from training.corpus.sources.verified import open_export
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A signed export of 40 trajectories in four shards."""
-    folder = tmp_path_factory.mktemp("day")
-    (folder / "arena").mkdir()
-    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
-    write_day(Firehose(made), folder / "export", 40, formats=("jsonl", "parquet"), rows_per_shard=10)
-    return folder / "export"
+    return write_real_day(tmp_path_factory.mktemp("day"), 40)
 
 
 @pytest.fixture(params=["folder", "bucket"])
