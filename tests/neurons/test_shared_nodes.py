@@ -23,7 +23,7 @@ from neurons.health.node_file import read_node_file
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 
-CLOSES_IN_MS = 40_000  # two of the nodes wait for the files first
+CLOSES_IN_MS = 28_000  # two of the nodes wait for the files first
 SETTLED_S = 200.0  # a machine too busy for the first race may settle a later one
 AGENTS = (
     DemoAgent(name="expert", uri="//Ada", source=baseline_source("scripted-expert"), about=""),
