@@ -1,9 +1,13 @@
 """Turns sampled in this process against transformers' `generate`, on the same prompts in one batch.
 
 Both sides run in one process on one thread, in turn, and the least processor seconds of each count: other work on the
-machine changes them little. Prompts are random ids, the model is a small random Qwen3 of three layers, and every turn
-has its full length, so it says nothing of a model. Prefill is in the figures, since a turn needs it. Greedy turns of
+machine changes them little. Prompts are random ids, the model is a small random Qwen3 of three layers, and the length
+of every turn is set, so it says nothing of a model. Prefill is in the figures, since a turn needs it. Greedy turns of
 both sides have to be equal, else the benchmark ends.
+
+The last load is conversations as an evaluation has them: eight of each problem, turns of 20 to 150 tokens and one in
+ten of four hundred, so that rows come and go at all times. Stock transformers has no place for a row that comes later:
+it gets the same turns in batches, each until its longest turn is over.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +30,8 @@ from training.model import Decode
 ROWS, TURN_TOKENS, TIMES = 24, 60, 3
 SHARED_TOKENS, OWN_TOKENS = 900, 600  # of a prompt: as in all others (system prompt, tools), and its own
 LOADS = (("eight samples a prompt", 8), ("a prompt each", 1))
+COMING, CONVERSATIONS, TURNS = "turns that come and go", 48, 2
+LONG_SHARE, LONG_TOKENS = 0.1, 400
 _PROGRAM = "from tests.benchmarks.bench_sampling import main; main()"
 
 
@@ -32,6 +39,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Processor seconds of one load."""
 
     what: str
+    tokens: int
     ours_s: float
     stock_s: float
 
@@ -39,13 +47,12 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 def measure() -> Sequence[Row]:
     """Sampled tokens a processor second of both, by load. Raises RuntimeError when greedy turns are not equal."""
     said, _ = run_apart(_PROGRAM)
-    tokens = ROWS * TURN_TOKENS
     return [
         Row(
             name=f"sampling, {ROWS} turns in a batch, {one.what}",
-            value=tokens / one.ours_s,
+            value=one.tokens / one.ours_s,
             unit="tokens/s",
-            baseline=tokens / one.stock_s,
+            baseline=one.tokens / one.stock_s,
             ratio=one.stock_s / one.ours_s,
             command="make bench ARGS=sampling",
         )
@@ -67,7 +74,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         build_tiny_model(TOKENIZER, Path(name), TinyShape(hidden=128, layers=3, head_dim=64, is_mimetic=True), 0)
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval()
-        sys.stdout.buffer.write(msgspec.json.encode([_spent(model, what, alike) for what, alike in LOADS]))
+        spent = [*(_spent(model, what, alike) for what, alike in LOADS), _spent_coming(model)]
+        sys.stdout.buffer.write(msgspec.json.encode(spent))
 
 
 def _spent(model: Any, what: str, alike: int) -> Spent:
@@ -75,7 +83,62 @@ def _spent(model: Any, what: str, alike: int) -> Spent:
     if _ours(model, prompts, 0.0)[1] != _stock(model, prompts, 0.0)[1]:
         raise ValueError(f"{what}: greedy turns are not those of transformers")
     spent = [(_ours(model, prompts, 1.0)[0], _stock(model, prompts, 1.0)[0]) for _ in range(TIMES)]
-    return Spent(what=what, ours_s=min(ours for ours, _ in spent), stock_s=min(stock for _, stock in spent))
+    return Spent(
+        what=what,
+        tokens=ROWS * TURN_TOKENS,
+        ours_s=min(ours for ours, _ in spent),
+        stock_s=min(stock for _, stock in spent),
+    )
+
+
+def _spent_coming(model: Any) -> Spent:
+    """Conversations, once by each side: the stock way takes a minute. Greedy, so that both have the same prompts."""
+    from training.samplers.in_process import LocalSampler
+
+    stop = model.config.vocab_size - 1
+    sampler = LocalSampler(model, stop_id=stop, suppressed_ids=[stop], version="bench", batch_rows=ROWS)
+    plans = [_Talk(model, number) for number in range(CONVERSATIONS)]
+
+    def talk(plan: _Talk) -> list[tuple[int, ...]]:
+        said: list[tuple[int, ...]] = []
+        for tokens in plan.lengths:
+            decode = Decode(temperature=0.0, top_p=1.0, turn_tokens_max=tokens)
+            said.append(sampler.sample(plan.prompt(said), decode, 0).token_ids)
+        return said
+
+    started = time.process_time()
+    with ThreadPoolExecutor(ROWS) as pool:
+        ours = list(pool.map(talk, plans))
+    ours_s, stock_s = time.process_time() - started, 0.0
+    stock: list[list[tuple[int, ...]]] = [[] for _ in plans]
+    for turn in range(TURNS):
+        for first in range(0, CONVERSATIONS, ROWS):
+            batch = range(first, first + ROWS)
+            longest = max(plans[number].lengths[turn] for number in batch)
+            took, found = _stock(model, [plans[number].prompt(stock[number]) for number in batch], 0.0, longest)
+            stock_s += took
+            for number, ids in zip(batch, found, strict=True):
+                stock[number].append(tuple(ids[: plans[number].lengths[turn]]))
+    if ours != stock:
+        raise ValueError(f"{COMING}: greedy turns are not those of transformers")
+    return Spent(what=COMING, tokens=sum(sum(plan.lengths) for plan in plans), ours_s=ours_s, stock_s=stock_s)
+
+
+class _Talk:
+    """One conversation: how long its turns are, and what it is told between them."""
+
+    def __init__(self, model: Any, number: int) -> None:
+        draw, size = random.Random(number), model.config.vocab_size - 1
+        self._begin = _prompts(model, 1 + number // 8)[-1]
+        self.lengths = [LONG_TOKENS if draw.random() < LONG_SHARE else draw.randrange(20, 150) for _ in range(TURNS)]
+        self._told = [tuple(draw.randrange(size) for _ in range(draw.randrange(80, 250))) for _ in range(TURNS)]
+
+    def prompt(self, said: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Of the turn after those that were said."""
+        parts = [self._begin]
+        for turn, told in zip(said, self._told, strict=False):
+            parts += [turn, told]
+        return tuple(one for part in parts for one in part)
 
 
 def _prompts(model: Any, count: int) -> list[tuple[int, ...]]:
@@ -98,7 +161,9 @@ def _ours(model: Any, prompts: list[tuple[int, ...]], temperature: float) -> tup
     return time.process_time() - started, [list(turn.token_ids) for turn in turns]
 
 
-def _stock(model: Any, prompts: list[tuple[int, ...]], temperature: float) -> tuple[float, list[list[int]]]:
+def _stock(
+    model: Any, prompts: list[tuple[int, ...]], temperature: float, tokens: int = TURN_TOKENS
+) -> tuple[float, list[list[int]]]:
     """The same by `generate`: one call, padded at the left."""
     import torch
 
@@ -111,8 +176,8 @@ def _stock(model: Any, prompts: list[tuple[int, ...]], temperature: float) -> tu
         found = model.generate(
             input_ids=ids,
             attention_mask=seen,
-            max_new_tokens=TURN_TOKENS,
-            min_new_tokens=TURN_TOKENS,
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
             pad_token_id=0,
             eos_token_id=model.config.vocab_size - 1,
             **(drawn if temperature > 0 else {"do_sample": False}),

@@ -224,6 +224,14 @@ GOALS = (
         of="ratio",
     ),
     Goal(
+        what="sampling, 24 turns in a batch that come and go, to transformers",
+        figure="sampling, 24 turns in a batch, turns that come and go",
+        before="not measured",
+        bound=4,
+        side="at least",
+        of="ratio",
+    ),
+    Goal(
         what="memory of a validator at rest, all its processes",
         figure="validator at rest, memory of all processes",
         before="not measured",

@@ -67,7 +67,7 @@ class LocalSampler:
         self._is_led = False
         # what follows belongs to the thread that leads
         self._rows: list[_SampledRow] = []
-        self._together: ManyRows | None = None  # what they hold, of the last step; None where there is no row
+        self._together: ManyRows | None = None  # what they hold; None where there is no row
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
         self._written: list[tuple[int, int]] = []  # how often each parameter was written to in place
@@ -170,21 +170,21 @@ class LocalSampler:
 
     def _step(self) -> None:
         """One token more for each row."""
-        if self._together is None or self._together.places != [row.held for row in self._rows]:
+        together = self._together = self._together or ManyRows()
+        if together.places != [row.held for row in self._rows]:
             self._rows.sort(key=lambda row: in_path_order(row.held))
-            self._together = ManyRows([row.held for row in self._rows], self._together)
-        rows, together = list(self._rows), self._together
-        together.grow()
-        logits = self._forward(
-            [row.pending for row in rows], [len(row.turn.prompt) - 1 + len(row.tokens) for row in rows], together
-        )
+            together.follow([row.held for row in self._rows])
+        rows = list(self._rows)
+        ids = [row.pending for row in rows]
+        together.grow(ids)
+        logits = self._forward(ids, [len(row.turn.prompt) - 1 + len(row.tokens) for row in rows], together)
         chosen, chances = self._draw(logits.float(), rows)
         for row, token, chance in zip(rows, chosen.tolist(), chances.tolist(), strict=True):
             row.tokens.append(token)
             row.logprobs.append(chance)
             row.pending = token
             if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
-                together.put_back(row.held, [row.turn.prompt[-1], *row.tokens[:-1]])
+                together.put_back(row.held)
                 self._rows.remove(row)
                 row.tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"

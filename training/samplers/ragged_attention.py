@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -18,7 +19,8 @@ from foundation.errors import ArenaError
 from training.samplers.prefix_tree import Place
 
 NAME = "arena_ragged"
-_COLUMNS = 64  # room that rows are given at once
+_COLUMNS = 64  # room that slots are given at once
+_SLOT_TOKENS_MAX = 512  # more of one row go to its place: each row pays for the columns of the fullest slot
 _COPIED_TOKENS_MAX = 256  # of a place of one row: more are read where they stand, since short rows would wait for them
 _OTHER_KINDS = ("sliding_window", "softcap", "s_aux", "position_bias")
 
@@ -64,114 +66,162 @@ class OneRow:
         return found[0].transpose(0, 1)
 
 
-class ManyRows:
-    """One token of each row a pass, after what stands in its place. Places of a common path are side by side.
+@dataclass
+class _Slot:
+    """What a row alone attends to: `count` tokens from position `start` on. The last, `ids`, are in no place yet."""
 
-    What a row alone attends to stands here, a column a pass, so that one product serves all rows: what it is given
-    here, and the tokens of its own place where they are few. The places stay as they are until `put_back`.
+    place: Place
+    start: int
+    count: int
+    ids: list[int] = field(default_factory=list)
+
+
+class ManyRows:
+    """One token of each row a pass, after what stands in its place. Rows come and go between passes.
+
+    What a row was given here, and the tokens of its own place where they are few, stand in a slot of one table, so that
+    one product serves all rows, and a row that comes or goes moves no other. What a long turn has beyond a slot's bound
+    goes to the end of its place; the rest by `put_back`.
     """
 
-    def __init__(self, places: Sequence[Place], before: ManyRows | None = None) -> None:
-        """Rows that `before` has too go on with what they were given there."""
-        self.places: list[Place | None] = list(places)  # None: put back
-        rows = {} if before is None else {place: row for row, place in enumerate(before.places)}
-        filled: int = 0 if before is None else before._columns
-        kept = [rows.get(place) for place in places]
-        copied = [len(place.ids) if len(place.ids) <= _COPIED_TOKENS_MAX else 0 for place in places]
-        self._starts: list[int] = []  # of each row, the position of its first token that stands here
-        self._first: list[int] = []  # and the column of that token
-        for place, there, count in zip(places, kept, copied, strict=True):
-            if before is None or there is None:
-                self._starts.append(place.end - count)
-                self._first.append(filled - count)
-            else:
-                self._starts.append(before._starts[there])
-                self._first.append(before._first[there])
-        dropped = min(self._first)  # columns that no row needs now; less than none where a new row brings some
-        self._first = [first - dropped for first in self._first]
-        self._columns: int = filled - dropped
-        self._apart: list[Tensor] = []  # (2, key heads, rows, room, head size) of each layer
-        if before is not None:
-            here = [row for row, there in enumerate(kept) if there is not None]
-            stay = [there for there in kept if there is not None]
-            first = max(dropped, 0)
-            for held in before._apart:
-                self._apart.append(self._blank(held))
-                columns = slice(first - dropped, self._columns)
-                self._apart[-1][:, :, here, columns] = held[:, :, stay, first : before._columns]
-        for row, place in enumerate(places):
-            for layer in range(place.depth if kept[row] is None and copied[row] else 0):
-                state = place.state(layer)
-                if layer == len(self._apart):
-                    self._apart.append(self._blank(state))
-                self._apart[layer][:, :, row, self._columns - len(place.ids) : self._columns] = state
-        self._longest = max(self._starts)
-        # what stands before a row's first token here: place, its first row, the row after its last
+    def __init__(self) -> None:
+        self.places: list[Place] = []  # of the rows, in their order
+        self._slots: list[_Slot] = []
+        self._tables: list[Tensor] = []  # (2, slots, key heads, columns, head size) of each layer, with room to spare
+        self._room = (0, 0)  # slots and columns of each
+        self._is_ordered = True  # the two lines below are of the rows and places as they are
+        self._order: list[int] = []  # the slot of each row
+        # what stands before a row's slot: place, its first row, the row after its last
         self._spans: list[tuple[Place, int, int]] = []
+        self._shared: list[list[Tensor]] = []  # keys and values of each span, layer by layer
+        # of the pass that runs, by `grow`
+        self._columns, self._longest = 0, 0  # of a slot; before one
+        self._pass: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+    def follow(self, places: Sequence[Place]) -> None:
+        """Serve these rows, those of a common path side by side. They are all the rows there were, and new ones."""
+        known = {slot.place for slot in self._slots}
+        for place in places:
+            if place in known:
+                continue
+            count = len(place.ids) if len(place.ids) <= _COPIED_TOKENS_MAX else 0
+            self._slots.append(_Slot(place, place.end - count, count))
+            self._make_room(len(places), count)
+            for layer in range(place.depth if count else 0):
+                state = place.state(layer)
+                self._table(layer, state)[:, len(self._slots) - 1, :, :count] = state
+        self.places, self._is_ordered = list(places), False
+
+    def grow(self, ids: Sequence[int]) -> None:
+        """A column for the token of each row that the pass to come is given."""
+        if not self._is_ordered:
+            self._set_order()
+        slots = [self._slots[number] for number in self._order]
+        if any(slot.count >= _SLOT_TOKENS_MAX for slot in slots):
+            for number, slot in enumerate(self._slots):
+                if slot.count >= _SLOT_TOKENS_MAX:
+                    self._write(number)
+                    slot.start, slot.count = slot.place.end, 0
+            self._set_order()
+        for slot, one in zip(slots, ids, strict=True):
+            slot.ids.append(one)
+            slot.count += 1
+        self._columns = max(slot.count for slot in slots)
+        self._make_room(len(slots), self._columns)
+        self._pass = None
+
+    def put_back(self, place: Place) -> None:
+        """A row is over: all it was given here goes to the end of its place."""
+        number = next(number for number, slot in enumerate(self._slots) if slot.place is place)
+        self._write(number)
+        last = self._slots.pop()
+        if last.place is not place:
+            self._slots[number] = last
+            for table in self._tables:
+                table[:, number, :, : last.count] = table[:, len(self._slots), :, : last.count]
+        self.places.remove(place)
+        self._is_ordered = False
+
+    def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
+        """As `Attending`. Scores of all rows are in one table, with -inf where a row has nothing."""
+        if layer == len(self._shared):
+            self._shared.append([place.state(layer) for place, _, _ in self._spans])
+        slots, columns, rows_at, unseen = self._of_pass(query)
+        table = self._table(layer, state)
+        table[:, slots, :, columns] = state.permute(2, 0, 1, 3)
+        keys, values = table[:, : len(self._slots), :, : self._columns]
+        (heads, rows, size), groups = query.shape, state.shape[1]
+        each = heads // groups  # query heads of one key head
+        apart = (query * scaling).view(groups, each, rows, size).transpose(1, 2)
+        asked = apart.reshape(groups, rows * each, size)
+        scores = asked.new_full((groups, rows * each, self._longest + self._columns), -torch.inf)
+        for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
+            wanted = slice(first * each, last * each)
+            scores[:, wanted, place.start : place.end] = asked[:, wanted] @ held[0].transpose(1, 2)
+        own = (apart.transpose(0, 1)[rows_at] @ keys.transpose(2, 3))[slots].transpose(0, 1)
+        late = scores[:, :, self._longest :].view(groups, rows, each, self._columns)
+        torch.add(own, unseen, out=late)
+        shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+        late = shares[:, :, self._longest :].view(groups, rows, each, self._columns)
+        found = (late.transpose(0, 1)[rows_at] @ values)[slots].transpose(0, 1).reshape_as(asked)
+        for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
+            wanted = slice(first * each, last * each)
+            found[:, wanted] += shares[:, wanted, place.start : place.end] @ held[1]
+        return found.view(groups, rows, each, size).transpose(0, 1).reshape(rows, heads, size)
+
+    def _make_room(self, slots: int, columns: int) -> None:
+        """Tables of at least as many slots and columns."""
+        if slots <= self._room[0] and columns <= self._room[1]:
+            return
+        room = (max(self._room[0], slots), max(self._room[1], -(-columns // _COLUMNS) * _COLUMNS))
+        for layer, held in enumerate(self._tables):
+            # zeros: what a slot never held must count nothing, times no share
+            self._tables[layer] = held.new_zeros((2, room[0], held.shape[2], room[1], held.shape[4]))
+            self._tables[layer][:, : self._room[0], :, : self._room[1]] = held
+        self._room = room
+
+    def _table(self, layer: int, like: Tensor) -> Tensor:
+        """The table of one layer, made for such keys and values where there is none. Layers come in their order."""
+        if layer == len(self._tables):
+            self._tables.append(like.new_zeros((2, self._room[0], like.shape[1], self._room[1], like.shape[3])))
+        return self._tables[layer]
+
+    def _write(self, number: int) -> None:
+        """Put what a slot was given to the end of its place."""
+        slot = self._slots[number]
+        first = len(slot.place.ids)
+        slot.place.ids += slot.ids
+        for layer, table in enumerate(self._tables):
+            slot.place.write(layer, first, table[:, number, :, slot.count - len(slot.ids) : slot.count])
+        slot.ids = []
+
+    def _set_order(self) -> None:
+        numbers = {slot.place: number for number, slot in enumerate(self._slots)}
+        self._order = [numbers[place] for place in self.places]
+        self._longest = max((slot.start for slot in self._slots), default=0)
+        self._spans, self._shared = [], []
         open_: dict[Place, int] = {}
-        for row, place in enumerate(places):
+        for row, place in enumerate(self.places):
             for one in place.path():
-                if one.end > self._starts[row]:
+                if one.start >= self._slots[self._order[row]].start:
                     break
                 if one in open_ and self._spans[open_[one]][2] == row:
                     self._spans[open_[one]] = (one, self._spans[open_[one]][1], row + 1)
                 else:
                     open_[one] = len(self._spans)
                     self._spans.append((one, row, row + 1))
-        self._shared: list[list[Tensor]] = []  # keys and values of each span, layer by layer
-        self._unseen: Tensor | None = None  # what is added to the scores of columns that some row has nothing in
+        self._is_ordered = True
 
-    def _blank(self, state: Tensor) -> Tensor:
-        """Room for one layer. Zeros: a column that a row has nothing in counts nothing, times what stands there."""
-        return state.new_zeros((*state.shape[:2], len(self.places), self._columns + _COLUMNS, state.shape[-1]))
-
-    def grow(self) -> None:
-        """A column for the tokens of the pass that follows."""
-        self._columns += 1
-        if self._apart and self._apart[0].shape[3] < self._columns:
-            self._apart = [torch.nn.functional.pad(apart, (0, 0, 0, _COLUMNS)) for apart in self._apart]
-
-    def put_back(self, place: Place, ids: Sequence[int]) -> None:
-        """A row is over: `ids`, all it was given here, go to the end of its place."""
-        row, first = self.places.index(place), len(place.ids)
-        column = self._first[row] + place.end - self._starts[row]
-        self.places[row] = None
-        place.ids += ids
-        for layer, apart in enumerate(self._apart):
-            place.write(layer, first, apart[:, :, row, column : self._columns])
-
-    def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """As `Attending`. Scores of all rows are in one table, with -inf where a row has nothing."""
-        if layer == len(self._apart):
-            self._apart.append(self._blank(state))
-        if layer == len(self._shared):
-            self._shared.append([place.state(layer) for place, _, _ in self._spans])
-        self._apart[layer][:, :, :, self._columns - 1] = state
-        keys, values = self._apart[layer][:, :, :, : self._columns]
-        (heads, rows, size), groups = query.shape, state.shape[1]
-        each = heads // groups  # query heads of one key head
-        asked = (query * scaling).view(groups, each, rows, size).transpose(1, 2).reshape(groups, rows * each, size)
-        scores = asked.new_full((groups, rows * each, self._longest + self._columns), -torch.inf)
-        for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
-            wanted = slice(first * each, last * each)
-            scores[:, wanted, place.start : place.end] = asked[:, wanted] @ held[0].transpose(1, 2)
-        late = scores[:, :, self._longest :].view(groups, rows, each, self._columns)
-        torch.add(asked.view(groups, rows, each, size) @ keys.transpose(2, 3), self._hidden(query), out=late)
-        shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-        found: Tensor = (shares[:, :, self._longest :].view(groups, rows, each, self._columns) @ values).view_as(asked)
-        for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
-            wanted = slice(first * each, last * each)
-            found[:, wanted] += shares[:, wanted, place.start : place.end] @ held[1]
-        return found.view(groups, rows, each, size).transpose(0, 1).reshape(rows, heads, size)
-
-    def _hidden(self, like: Tensor) -> Tensor:
-        """(rows, 1, columns): -inf where a row has nothing, else 0."""
-        if self._unseen is None or self._unseen.shape[2] < self._columns:
-            columns = torch.arange(self._columns + _COLUMNS, device=like.device)
-            first = torch.tensor(self._first, device=like.device)
-            nothing = like.new_zeros((len(self._first), 1, len(columns)))
-            self._unseen = nothing.masked_fill(columns < first[:, None, None], -torch.inf)
-        return self._unseen[:, :, : self._columns]
+    def _of_pass(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Slot and column of each row's token; row of each slot; (rows, 1, columns) -inf where a row has nothing."""
+        if self._pass is None:
+            slots = torch.tensor(self._order, device=like.device)
+            last = torch.tensor([self._slots[number].count - 1 for number in self._order], device=like.device)
+            columns = torch.arange(self._columns, device=like.device)
+            nothing = like.new_zeros((len(slots), 1, len(columns)))
+            unseen = nothing.masked_fill(columns > last[:, None, None], -torch.inf)
+            self._pass = slots, last, slots.argsort(), unseen
+        return self._pass
 
 
 def in_path_order(place: Place) -> tuple[int, ...]:
