@@ -1,6 +1,6 @@
 """Sampling from a model in this process: several turns at once, dropout off, logprobs of what was drawn.
 
-The model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
+Promise: the model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
 in training mode all the same ends the run. Each draw uses random numbers of its own seed alone, so a turn does not
 depend on what else is in its batch, or was sampled before, beyond rounding; with `batch_rows` 1, the default, not even
 on that. Suppressed tokens are never drawn. Logprobs are log_softmax(logits / temperature) of the raw logits, as a
@@ -67,7 +67,6 @@ class LocalSampler:
         self._is_led = False
         # what follows belongs to the thread that leads
         self._rows: list[_SampledRow] = []
-        self._together: ManyRows | None = None  # what they hold, of the last step; None where there is no row
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
         self._written: list[tuple[int, int]] = []  # how often each parameter was written to in place
@@ -134,7 +133,7 @@ class LocalSampler:
         with self._lock:
             turns = [row.turn for row in self._rows] + list(self._waiting)
             self._waiting.clear()
-        self._rows, self._together, self._tree = [], None, PrefixTree(self._held_bytes)
+        self._rows, self._tree = [], PrefixTree(self._held_bytes)
         for turn in turns:
             turn.end(error=error)
 
@@ -170,13 +169,13 @@ class LocalSampler:
 
     def _step(self) -> None:
         """One token more for each row."""
-        if self._together is None or self._together.places != [row.held for row in self._rows]:
-            self._rows.sort(key=lambda row: in_path_order(row.held))
-            self._together = ManyRows([row.held for row in self._rows], self._together)
-        rows, together = list(self._rows), self._together
-        together.grow()
+        rows = sorted(self._rows, key=lambda row: in_path_order(row.held))
+        for row in rows:
+            row.held.ids.append(row.pending)
         logits = self._forward(
-            [row.pending for row in rows], [len(row.turn.prompt) - 1 + len(row.tokens) for row in rows], together
+            [row.pending for row in rows],
+            [row.held.end - 1 for row in rows],
+            ManyRows([row.held for row in rows]),
         )
         chosen, chances = self._draw(logits.float(), rows)
         for row, token, chance in zip(rows, chosen.tolist(), chances.tolist(), strict=True):
@@ -184,13 +183,10 @@ class LocalSampler:
             row.logprobs.append(chance)
             row.pending = token
             if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
-                together.put_back(row.held, [row.turn.prompt[-1], *row.tokens[:-1]])
                 self._rows.remove(row)
                 row.tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
                 row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
-        if not self._rows:
-            self._together = None
 
     def _forward(self, ids: list[int], positions: list[int], attending: Attending) -> Tensor:
         """Logits (tokens, vocabulary) of tokens side by side; of the last one alone where they are one row's.
