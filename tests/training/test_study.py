@@ -52,7 +52,7 @@ def open_study(plan: Path, folder: Path) -> Study:
 def finished(study: Study, row: str) -> RowResult:
     """A row's result without anything in it."""
     return RowResult(
-        row=row, plan_sha256=study.results.plan_sha256, code_commit="", reports=(), failures={}, seconds={}
+        row=row, plan_sha256=study.plan.sha256_of(row), code_commit="", reports=(), failures={}, seconds={}
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from tests.training.toy_study import SHIPPED
 from training.model import RunLineage, Versions
 from training.recipe import parse_recipe, read_whole_text
@@ -19,36 +20,88 @@ from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, rows
 from training.study.findings.notes import ArmRows, arm_lines, progress_notes
 from training.study.findings.results import RowResult
 from training.study.parts import BASE, named_runs, parts_of, recipe_text
-from training.study.plan import AgentRules, read_plan
+from training.study.plan import UNDER, AgentRules, GenerationRules, TrainedRow, read_plan
 from training.study.records import study_policy
 
 RESULTS = Path(__file__).parents[2] / "docs" / "study" / "results"
 
 
+def written(row: str) -> str:
+    """The recipe of a row that is named RECIPE[~BASE][@ARM]-SEED, in the folder /study."""
+    name, _, seed = row.rpartition("-")
+    name, _, arm = name.partition("@")
+    recipe, _, base = name.partition("~")
+    found = TrainedRow(recipe=recipe, base=base, arm=arm, seed=int(seed))
+    assert found.name == row
+    return recipe_text(read_whole_text(SHIPPED / f"{recipe}.toml"), Path("/study"), found)
+
+
 def test_a_row_has_the_seed_of_its_own_and_starts_from_the_run_of_that_seed() -> None:
-    folder = Path("/study")
-    sft = recipe_text(read_whole_text(SHIPPED / "sft.toml"), folder, "", 12)
+    sft = written("sft-12")
     assert "seed = 12" in sft and '"/study/corpora/full"' in sft and named_runs(sft) == set()
-    refresh = recipe_text(read_whole_text(SHIPPED / "refresh.toml"), folder, "", 12)
+    refresh = written("refresh-12")
     assert 'parent = "/study/runs/sft-12"' in refresh and "seed = 12" in refresh
-    v19 = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "", 13)
+    v19 = written("grpo_v19-13")
     assert named_runs(v19) == {"teacher-13"} and 'rollouts = ["/study/runs/teacher-13"]' in v19
 
 
 def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None:
-    folder = Path("/study")
-    sft = recipe_text(read_whole_text(SHIPPED / "sft.toml"), folder, "no_pairing", 11)
+    sft = written("sft@no_pairing-11")
     assert "/study/corpora/matched/no_pairing" in sft and "corpora/full" not in sft
-    teacher = recipe_text(read_whole_text(SHIPPED / "teacher.toml"), folder, "no_pairing", 11)
+    teacher = written("teacher@no_pairing-11")
     assert 'parent = "/study/runs/sft@no_pairing-11"' in teacher
-    grpo = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "no_pairing", 11)
+    grpo = written("grpo_v19@no_pairing-11")
     assert 'parent = "/study/runs/teacher@no_pairing-11"' in grpo and 'rollouts = ["/study/runs/teacher-11"]' in grpo
 
 
 def test_the_mixed_arm_trains_on_both_of_its_corpora() -> None:
-    text = recipe_text(read_whole_text(SHIPPED / "sft.toml"), Path("/study"), "mixed", 11)
-    corpora = tomllib.loads(text)["data"]["corpus"]
+    corpora = tomllib.loads(written("sft@mixed-11"))["data"]["corpus"]
     assert corpora == ["/study/corpora/matched/mixed/agentic", "/study/corpora/matched/mixed/lifted"]
+
+
+def test_a_row_of_another_base_starts_from_it_and_a_generation_learns_from_its_own_corpus() -> None:
+    refresh = written("refresh~wide-11")
+    assert 'parent = "/study/runs/sft~wide-11"' in refresh and 'model = "/study/runs/base~wide/checkpoint"' in refresh
+    told = tomllib.loads(written("sft@generation_2-11"))
+    assert told["data"]["corpus"] == ["/study/generations/sft@generation_2-11/corpus"]
+    assert told["model"] == "/study/runs/base/checkpoint" and not told["parent"]
+
+
+def test_what_a_plan_gains_later_is_no_other_identity_for_a_row_that_does_not_stand_on_it() -> None:
+    plan = read_plan(SHIPPED / "study.toml")
+    wider = msgspec.structs.replace(plan, bases={"wide": plan.bases["wide"] | {"hidden": 320}})
+    other = tuple(msgspec.structs.replace(rules, prompt="Shop.") for rules in plan.harnesses)
+    asked = msgspec.structs.replace(plan, harnesses=other)
+    raced = msgspec.structs.replace(plan, generations=GenerationRules(problems=7))
+    changed = {
+        "sft-11": (), "scripted concise": (), "sft@mixed-12": (), "sft~wide-11": (wider,), "base~wide": (wider,),
+        "sft-11 under reworded": (asked,), "sft@generation_2-11": (raced,),
+    }  # fmt: skip
+    for row, by in changed.items():
+        differing = [one for one in (wider, asked, raced) if one.sha256_of(row) != plan.sha256_of(row)]
+        assert differing == list(by), row
+    assert plan.goes_on_from(asked) and not plan.goes_on_from(wider) and not plan.goes_on_from(raced)
+    assert plan.goes_on_from(msgspec.structs.replace(plan, bases={}, generations=None, blocks=(), harnesses=()))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sft~wide", "sft~wider"),
+        ('rows = ["sft-11", "refresh-11"]', 'rows = ["sft-19"]'),
+        ("rounds = 3", "rounds = 2"),
+        ('start = "sft"', 'start = "kto_tight"'),
+        ("[bases.wide]", "[bases.Wide]"),
+        ("head_dim = 128\n", "head_dims = 128\n"),
+        ('name = "reworded"', 'name = "paper4"'),
+    ],
+)
+def test_a_row_whose_base_generation_or_harness_there_is_not_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    text = (SHIPPED / "study.toml").read_text("utf-8")
+    assert old in text
+    (tmp_path / "study.toml").write_text(text.replace(old, new), "utf-8")
+    with pytest.raises(ArenaError, match="V2120"):
+        read_plan(tmp_path / "study.toml")
 
 
 def test_every_row_of_the_plan_comes_after_what_it_starts_from_and_confirmatory_rows_come_first() -> None:
@@ -59,9 +112,13 @@ def test_every_row_of_the_plan_comes_after_what_it_starts_from_and_confirmatory_
     assert names[-1] == "report"
     trained = [part for part in parts if part.kind == "stage"]
     for place, part in enumerate(trained):
-        text = recipe_text(read_whole_text(SHIPPED / f"{part.recipe}.toml"), Path("/study"), part.arm, part.seed)
-        assert named_runs(text) <= {one.row for one in trained[:place]}
-        assert parse_recipe(text, part.name).seed == part.seed
+        assert part.trained is not None
+        text = recipe_text(read_whole_text(SHIPPED / f"{part.trained.recipe}.toml"), Path("/study"), part.trained)
+        before = {one.row for one in trained[:place]}
+        assert named_runs(text) <= before
+        assert parse_recipe(text, part.name).seed == part.trained.seed
+        if part.trained.generation:
+            assert plan.racer_of(part.trained).name in before
     asked = read_hypotheses(SHIPPED / HYPOTHESES)
     needed = {row for one in asked.hypotheses for row in rows_of(asked, one)} - {"base"}
     needed |= {f"{one.control}-{seed}" for one in asked.hypotheses if one.control for seed in asked.seeds}
@@ -126,14 +183,12 @@ def lineage(*, steps: int, stopped_by: str = "") -> RunLineage:
 def test_a_finished_row_is_of_this_plan_policy_and_recipes_and_names_no_folder(path: Path) -> None:
     """Rows are made over months: each must be comparable with those that are still to come."""
     plan, found = read_plan(SHIPPED / "study.toml"), msgspec.json.decode(path.read_bytes(), type=RowResult)
-    assert found.plan_sha256 == plan.shared_sha256
-    assert {report.conditions.policy_sha256 for report in found.reports} == {study_policy(plan).policy_sha256}
-    assert len(found.reports) == 4 and not any(report.unscored for report in found.reports)
+    inner, _, under = found.row.partition(UNDER)
+    assert found.plan_sha256 == plan.sha256_of(found.row) and not any(report.unscored for report in found.reports)
+    if not under:
+        assert {report.conditions.policy_sha256 for report in found.reports} == {study_policy(plan).policy_sha256}
+        assert len(found.reports) == 4
     for lineage in found.lineage:
         assert '"{study}/' in lineage.recipe and not re.search(r'= "/', lineage.recipe)
-    if found.lineage and found.row != BASE:
-        recipe, _, arm = found.row.rpartition("-")[0].partition("@")
-        seed = int(found.row.rpartition("-")[2])
-        assert found.lineage[0].recipe == recipe_text(
-            read_whole_text(SHIPPED / f"{recipe}.toml"), Path("{study}"), arm, seed
-        )
+    if found.lineage and not inner.startswith(BASE):
+        assert found.lineage[0].recipe == written(inner).replace("/study/", "{study}/")

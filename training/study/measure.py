@@ -6,6 +6,7 @@ are given the jobs a model is given. A checkpoint whose lineage touches the set 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 
 from foundation.durable_files import write_whole
 from problems.model import Problem
+from training.agents import distilled_source
 from training.evaluation.report import EvalReport, name_set
 from training.evaluation.run_eval import EvaluationPlan, by_tokens, episodes_path, examine
 from training.model import Decode
@@ -22,7 +24,7 @@ from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs
 from training.rollouts.rollout import Job
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
-from training.study.plan import DecodeRules, SetKey, StudyPlan
+from training.study.plan import DecodeRules, HarnessRules, SetKey, StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 RANDOM_LABEL, UNCUT = "random tool-caller", ", uncut"
@@ -31,16 +33,18 @@ CONTROLS = (*SCRIPTED, RANDOM_LABEL)  # policies without weights: the teacher an
 SET_NAMES = {"eval": "frozen eval", "second": "second set"}
 _NEVER_LEARNT = "a control: it learns nothing"
 _UNBOUNDED = 1 << 20  # tokens: what no scripted episode comes to
-_NAME = re.compile(r"[^\w@-]+")
+_NAME = re.compile(r"[^\w@~-]+")
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy on one set. `run` is the folder of a checkpoint, None for a control, which its label names."""
+    """One policy on one set. `run` is the folder of a checkpoint, None for a control, which its label names; `harness`
+    another one than it learnt under."""
 
     label: str
     run: str | None
     set: SetKey
     decode: DecodeRules
+    harness: HarnessRules | None = None
 
     @property
     def file_name(self) -> str:
@@ -65,7 +69,14 @@ def measure(
 
     Raises GuardStopError for a checkpoint that learnt from the set, ArenaError V2124 when no episode was scored.
     """
-    rules = measurement.decode
+    rules, under = measurement.decode, measurement.harness
+    if under is not None:
+        profile = under.tool_profile or bench.policy.tool_profile
+        bench = dataclasses.replace(
+            bench,
+            policy=msgspec.structs.replace(bench.policy, tool_profile=profile),
+            source=distilled_source(under.prompt or None),
+        )
     examination = EvaluationPlan(
         label=measurement.label,
         set=name_set(SET_NAMES[measurement.set], problems),

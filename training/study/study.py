@@ -7,6 +7,7 @@ tokenizer/            what the market's own texts make of Qwen3's
 records/              the arena's log of its episodes, and the export
 corpora/              what the filter made of the export; `matched/` for ablations
 runs/NAME/            base and stages (`training.stages.run`)
+generations/ROW/      records and corpus of a row that learns from races of the one before
 reports/              episodes and evaluation reports
 report.html, report.json
 done/                 one file a finished part: the processor seconds it took
@@ -50,13 +51,26 @@ from training.stages.pipeline import run_stage
 from training.stages.run import lineage_chain
 from training.study.base_model import build_base
 from training.study.corpora import MATCHED, build_corpora
+from training.study.findings.beyond import generation_lines, harness_lines
 from training.study.findings.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
 from training.study.findings.notes import arm_lines, failure_lines, progress_notes, read_arms
 from training.study.findings.results import ResultFolder, RowResult
+from training.study.generations.counts import read_counts
+from training.study.generations.racing import run_generation
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
 from training.study.measure import UNCUT, file_name, measure
-from training.study.parts import BASE, STUDY_MARK, Part, named_runs, parts_of, recipe_text, run_folder, run_name
-from training.study.plan import StudyPlan, read_plan
+from training.study.parts import (
+    BASE,
+    GENERATIONS,
+    STUDY_MARK,
+    Part,
+    base_run,
+    named_runs,
+    parts_of,
+    recipe_text,
+    run_folder,
+)
+from training.study.plan import UNDER, StudyPlan, TrainedRow, read_plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
 from training.study.vocabulary import make_tokenizer
@@ -98,7 +112,7 @@ class Study:
         self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
         self._plan_text = plan_text
-        self.results = ResultFolder(results or self.folder / "results", plan.shared_sha256)
+        self.results = ResultFolder(results or self.folder / "results", plan.sha256_of)
         self._require_plan()
 
     def parts(self) -> tuple[Part, ...]:
@@ -114,8 +128,10 @@ class Study:
                 return self.results.has(part.row)
             case "measure":
                 return self.results.has(part.row) or self._mark(part).exists()
-            case "stage":
+            case "stage" | "generation":
                 return self._mark(part).exists() or part.row not in self._needed
+            case "base":
+                return self._mark(part).exists() or base_run(part.base) not in self._needed
             case "corpora":
                 matched = self.folder / "corpora" / MATCHED
                 is_whole = self._mark(part).exists() and all((matched / arm).exists() for arm in self.plan.arms)
@@ -129,21 +145,22 @@ class Study:
 
     @property
     def _needed(self) -> set[str]:
-        """The open rows, and those that they start from, or learn from."""
-        parents: dict[str, set[str]] = {}
-        for recipe, arm, seed in self.plan.trained:
-            text = self._text(recipe, arm, seed)
-            parents[run_name(recipe, arm, seed)] = named_runs(text)
+        """The open rows, and the runs that they start from, learn from or ask."""
+        parents = {f"{row}{UNDER}{rules.name}": {row} for rules in self.plan.harnesses for row in rules.rows}
+        for row in self.plan.trained:
+            parents[row.name] = {base_run(row.base), *named_runs(self._text(row))}
+            if row.generation:
+                parents[row.name].add(self.plan.racer_of(row).name)
         needed, waiting = set[str](), self._open_rows
         while waiting:
-            row = waiting.pop()
-            if row not in needed:
-                needed.add(row)
-                waiting += parents.get(row, ())
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += parents.get(name, ())
         return needed
 
-    def _text(self, recipe: str, arm: str, seed: int) -> str:
-        return recipe_text(read_whole_text(self._recipes / f"{recipe}.toml"), self.folder, arm, seed)
+    def _text(self, row: TrainedRow) -> str:
+        return recipe_text(read_whole_text(self._recipes / f"{row.recipe}.toml"), self.folder, row)
 
     def run(self, part: Part) -> None:
         """Run a part; a finished one is left as it is.
@@ -181,10 +198,24 @@ class Study:
                     progress=self._progress,
                 )
             case "base":
-                build_base(self.plan, self._tokenizer, run_folder(self.folder, BASE), self._market_dir, self._bench)
+                rules, target = self.plan.base_of(part.base), run_folder(self.folder, base_run(part.base))
+                build_base(self.plan, rules, self._tokenizer, target, self._market_dir, self._bench)
+            case "generation":
+                assert part.trained is not None
+                run_generation(
+                    part.trained,
+                    self.plan,
+                    self.folder,
+                    self._market_dir,
+                    self._tokenizer,
+                    code_commit=self._commit,
+                    now_ms=self._now_ms,
+                    progress=self._progress,
+                )
             case "stage":
-                text = self._text(part.recipe, part.arm, part.seed)
-                recipe, bench = parse_recipe(text, part.recipe), self._bench
+                assert part.trained is not None
+                text = self._text(part.trained)
+                recipe, bench = parse_recipe(text, part.trained.recipe), self._bench
                 if recipe.data.problems:  # those it names, never others than `train` has
                     named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
                     require_train_pool((problem.problem_id for problem in named), bench.train_ids)
@@ -238,6 +269,7 @@ class Study:
             "turn_tokens": plan.turn_tokens_max,
             "context": plan.base.context,
         }
+        labels = [part.row for part in parts if part.kind == "result"]
         curves = [curve for run in runs for curve in read_curves(run)]
         return make_document(
             reports,
@@ -247,10 +279,12 @@ class Study:
                 *(line.format_map(said) for line in _SAID),
                 *self._tested(finished),
                 *failure_lines(finished),
+                *harness_lines(finished, self.plan),
+                *generation_lines(finished),
                 *self._progress_notes(parts),
             ],
             arms=self._arm_lines(finished),
-            controls=controls_of(part.measurement.label for part in parts if part.measurement),
+            controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row
         )
 
     def _tested(self, finished: Mapping[str, RowResult]) -> list[str]:
@@ -269,11 +303,13 @@ class Study:
 
     def _arm_lines(self, finished: Mapping[str, RowResult]) -> list[str]:
         arms = read_arms(self.folder / "corpora" / MATCHED, [FULL, *self.plan.arms])
-        return arm_lines(arms, {row: result.lineage[0] for row, result in finished.items() if result.lineage})
+        runs = {row: one.lineage[0] for row, one in finished.items() if one.lineage and UNDER not in row}
+        return arm_lines(arms, runs)
 
     def _result(self, part: Part) -> RowResult:
         """What was measured of a row, which is whole."""
         measured = [one for one in self.parts() if one.row == part.row and one.measurement is not None]
+        run: str | None = None
         failures: dict[str, dict[str, dict[str, int]]] = {}
         for one in measured:
             assert one.measurement is not None
@@ -281,12 +317,12 @@ class Study:
             lines = EpisodeFile(episodes_path(self._report(one))).lines()
             place = f"{one.measurement.set} {one.measurement.decode.name}"
             failures[place] = count_reasons(lines, problems, self.plan.turn_tokens_max)
-        folder = run_folder(self.folder, part.row)
-        chain = lineage_chain(folder) if folder.exists() else []
+            run = one.measurement.run
+        chain = lineage_chain(Path(run)) if run is not None else []
         took = {one.name: self._seconds(one) for one in self.parts() if one.row in ("", part.row)}
         return RowResult(
             row=part.row,
-            plan_sha256=self.results.plan_sha256,
+            plan_sha256=self.plan.sha256_of(part.row),
             code_commit=self._commit,
             lineage=tuple(
                 msgspec.structs.replace(lineage, recipe=lineage.recipe.replace(str(self.folder), STUDY_MARK))
@@ -295,6 +331,7 @@ class Study:
             reports=tuple(msgspec.json.decode(self._report(one).read_bytes(), type=EvalReport) for one in measured),
             failures=failures,
             seconds={name: value for name, value in took.items() if value is not None},
+            generation=read_counts(self.folder / GENERATIONS / part.row),
         )
 
     def _require_uncut(self, part: Part) -> None:
@@ -350,7 +387,7 @@ class Study:
 
     def _require_plan(self) -> None:
         kept = self.folder / PLAN
-        if kept.exists() and read_plan(kept).shared_sha256 != self.plan.shared_sha256:
+        if kept.exists() and not self.plan.goes_on_from(read_plan(kept)):
             raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
 
     def _mark(self, part: Part, where: str = DONE) -> Path:
