@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from training.study.measure import CONTROLS, Measurement, file_name
+from training.study.measure import AGENT, CONTROLS, Measurement, file_name
 from training.study.plan import ARM_START, BASE_MARK, MIXED, MIXED_PARTS, UNDER, HarnessRules, StudyPlan, TrainedRow
 
 BASE, GENERATIONS = "base", "generations"
@@ -38,11 +38,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts_of(plan: StudyPlan, folder: Path) -> tuple[Part, ...]:
-    """All parts: what every row stands on, the controls, then row after row, each with its measurements and its result,
-    the rows that are asked under another harness, and the report. The base's own measurements come behind the first
-    seed's rows, those of another base behind all rows: nothing is learnt from them."""
+    """All parts: what every row stands on, the controls and agent files, then row after row, each with its measurements
+    and its result, the rows that are asked under another harness, and the report. The base's own measurements come
+    behind the first seed's rows, those of another base behind all rows: nothing is learnt from them."""
     parts = [Part(name=kind, kind=kind) for kind in _GROUND]
-    for label in CONTROLS:
+    for label in (*CONTROLS, *(f"{AGENT}{name}" for name in plan.measured_agents)):
         parts += _measured(plan, label, None)
     is_base_due, first_seed = True, plan.trained[0].seed if plan.trained else 0
     others: list[str] = []

@@ -29,7 +29,12 @@ BASE_MARK, ARM_MARK, UNDER = (
     " under ",
 )  # in a row's name: its base, its arm, and the harness it is asked under
 GENERATION = "generation_"  # the arm of a generation, with its number behind
-_LATER = ("bases", "harnesses", "generations")  # of a plan: what came in after the first rows, and none of them needs
+_LATER = (
+    "bases",
+    "harnesses",
+    "generations",
+    "measured_agents",
+)  # of a plan: what came in after the first rows, and none of them needs
 _BASE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _BASE_OF, _GENERATION_OF = re.compile(rf"{BASE_MARK}(\w+)"), re.compile(rf"{ARM_MARK}{GENERATION}\d")
 
@@ -180,6 +185,7 @@ class StudyPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bases: dict[str, dict[str, int | float | bool]] = {}  # other bases, by name: what each changes of `base`
     harnesses: tuple[HarnessRules, ...] = ()  # asked after all rows
     generations: GenerationRules | None = None
+    measured_agents: tuple[str, ...] = ()  # agent files on the same sets as the models, as `arena eval` runs one
 
     @property
     def shared_sha256(self) -> str:

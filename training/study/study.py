@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -36,24 +36,21 @@ from harness.catalogue.engines.native import open_catalogue
 from harness.inference.port import Upstream
 from problems.scoring.title_matching import LexicalTitles
 from problems.suites.formats import read_problems
-from training.corpus.building import FULL
 from training.evaluation.failures import count_reasons
 from training.evaluation.report import EvalReport
 from training.evaluation.run_eval import episodes_path
 from training.guards import require_train_pool, require_uncut
 from training.recipe import Recipe, parse_recipe, read_whole_text
-from training.report.document import Document, controls_of, make_document
+from training.report.document import Document
 from training.report.page import render_page
-from training.report.series import read_curves
 from training.rollouts.episode_file import EpisodeFile
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
 from training.stages.run import lineage_chain
 from training.study.base_model import build_base
 from training.study.corpora import MATCHED, build_corpora
-from training.study.findings.beyond import generation_lines, harness_lines
-from training.study.findings.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
-from training.study.findings.notes import arm_lines, failure_lines, progress_notes, read_arms
+from training.study.findings.document import study_document
+from training.study.findings.notes import progress_notes
 from training.study.findings.results import ResultFolder, RowResult
 from training.study.generations.counts import read_counts
 from training.study.generations.racing import run_generation
@@ -77,16 +74,6 @@ from training.study.vocabulary import make_tokenizer
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
 DONE, FAILED, REPORTS = "done", "failed", "reports"
-_SAID = (
-    "A study on a synthetic catalogue of {documents} products with short ids, titles of words alone, at most"
-    " {title_chars_max} characters long, at most {options_max} options and attributes and no descriptions: its numbers"
-    " say nothing of ShoppingBench.",
-    "The tokenizer is Qwen3's frame around {tokens} base tokens learnt from the market's own texts.",
-    "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
-    " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
-    "The teacher is the concise scripted model, which uses the tools alone; the expert is another. Tools: {tools}."
-    " Episodes: at most {turns} turns and {context} tokens, a turn at most {turn_tokens}.",
-)
 
 
 class Study:
@@ -250,61 +237,27 @@ class Study:
 
     def document(self) -> Document:
         """The report as a value, of whatever was measured so far."""
-        parts, plan = self.parts(), self.plan
+        parts = self.parts()
         finished = self.results.read([BASE, *(part.row for part in parts if part.kind == "result")])
-        reports = [report for result in finished.values() for report in result.reports]
-        reports += [
-            msgspec.json.decode(file.read_bytes(), type=EvalReport)
-            for part in parts
-            if part.measurement and part.row not in finished and (file := self._report(part)).exists()
-        ]
-        runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
-        said = {
-            "documents": plan.market.documents,
-            "title_chars_max": plan.market.title_chars_max,
-            "options_max": plan.market.options_max,
-            "tokens": plan.vocabulary.tokens,
-            "tools": plan.tool_profile,
-            "turns": plan.turns_max,
-            "turn_tokens": plan.turn_tokens_max,
-            "context": plan.base.context,
-        }
-        labels = [part.row for part in parts if part.kind == "result"]
-        curves = [curve for run in runs for curve in read_curves(run)]
-        return make_document(
-            reports,
-            curves,
-            title=f"Study {self.plan.name}",
-            notes=[
-                *(line.format_map(said) for line in _SAID),
-                *self._tested(finished),
-                *failure_lines(finished),
-                *harness_lines(finished, self.plan),
-                *generation_lines(finished),
-                *self._progress_notes(parts),
-            ],
-            arms=self._arm_lines(finished),
-            controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row
-        )
-
-    def _tested(self, finished: Mapping[str, RowResult]) -> list[str]:
-        """The tests that were written down beside the plan, where there are any."""
-        path = self._recipes / HYPOTHESES
-        if not path.exists():
-            return []
-        asked = read_hypotheses(path)
-        return lines_of(run_tests(asked, self.plan, finished), asked.alpha)
-
-    def _progress_notes(self, parts: Sequence[Part]) -> list[str]:
-        """What the plan has and the page lacks."""
         kept = {part.name: self._mark(part, FAILED) for part in parts}
-        failed = {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()}
-        return progress_notes(parts, self.is_done, failed)
-
-    def _arm_lines(self, finished: Mapping[str, RowResult]) -> list[str]:
-        arms = read_arms(self.folder / "corpora" / MATCHED, [FULL, *self.plan.arms])
-        runs = {row: one.lineage[0] for row, one in finished.items() if one.lineage and UNDER not in row}
-        return arm_lines(arms, runs)
+        return study_document(
+            self.plan,
+            finished,
+            [
+                msgspec.json.decode(file.read_bytes(), type=EvalReport)
+                for part in parts
+                if part.measurement and part.row not in finished and (file := self._report(part)).exists()
+            ],
+            self.seconds(),
+            parts,
+            self._recipes,
+            self.folder,
+            progress_notes(
+                parts,
+                self.is_done,
+                {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()},
+            ),
+        )
 
     def _result(self, part: Part) -> RowResult:
         """What was measured of a row, which is whole."""
