@@ -16,6 +16,7 @@ from training.model import RunLineage, Versions
 from training.recipe import parse_recipe, read_whole_text
 from training.stages.run import lineage_sha256
 from training.study.agent_versions import versions_of
+from training.study.costs import estimate_minutes, read_recipes
 from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, rows_of
 from training.study.findings.notes import ArmRows, arm_lines, progress_notes
 from training.study.findings.results import RowResult
@@ -123,6 +124,21 @@ def test_every_row_of_the_plan_comes_after_what_it_starts_from_and_confirmatory_
     needed = {row for one in asked.hypotheses for row in rows_of(asked, one)} - {"base"}
     needed |= {f"{one.control}-{seed}" for one in asked.hypotheses if one.control for seed in asked.seeds}
     assert {part.row for part in trained[: len(needed)]} == needed
+
+
+def test_every_part_of_the_plan_has_an_estimate_and_more_parameters_or_rows_are_dearer() -> None:
+    plan = read_plan(SHIPPED / "study.toml")
+    recipes = read_recipes(plan, SHIPPED)
+    minutes = {part.name: estimate_minutes(part, plan, recipes, {}) for part in parts_of(plan, Path("/study"))}
+    free = {name for name, took in minutes.items() if took == 0}
+    assert {name.partition(" ")[0] for name in free} == {"result", "report"}
+    for name in ("stage sft-11", "stage refresh-11", "measure sft-11-second-greedy", "base"):
+        wide = "base~wide" if name == "base" else name.replace("-11", "~wide-11")
+        assert 3 * minutes[name] < minutes[wide] < 6 * minutes[name]
+    rounds = [f"sft@generation_{number}-11" for number in (1, 2, 3)]
+    took = [minutes[f"stage {row}"] for row in rounds]
+    assert minutes["stage sft-11"] < took[0] < took[1] < took[2]
+    assert all(5 < minutes[f"generation {row}"] < 60 for row in rounds)
 
 
 def test_every_version_of_an_agent_does_something_else() -> None:
