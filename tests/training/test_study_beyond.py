@@ -9,11 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from arena.chain.keys import verify
 from arena.export.verify.verification import verify_export
 from arena.store.embedded.server import is_running, start_embedded
 from foundation.errors import ArenaError
+from neurons.cli.training.study import app
 from tests.training.toy_study import SEED, TOKENIZER, write_toy_study
 from training.corpus.corpus_files import read_rows
 from training.evaluation.model_loader import LoadedModel
@@ -21,6 +23,7 @@ from training.guards import GuardStopError
 from training.models.render import Qwen3Codec
 from training.samplers.scripted import ScriptedSampler
 from training.stages.run import CHECKPOINT, lineage_chain
+from training.study import study as study_module
 from training.study.generations import racing
 from training.study.generations.counts import COUNTS, read_counts
 from training.study.market import read_market
@@ -114,6 +117,19 @@ def test_a_generation_of_which_nothing_passes_ends_its_row(study: Study, raced: 
     with pytest.raises(GuardStopError, match="none of 2 episodes is kept: coefficient 2"):
         run_generation(study, nothing)
     assert read_counts(raced) is None
+
+
+def test_a_generation_that_fails_is_named_and_the_study_goes_on(
+    study: Study, raced: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object, **named: object) -> None:
+        raise GuardStopError("generation", "none of 2 episodes is kept: failed 2")
+
+    monkeypatch.setattr(study_module, "run_generation", fail)
+    command = ["--file", str(study.folder.parent / "recipes" / "study.toml"), "--out", str(study.folder)]
+    asked = CliRunner().invoke(app, [*command, "--only", "generation"])
+    assert asked.exit_code == 1 and "none of 2 episodes is kept" in asked.output
+    assert any(note.startswith(f"Failed: generation {NEXT}: error[V2123]") for note in study.document().notes)
 
 
 def test_an_agent_that_the_gate_refuses_does_not_race(
