@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -59,7 +60,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
 
 @pytest.fixture
 def raced(study: Study, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a generation whose checkpoint shops as the concise scripted model does; not finished yet."""
+    """The folder of a generation whose checkpoint shops as the careful scripted model does; not finished yet."""
     serve(study, monkeypatch, "1" * 64)
     folder = study.folder / "generations" / NEXT
     for mark in (folder / COUNTS, study.folder / "done" / file_name(f"generation {NEXT}")):
@@ -74,7 +75,7 @@ def part(study: Study, name: str) -> Part:
 def serve(study: Study, monkeypatch: pytest.MonkeyPatch, weights_sha256: str) -> None:
     """Have the checkpoint that races be a scripted one of these weights."""
     codec = Qwen3Codec(study.folder / "tokenizer")
-    sampler = ScriptedSampler(codec, "scripted-concise")
+    sampler = ScriptedSampler(codec, "scripted-careful")
     found = LoadedModel(sampler=sampler, codec=codec, version="0" * 64, weights_sha256=weights_sha256, contamination="")
     monkeypatch.setattr(racing, "open_candidate", lambda folder, problems: found)
 
@@ -102,7 +103,9 @@ def test_a_generation_races_at_our_own_server_and_its_records_join_the_corpus(st
     export = raced / "records" / "export"
     assert verify_export(export, verify).wrong == ()
     counts = read_counts(raced)
-    assert counts is not None and counts.racer == WIDE and counts.raced == 2 == counts.solved
+    assert counts is not None and counts.racer == WIDE and counts.raced == 2
+    table = pq.read_table(export / "views" / "parquet")
+    assert counts.solved == sum(table["is_success"].to_pylist()) == 1  # of what fails some is kept: the judge passed it
     rows = [row.trace.facts for row in read_rows(raced / "corpus")]
     own = [facts for facts in rows if facts.race_id == "study-generation-1"]
     assert len(own) == counts.kept > 0 and len(rows) == counts.rows

@@ -37,6 +37,7 @@ from training.corpus.building import Origin, arms_of, filter_sources, open_sourc
 from training.corpus.filter.funnel import Slice
 from training.corpus.filter.leak_guard import Guard
 from training.corpus.filter.trace_features import Task
+from training.corpus.model import Trace
 from training.evaluation.model_loader import LoadedModel, open_candidate
 from training.guards import GuardStopError
 from training.model import Decode
@@ -107,12 +108,12 @@ def run_generation(
         before = plan.racer_of(before)
     exports.append(study / RECORDS / EXPORT)
     own, rows = _build(plan, exports, market_dir, tokenizer, folder, agent, code_commit, progress)
-    failed = dict(own.codes).get("failed", 0)
+    shards = open_sources(exports[:1], [], verify, seals=folder / "seals").shards
     counts = GenerationCounts(
         racer=racer.name,
         model_id=entry.model_id,
         raced=own.traces,
-        solved=own.traces - failed,
+        solved=sum(isinstance(row, Trace) and row.facts.is_success is True for shard in shards for row in shard()),
         kept=own.kept,
         rows=rows,
     )
