@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from tests.training.toy_study import SHIPPED
+from tests.training.toy_study import SHIPPED, TOKENIZER
 from training.model import RunLineage, Versions
 from training.recipe import parse_recipe, read_whole_text
+from training.report.page import render_page
 from training.stages.run import lineage_sha256
 from training.study.agent_versions import versions_of
 from training.study.costs import estimate_minutes, read_recipes
@@ -23,6 +25,7 @@ from training.study.findings.results import RowResult
 from training.study.parts import BASE, named_runs, parts_of, recipe_text
 from training.study.plan import UNDER, AgentRules, GenerationRules, TrainedRow, read_plan
 from training.study.records import study_policy
+from training.study.study import Study
 
 RESULTS = Path(__file__).parents[2] / "docs" / "study" / "results"
 
@@ -185,6 +188,24 @@ def test_an_older_lineage_keeps_its_identity_and_what_was_added_counts_where_it_
     assert lineage_sha256(older) == hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
     named = msgspec.structs.replace(older, problem_files={"train.jsonl": "0" * 64})
     assert len({lineage_sha256(one) for one in (older, named, msgspec.structs.replace(older, dev_sha256s=("1",)))}) == 3
+
+
+def test_the_page_shows_what_finished_rows_took_and_names_every_row_that_is_not_run(tmp_path: Path) -> None:
+    """Committed rows were measured before tokens were counted: they have processor seconds alone."""
+    shutil.copy(RESULTS / "sft-11.json", tmp_path)
+    plan = SHIPPED / "study.toml"
+    study = Study(
+        read_plan(plan), plan.read_text("utf-8"), SHIPPED, TOKENIZER, tmp_path / "out",
+        code_commit="", now_ms=lambda: 0, results=tmp_path,
+    )  # fmt: skip
+    document = study.document()
+    assert {row.label for row in document.rows} == {"sft-11"}
+    for row in document.rows:
+        assert row.spent is None and row.processor_ms_a_solved is not None and 100 < row.processor_ms_a_solved < 2_000
+    assert "processor seconds a solved" in render_page(document)
+    lacking = " ".join(note for note in document.notes if note.startswith("Of the plan"))
+    rows = {part.row for part in study.parts() if part.row} - {"sft-11", "base", "base~wide"}
+    assert [row for row in sorted(rows) if row not in lacking] == []
 
 
 def lineage(*, steps: int, stopped_by: str = "") -> RunLineage:
