@@ -305,3 +305,9 @@ def test_where_all_weights_are_trained_a_reference_is_a_second_model() -> None:
         return estimate_run(parse_recipe(text), Work()).memory_gb
 
     assert of("kto") - of("sft") == pytest.approx(4.022 * 4, rel=1e-3)
+
+
+def test_a_process_weight_is_another_run_and_none_is_the_run_it_was() -> None:
+    text = BASE.replace("sft", "grpo") + "[decode]\ntemperature = 1.0\ntop_p = 1.0\n[grpo]\nprocess_weight = {}\n"
+    none, half = (parse_recipe(text.format(weight)) for weight in (0.0, 0.5))
+    assert none.recipe_sha256 == parse_recipe(text.partition("[grpo]")[0]).recipe_sha256 != half.recipe_sha256

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.rollouts import make_rollout
+from training.model import Rollout
 from training.rollouts.rewards import (
     Reward,
     Step,
@@ -19,6 +20,7 @@ from training.rollouts.rewards import (
     match_step,
     match_steps,
     mixed_share,
+    process_of,
     reward_of,
     steps_of,
     token_f1,
@@ -113,3 +115,31 @@ def test_a_group_is_mixed_where_two_of_its_rewards_differ() -> None:
     rewards = [Reward(value=value, outcome=value, tool_match=None) for value in values]
     assert mixed_share(rewards, 2) == pytest.approx(1 / 3)  # an unscored rollout is no reward
     assert mixed_share(rewards, 6) == 1.0 and mixed_share([], 2) == 0.0
+
+
+def partly(reward: float, **axes: tuple[int, int]) -> Rollout:
+    """A rollout of that outcome that met so many of the demands of each part."""
+    rollout = make_rollout([None], reward=reward)
+    return msgspec.structs.replace(rollout, result=msgspec.structs.replace(rollout.result, axes=axes))
+
+
+@pytest.mark.parametrize(
+    ("rollout", "wanted"),
+    [
+        (partly(0.2, price=(1, 1), attribute=(1, 4), sku=(0, 0)), (1 + 1 / 4) / 2),  # each part alike, if asked for
+        (partly(0.2, title=(0, 1), service=(2, 2)), 1.0),  # the title is no part of it
+        (partly(1.0, price=(0, 1)), 1.0),  # a success is whole, whatever the fields say
+        (partly(0.3, title=(0, 1)), 0.3),  # a request for a title alone is worth its outcome
+        (partly(0.0, price=(0, 1), service=(0, 2)), 0.0),
+    ],
+)
+def test_a_process_reward_is_the_mean_share_of_the_rules_parts_that_were_met(rollout: Rollout, wanted: float) -> None:
+    assert process_of(rollout) == pytest.approx(wanted)
+    blended = reward_of(rollout, {}, 0.0, 0.25)
+    outcome = rollout.result.reward
+    assert outcome is not None and blended.value == pytest.approx(0.75 * outcome + 0.25 * wanted)
+    assert reward_of(rollout, {}, 0.0).value == outcome  # unasked it changes nothing
+
+
+def test_a_fault_of_ours_has_no_process_reward_either() -> None:
+    assert reward_of(make_rollout([None], reward=None), {}, 0.0, 0.5).value is None

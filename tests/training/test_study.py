@@ -32,7 +32,7 @@ from training.study.corpora import build_corpora
 from training.study.findings.hypotheses import HYPOTHESES
 from training.study.findings.results import RowResult
 from training.study.market import make_market, open_partition, read_market, stock
-from training.study.measure import CONTROLS, file_name
+from training.study.measure import AGENT, CONTROLS, file_name
 from training.study.plan import read_plan
 from training.study.policies import RandomCaller
 from training.study.study import Study
@@ -52,7 +52,7 @@ def open_study(plan: Path, folder: Path) -> Study:
 def finished(study: Study, row: str) -> RowResult:
     """A row's result without anything in it."""
     return RowResult(
-        row=row, plan_sha256=study.results.plan_sha256, code_commit="", reports=(), failures={}, seconds={}
+        row=row, plan_sha256=study.plan.sha256_of(row), code_commit="", reports=(), failures={}, seconds={}
     )
 
 
@@ -220,7 +220,15 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert {sum(counts.values()) for place in kept.failures.values() for counts in place.values()} == {1, 2}
     document = msgspec.json.decode((out / "report.json").read_bytes(), type=Document)
     labels = {row.label for row in document.rows}
-    assert labels == {"base", *CONTROLS, *RUNS}
+    agents = [row for row in document.rows if row.label.startswith(AGENT)]
+    assert {row.label.removeprefix(AGENT) for row in agents} == set(study.plan.measured_agents)
+    assert labels == {"base", *CONTROLS, *RUNS, f"{RUNS[-1]} under other", *(row.label for row in agents)}
+    for row in agents:
+        assert row.spent and row.spent.completion_tokens and row.spent.episode_ms is not None
+    assert all(row.spent and row.processor_s is not None for row in document.rows)  # beside the models
+    shopper = next(row for row in agents if "concise" in row.label)
+    assert shopper.spent and shopper.spent.solved and shopper.processor_ms_a_solved is not None
+    assert "processor seconds a solved" in (out / "report.html").read_text("utf-8")
     assert {row.set for row in document.rows} == {"second set"}
     expert = [row.asr.value for row in document.rows if row.label == "scripted concise"]
     assert min(expert) > 0.5  # the control really shops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from training.recipe import read_whole_text
@@ -12,7 +13,9 @@ TOKENIZER = SHIPPED.parent / "smoke" / "tokenizer"
 SEED = 11
 ROWS = ("sft", "refresh", "sft@mixed")
 
-_BLOCK = f"[[blocks]]\nrows = [{', '.join(f'{chr(34)}{row}{chr(34)}' for row in ROWS)}]\nseeds = [{SEED}]\n\n[market]"
+_HARNESS = (
+    f'[[harnesses]]\nname = "other"\nrows = ["%s-{SEED}"]\ntool_profile = "paper4"\nprompt = "Shop."\n\n[[decodes]]'
+)
 _PLAN = {
     r"documents = \d+": "documents = 400",
     r"train_counts = .*": "train_counts = { product = 8 }",
@@ -31,7 +34,6 @@ _PLAN = {
     r'sets = \["second", "eval"\]': 'sets = ["second"]',
     r"samples = 8": "samples = 2",
     r"(?ms)^arms = .*?\]$": 'arms = ["no_agentic_split", "mixed"]',
-    r"(?s)\[\[blocks\]\].*\[market\]": _BLOCK,
     r"epochs = \S+": "epochs = 0.5",
 }
 _RECIPE = {
@@ -46,11 +48,16 @@ _RECIPE = {
 _TESTS = {r"seeds = .*": f"seeds = [{SEED}]", r"sft@no_structural_filter": "sft@mixed", r"(?m)^control = .*": ""}
 
 
-def write_toy_study(folder: Path) -> Path:
-    """Plan, recipes and tests in `folder`; the plan's path."""
+def write_toy_study(folder: Path, rows: Sequence[str] = ROWS) -> Path:
+    """Plan, recipes and tests in `folder`; the plan's path. The last of `rows` is asked under another harness too."""
     folder.mkdir(parents=True)
+    named = ", ".join(f'"{row}"' for row in rows)
+    plan = _PLAN | {
+        r"(?s)\[\[blocks\]\].*\[market\]": f"[[blocks]]\nrows = [{named}]\nseeds = [{SEED}]\n\n[market]",
+        r"(?s)\[\[harnesses\]\].*?\[\[decodes\]\]": _HARNESS % rows[-1],
+    }
     for path in SHIPPED.glob("*.toml"):
-        small = {"study.toml": _PLAN, "hypotheses.toml": _TESTS}.get(path.name, _RECIPE)
+        small = {"study.toml": plan, "hypotheses.toml": _TESTS}.get(path.name, _RECIPE)
         text = read_whole_text(path)
         for pattern, value in small.items():
             text = re.sub(pattern, value, text)

@@ -66,8 +66,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     overflows: int
     contamination: str
     spent: SetSpend | None = None  # None: not recorded
+    processor_s: float | None = None  # of the process that ran the episodes, turns of several sampled together
     weights: str
     lineage_sha256: str
+
+    @property
+    def processor_ms_a_solved(self) -> float | None:
+        """Processor time for each sample that succeeds, those that failed paid for too; None where none did."""
+        solved = sum(self.asr_by_seed) / len(self.asr_by_seed) * (self.episodes - self.unscored)
+        return 1_000 * self.processor_s / solved if self.processor_s is not None and solved else None
 
     @property
     def ending(self) -> str:
@@ -113,12 +120,13 @@ def make_document(
     notes: Sequence[str] = (),
     arms: Sequence[str] = (),
     controls: Mapping[str, str] | None = None,
+    processor_s: Mapping[tuple[str, str, float], float] = {},
 ) -> Document:
     """The document of these reports, in the order given: the first of each conditions is what others are held against.
 
     `controls` says of each ablation's label which label it is held against, its own for the control itself; None: as
-    the labels of the reports say (`controls_of`). Raises ValueError for two reports of one label under one set of
-    conditions.
+    the labels of the reports say (`controls_of`). `processor_s` is what reports took, by label, name of the set and
+    temperature, where that was kept. Raises ValueError for two reports of one label under one set of conditions.
     """
     found: dict[bytes, EvaluationConditions] = {}
     for report in reports:
@@ -145,7 +153,13 @@ def make_document(
         title=title,
         published=TABLE_1,
         rows=tuple(
-            _row(report, letters[_key(report.conditions)], runs.get(report.lineage_sha256)) for report in reports
+            _row(
+                report,
+                letters[_key(report.conditions)],
+                runs.get(report.lineage_sha256),
+                processor_s.get((report.label, report.conditions.set.name, report.conditions.decode.temperature)),
+            )
+            for report in reports
         ),
         tests=tuple(tests),
         conditions=names,
@@ -195,7 +209,7 @@ def _key(conditions: EvaluationConditions) -> bytes:
     return msgspec.json.encode(conditions, order="sorted")
 
 
-def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
+def _row(report: EvalReport, letter: str, run: RunCurves | None, processor_s: float | None) -> Row:
     return Row(
         label=report.label,
         conditions=letter,
@@ -221,6 +235,7 @@ def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
         overflows=report.overflows,
         contamination=report.contamination,
         spent=report.spent,
+        processor_s=processor_s,
         weights=report.weights,
         lineage_sha256=report.lineage_sha256,
     )

@@ -295,8 +295,9 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
                 result=result, prompt_ids=(stop,), completion_ids=(stop,), mask=(0,), logprobs=(0.0,), turns=()
             )
             return nothing, Reward(value=None, outcome=None, tool_match=None)
-        reward = reward_of(rollout, self._ports.teachers, self._recipe.grpo.tool_weight)
-        if self._recipe.grpo.tool_weight and reward.tool_match is None:
+        rules = self._recipe.grpo
+        reward = reward_of(rollout, self._ports.teachers, rules.tool_weight, rules.process_weight)
+        if rules.tool_weight and reward.tool_match is None:
             self._counts.without_teacher += 1
         return rollout, reward
 

@@ -29,7 +29,7 @@ from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import Save, train_sft
 from training.stages.teacher import trace_of
 from training.study.market import PROBLEMS, TRAIN
-from training.study.plan import StudyPlan
+from training.study.plan import BaseRules, StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 START, DRILLS, TRANSCRIPTS = "start", "drills", "transcripts.jsonl"
@@ -59,10 +59,12 @@ save_every_steps = 100
 """
 
 
-def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path, bench: RunContext) -> RunLineage:
-    """Build and pre-train the base in `folder`; a finished one is returned, a killed one goes on."""
+def build_base(
+    plan: StudyPlan, base: BaseRules, tokenizer: Path, folder: Path, market_dir: Path, bench: RunContext
+) -> RunLineage:
+    """Build and pre-train a base of the plan in `folder`; a finished one is returned, a killed one goes on."""
     quiet_engine()
-    base, start = plan.base, folder / START
+    start = folder / START
     if not (start / "tokenizer_config.json").exists():  # copied last
         shape = TinyShape(
             hidden=base.hidden,
@@ -77,7 +79,7 @@ def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path,
         build_tiny_model(tokenizer, start, shape, plan.seed)
     text = _RECIPE.format(
         what="every token of the random tool-caller's transcripts",
-        model=_drilled(plan, tokenizer, start, folder / DRILLS, bench),
+        model=_drilled(base, plan.seed, tokenizer, start, folder / DRILLS, bench),
         seed=plan.seed,
         problems=market_dir / PROBLEMS / TRAIN,
         tokens_max=base.tokens_max,
@@ -95,7 +97,7 @@ def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path,
     codec = Qwen3Codec(tokenizer)
     shown = [
         msgspec.structs.replace(line, tools="[]") if place % base.tools_every else line
-        for place, line in enumerate(_transcripts(plan, folder / TRANSCRIPTS, bench))
+        for place, line in enumerate(_transcripts(plan, base.transcripts, folder / TRANSCRIPTS, bench))
     ]
     traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
     rows = rows_of_traces(list(traces.values()), codec, recipe)
@@ -117,15 +119,14 @@ def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path,
     )
 
 
-def _drilled(plan: StudyPlan, tokenizer: Path, start: Path, folder: Path, bench: RunContext) -> Path:
-    """Train the random weights on drills; the folder of what comes of it, `start` itself for a plan without drills."""
-    rules = plan.base
+def _drilled(rules: BaseRules, seed: int, tokenizer: Path, start: Path, folder: Path, bench: RunContext) -> Path:
+    """Train the random weights on drills; the folder of what comes of it, `start` itself for a base without drills."""
     if not rules.drill_rows:
         return start
     text = _RECIPE.format(
         what="drills",
         model=start,
-        seed=plan.seed,
+        seed=seed,
         problems="",
         tokens_max=rules.drill_tokens,
         lr=rules.drill_lr,
@@ -138,7 +139,7 @@ def _drilled(plan: StudyPlan, tokenizer: Path, start: Path, folder: Path, bench:
     run = RunFolder(folder, recipe, text, bench.progress)
     if run.finished() is None:
         codec = Qwen3Codec(tokenizer)
-        rows = drill_rows(rules.drill_rows, rules.drill_tokens, codec.tokenizer.vocab_size, plan.seed)
+        rows = drill_rows(rules.drill_rows, rules.drill_tokens, codec.tokenizer.vocab_size, seed)
         trained = train_sft(recipe, run, rows, (), codec.tokenizer.pad_token_id, save=_saver(tokenizer))
         run.finish(
             parent_sha256=trained.parent_sha256,
@@ -173,10 +174,10 @@ def drill_rows(count: int, length: int, tokens: int, seed: int) -> list[TokenRow
     return rows
 
 
-def _transcripts(plan: StudyPlan, path: Path, bench: RunContext) -> tuple[EpisodeLine, ...]:
-    """The random tool-caller's episodes on the train problems; those that are in the file are not run again."""
+def _transcripts(plan: StudyPlan, each: int, path: Path, bench: RunContext) -> tuple[EpisodeLine, ...]:
+    """The random tool-caller's episodes, `each` on every train problem; those in the file are not run again."""
     file = EpisodeFile(path)
-    jobs = jobs_of(bench.problems, plan.base.transcripts, plan.seed)
+    jobs = jobs_of(bench.problems, each, plan.seed)
     bench.require_train(jobs)
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)
     missing = file.missing(jobs)

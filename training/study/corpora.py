@@ -55,9 +55,7 @@ def build_corpora(
         draft = folder / f"{name}.draft"
         shutil.rmtree(draft, ignore_errors=True)
         guard = Guard(partition.manifest, partition=partition, admits=pool)
-        rules = Rules(
-            coefficient_e4_min=plan.coefficient_e4_min, tokens_max=plan.corpus_tokens_max, seed=plan.seed, pool=pool
-        )
+        rules = full_rules(plan, pool)
         task = Task(arms=(rules,), tokenizer=tokenizer / "tokenizer.json")
         arms = arms_of(rules, [arm for arm in wanted if arm != MIXED])
         filtered = filter_sources(sources, task, arms, guard, progress=progress)
@@ -78,3 +76,10 @@ def build_corpora(
             shutil.copytree(target / arm, draft / arm)
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(draft, target)
+
+
+def full_rules(plan: StudyPlan, pool: CorpusPool) -> Rules:
+    """The filter of the corpus `full`, and of every arm that changes nothing of it."""
+    return Rules(
+        coefficient_e4_min=plan.coefficient_e4_min, tokens_max=plan.corpus_tokens_max, seed=plan.seed, pool=pool
+    )

@@ -14,19 +14,22 @@ from pathlib import Path
 import msgspec
 
 from foundation.errors import ArenaError
+from training.models.estimate import count_parameters
 from training.recipe import Recipe, read_recipe
 from training.study.parts import Part
-from training.study.plan import StudyPlan
+from training.study.plan import GenerationRules, StudyPlan, TrainedRow, base_name
 
 TRAIN_TOKENS_S = 4_000  # trained with gradient, one thread
 EPISODE_TOKENS, TRANSCRIPT_TOKENS = 1_000, 900  # a transcript without the tools' schemas
 STEP_ROWS, STEP_SHARE = 4, 0.75  # step-wise: rows of an episode, and their tokens to the whole
 SAMPLED_S, ASKED_S = 0.2, 0.02  # an episode of the model, and of a policy without weights
+SERVED_S = 1.0  # an episode of the model behind our own server, turn after turn
 KEPT = 0.5  # rollouts with full reward
 KTO_PASSES, GRPO_PASSES = 2.3, 1.8  # to a training pass: the reference, the KL term, scores of each row by itself
 _UNSEEDED = re.compile(r"-\d+(?=-|$)")  # in a part's name: the seed of its row
 _FILTER_KEEPS = 1.1  # rows to problems: nearly one of the concise model, and some of the careful one
 _DOCUMENT_S, _RECORDED_S, _FILTERED_S = 0.005, 0.03, 0.03
+_FULL_SHARE = 0.5  # of filtering: one corpus in the place of `full`, `dev` and the arms
 
 
 def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe], took_s: Mapping[str, float]) -> float:
@@ -50,16 +53,23 @@ def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe],
         case "corpora":
             seconds = _evaluations(plan) * _FILTERED_S
         case "base":
-            tokens = train * plan.base.transcripts * TRANSCRIPT_TOKENS
-            seconds = train * ASKED_S + plan.base.epochs * tokens / TRAIN_TOKENS_S
+            base = plan.base_of(part.base)
+            tokens = train * base.transcripts * TRANSCRIPT_TOKENS
+            seconds = train * ASKED_S + _dearer(plan, part.base) * base.epochs * tokens / TRAIN_TOKENS_S
+        case "generation":
+            raced = (plan.generations or GenerationRules()).problems
+            filtered = _FULL_SHARE * took_s.get("corpora", _evaluations(plan) * _FILTERED_S) + raced * _FILTERED_S
+            seconds = raced * (SERVED_S * _dearer(plan, base_name(part.row)) + _RECORDED_S) + filtered
         case "stage":
-            seconds = _stage_seconds(recipes[part.recipe], plan)
+            assert part.trained is not None
+            seconds = _stage_seconds(recipes[part.trained.recipe], plan, part.trained)
         case "measure":
             assert part.measurement is not None
             counts = rules.eval_counts if part.measurement.set == "eval" else rules.second_counts
             decode = part.measurement.decode
             episodes = sum(counts.values()) * decode.samples * len(decode.seeds)
-            seconds = episodes * (ASKED_S if part.measurement.run is None else SAMPLED_S)
+            sampled_s = SAMPLED_S * _dearer(plan, base_name(part.row))
+            seconds = episodes * (ASKED_S if part.measurement.run is None else sampled_s)
         case "result" | "report":
             seconds = 0.0
     return seconds / 60
@@ -92,7 +102,7 @@ def row_costs(parts: Sequence[tuple[Part, float, bool]]) -> tuple[RowCost, ...]:
 
 def read_recipes(plan: StudyPlan, folder: Path) -> dict[str, Recipe]:
     """The plan's recipes by file stem. Raises ArenaError V2120."""
-    names = {recipe for recipe, _, _ in plan.trained}
+    names = {row.recipe for row in plan.trained}
     return {name: read_recipe(folder / f"{name}.toml") for name in sorted(names)}
 
 
@@ -102,14 +112,36 @@ def _evaluations(plan: StudyPlan) -> int:
     return sum((min(raced, agent.problems) if agent.problems else raced) * agent.versions for agent in plan.agents)
 
 
-def _stage_seconds(recipe: Recipe, plan: StudyPlan) -> float:
+def _dearer(plan: StudyPlan, base: str) -> float:
+    """How many times the plan's own base's parameters another has: what its tokens cost more."""
+    own, other = (
+        count_parameters(
+            {
+                "hidden_size": rules.hidden,
+                "intermediate_size": 3 * rules.hidden,
+                "num_hidden_layers": rules.layers,
+                "num_attention_heads": rules.heads,
+                "num_key_value_heads": rules.kv_heads,
+                "head_dim": rules.head_dim,
+                "vocab_size": plan.vocabulary.tokens,
+                "tie_word_embeddings": True,
+            }
+        )
+        for rules in (plan.base, plan.base_of(base))
+    )
+    return other / own
+
+
+def _stage_seconds(recipe: Recipe, plan: StudyPlan, row: TrainedRow) -> float:
+    dearer = _dearer(plan, row.base)
     train = sum(plan.market.train_counts.values())
     named = plan.market.drawn.get(Path(recipe.data.problems).stem, train)
     optim = recipe.optim
     sampled = 0.0
     match recipe.stage:
         case "sft":
-            rows, passes = train * _FILTER_KEEPS, float(len(optim.lr_sweep) or 1)
+            raced = row.generation * (plan.generations or GenerationRules()).problems
+            rows, passes = train * _FILTER_KEEPS + raced * KEPT, float(len(optim.lr_sweep) or 1)
         case "rejection":
             sampled = named * recipe.samples * SAMPLED_S
             rows, passes = named * recipe.samples * KEPT / recipe.data.rollout_share, 1.0
@@ -119,10 +151,10 @@ def _stage_seconds(recipe: Recipe, plan: StudyPlan) -> float:
             rows, passes = float(train), KTO_PASSES
         case "grpo":
             rows = float(optim.steps_max * recipe.grpo.problems_per_step * recipe.grpo.samples)
-            return rows * (SAMPLED_S + GRPO_PASSES * EPISODE_TOKENS / TRAIN_TOKENS_S)
+            return dearer * rows * (SAMPLED_S + GRPO_PASSES * EPISODE_TOKENS / TRAIN_TOKENS_S)
         case _:
             raise ArenaError("V2120", f"{recipe.stage} is no stage of a study")
     rows *= optim.epochs
     if optim.steps_max:
         rows = min(rows, optim.steps_max * optim.batch_rows * optim.accumulation)
-    return sampled + passes * rows * EPISODE_TOKENS / TRAIN_TOKENS_S
+    return dearer * (sampled + passes * rows * EPISODE_TOKENS / TRAIN_TOKENS_S)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,7 @@ from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.progress import Progress
 from harness.catalogue.engines.native import open_catalogue
+from harness.inference.port import Upstream
 from judge.scripted import ScriptedJudge
 from problems.model import Pool, Problem
 from problems.pools.clusters import answer_marks
@@ -66,6 +68,18 @@ def study_policy(plan: StudyPlan) -> Policy:
     return msgspec.structs.replace(fixed, tool_profile=plan.tool_profile)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Who races on what: sources by name, each on all `problems` but those in `drawn`, which race on theirs alone."""
+
+    race_id: str
+    problems: tuple[Problem, ...]
+    sources: Mapping[str, str]
+    drawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    policy: Policy
+    upstream: Upstream
+
+
 def record_study(
     plan: StudyPlan,
     market_dir: Path,
@@ -80,12 +94,45 @@ def record_study(
     The export lies in `folder`/export. Raises ArenaError V2020 when no server can be started, and what `evaluate` and
     the exporter raise.
     """
+    market = read_market(market_dir)
+    problems = (*market.train, *market.dev, *market.eval)
+    by_id = sorted(problem.problem_id for problem in problems)
+    sources: dict[str, str] = {}
+    limited: dict[str, frozenset[str]] = {}
+    for rules in plan.agents:
+        versions = dict(versions_of(rules))
+        sources |= versions
+        if rules.problems:
+            drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
+            limited |= dict.fromkeys(versions, frozenset(drawn))
+    raced = Field(
+        race_id=RACE,
+        problems=problems,
+        sources=sources,
+        drawn=limited,
+        policy=study_policy(plan),
+        upstream=ScriptedUpstream(),
+    )
+    record_field(raced, plan, market_dir, folder, code_commit=code_commit, now_ms=now_ms, progress=progress)
+
+
+def record_field(
+    raced: Field,
+    plan: StudyPlan,
+    market_dir: Path,
+    folder: Path,
+    *,
+    code_commit: str,
+    now_ms: Callable[[], int],
+    progress: Progress | None,
+) -> None:
+    """As `record_study`, of any field: run what `folder`'s log lacks, release, and export."""
     folder.mkdir(parents=True, exist_ok=True)
     server = start_embedded(folder / "state")
     signer = keypair_signer(SIGNER)
     try:
         dsn = server.dsn_for(signer.hotkey)
-        asyncio.run(_Recording(plan, market_dir, folder, signer, code_commit, progress).run(dsn, now_ms))
+        asyncio.run(_Recording(raced, plan, market_dir, folder, signer, code_commit, progress).run(dsn, now_ms))
     finally:
         server.stop()
 
@@ -93,6 +140,7 @@ def record_study(
 class _Recording:
     def __init__(
         self,
+        raced: Field,
         plan: StudyPlan,
         market_dir: Path,
         folder: Path,
@@ -100,28 +148,17 @@ class _Recording:
         code_commit: str,
         progress: Progress | None,
     ) -> None:
-        self._folder, self._signer, self._progress = folder, signer, progress
+        self._raced, self._folder, self._signer, self._progress = raced, folder, signer, progress
         self._commit = code_commit
-        market, partition = read_market(market_dir), open_partition(market_dir)
-        self._problems = (*market.train, *market.dev, *market.eval)
-        by_id = sorted(problem.problem_id for problem in self._problems)
-        self._sources: dict[str, str] = {}
-        self._drawn: dict[str, frozenset[str]] = {}  # the problems of agents that do not race on all
-        for rules in plan.agents:
-            versions = dict(versions_of(rules))
-            self._sources |= versions
-            if rules.problems:
-                drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
-                self._drawn |= dict.fromkeys(versions, frozenset(drawn))
-        self._batch = seal_study(plan, self._problems, partition)
+        self._batch = seal_study(plan, raced.problems, open_partition(market_dir), raced.race_id)
         # Once for all attempts: each is a hash of the whole batch.
         self._batch_sha256, self._commitments = self._batch.batch_sha256, self._batch.cluster_commitments
         self._ports = EvaluatePorts(
-            policy=study_policy(plan),
+            policy=raced.policy,
             catalogue=open_catalogue(market_dir / INDEX),
             titles=LexicalTitles(),
-            sandbox=InProcessSandbox(frozenset(map(text_hash, self._sources.values()))),
-            upstreams=[ScriptedUpstream()],
+            sandbox=InProcessSandbox(frozenset(map(text_hash, raced.sources.values()))),
+            upstreams=[raced.upstream],
             judges=[ScriptedJudge()],
         )
 
@@ -136,13 +173,13 @@ class _Recording:
                 if isinstance(payload, AttemptRecord):
                     done.add(payload.attempt_id)
                 is_released |= isinstance(payload, ReleaseRecord)
-            for number, problem in enumerate(self._problems, 1):
+            for number, problem in enumerate(self._raced.problems, 1):
                 await self._record(problem, sequencer, done)
                 if self._progress:
-                    self._progress("race", number, len(self._problems))
+                    self._progress("race", number, len(self._raced.problems))
             if not is_released:
                 release = ReleaseRecord(
-                    race_id=RACE,
+                    race_id=self._raced.race_id,
                     batch_sha256=self._batch.batch_sha256,
                     partition_sha256=self._batch.partition_sha256,
                     problems=self._batch.released_problems,
@@ -165,8 +202,8 @@ class _Recording:
     async def _record(self, problem: Problem, sequencer: Sequencer, done: set[str]) -> None:
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
-        for name, source in self._sources.items():
-            if name in self._drawn and problem.problem_id not in self._drawn[name]:
+        for name, source in self._raced.sources.items():
+            if name in self._raced.drawn and problem.problem_id not in self._raced.drawn[name]:
                 continue
             attempt_id = f"{text_hash(f'{name} {problem.problem_id}')[:24]}:1"
             if attempt_id not in done:
@@ -182,13 +219,13 @@ class _Recording:
         self, name: str, source: str, problem: Problem, attempt_id: str, evaluation: Evaluation, body_sha256: str
     ) -> list[Payload]:
         subject = Subject(
-            agent_version_id=text_hash(f"study {name}"),
+            agent_version_id=agent_version_of(name),
             miner_hotkey=self._signer.hotkey,
             agent_sha256=text_hash(source),
         )
         context = Context(
             stage="race",
-            race_id=RACE,
+            race_id=self._raced.race_id,
             problem_id=problem.problem_id,
             batch_sha256=self._batch_sha256,
             partition_sha256=self._batch.partition_sha256,
@@ -210,10 +247,17 @@ class _Recording:
         )
 
 
-def seal_study(plan: StudyPlan, problems: Sequence[Problem], partition: OpenPartition) -> SealedBatch:
+def agent_version_of(name: str) -> str:
+    """The version id that an agent of this name has in a study's records."""
+    return text_hash(f"study {name}")
+
+
+def seal_study(
+    plan: StudyPlan, problems: Sequence[Problem], partition: OpenPartition, race_id: str = RACE
+) -> SealedBatch:
     """All raced problems as one sealed batch, with their pools and clusters under the partition."""
     return seal(
-        RACE,
+        race_id,
         problems,
         hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
         pools=[pool_of(problem, partition) for problem in problems],

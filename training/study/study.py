@@ -7,6 +7,7 @@ tokenizer/            what the market's own texts make of Qwen3's
 records/              the arena's log of its episodes, and the export
 corpora/              what the filter made of the export; `matched/` for ablations
 runs/NAME/            base and stages (`training.stages.run`)
+generations/ROW/      records and corpus of a row that learns from races of the one before
 reports/              episodes and evaluation reports
 report.html, report.json
 done/                 one file a finished part: the processor seconds it took
@@ -23,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -35,44 +36,44 @@ from harness.catalogue.engines.native import open_catalogue
 from harness.inference.port import Upstream
 from problems.scoring.title_matching import LexicalTitles
 from problems.suites.formats import read_problems
-from training.corpus.building import FULL
 from training.evaluation.failures import count_reasons
 from training.evaluation.report import EvalReport
 from training.evaluation.run_eval import episodes_path
 from training.guards import require_train_pool, require_uncut
 from training.recipe import Recipe, parse_recipe, read_whole_text
-from training.report.document import Document, controls_of, make_document
+from training.report.document import Document
 from training.report.page import render_page
-from training.report.series import read_curves
 from training.rollouts.episode_file import EpisodeFile
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
 from training.stages.run import lineage_chain
 from training.study.base_model import build_base
 from training.study.corpora import MATCHED, build_corpora
-from training.study.findings.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
-from training.study.findings.notes import arm_lines, failure_lines, progress_notes, read_arms
+from training.study.findings.document import study_document
+from training.study.findings.notes import progress_notes
 from training.study.findings.results import ResultFolder, RowResult
+from training.study.generations.counts import read_counts
+from training.study.generations.racing import run_generation
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
 from training.study.measure import UNCUT, file_name, measure
-from training.study.parts import BASE, STUDY_MARK, Part, named_runs, parts_of, recipe_text, run_folder, run_name
-from training.study.plan import StudyPlan, read_plan
+from training.study.parts import (
+    BASE,
+    GENERATIONS,
+    STUDY_MARK,
+    Part,
+    base_run,
+    named_runs,
+    parts_of,
+    recipe_text,
+    run_folder,
+)
+from training.study.plan import UNDER, StudyPlan, TrainedRow, read_plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
 from training.study.vocabulary import make_tokenizer
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
 DONE, FAILED, REPORTS = "done", "failed", "reports"
-_SAID = (
-    "A study on a synthetic catalogue of {documents} products with short ids, titles of words alone, at most"
-    " {title_chars_max} characters long, at most {options_max} options and attributes and no descriptions: its numbers"
-    " say nothing of ShoppingBench.",
-    "The tokenizer is Qwen3's frame around {tokens} base tokens learnt from the market's own texts.",
-    "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
-    " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
-    "The teacher is the concise scripted model, which uses the tools alone; the expert is another. Tools: {tools}."
-    " Episodes: at most {turns} turns and {context} tokens, a turn at most {turn_tokens}.",
-)
 
 
 class Study:
@@ -98,7 +99,7 @@ class Study:
         self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
         self._plan_text = plan_text
-        self.results = ResultFolder(results or self.folder / "results", plan.shared_sha256)
+        self.results = ResultFolder(results or self.folder / "results", plan.sha256_of)
         self._require_plan()
 
     def parts(self) -> tuple[Part, ...]:
@@ -114,8 +115,10 @@ class Study:
                 return self.results.has(part.row)
             case "measure":
                 return self.results.has(part.row) or self._mark(part).exists()
-            case "stage":
+            case "stage" | "generation":
                 return self._mark(part).exists() or part.row not in self._needed
+            case "base":
+                return self._mark(part).exists() or base_run(part.base) not in self._needed
             case "corpora":
                 matched = self.folder / "corpora" / MATCHED
                 is_whole = self._mark(part).exists() and all((matched / arm).exists() for arm in self.plan.arms)
@@ -129,21 +132,22 @@ class Study:
 
     @property
     def _needed(self) -> set[str]:
-        """The open rows, and those that they start from, or learn from."""
-        parents: dict[str, set[str]] = {}
-        for recipe, arm, seed in self.plan.trained:
-            text = self._text(recipe, arm, seed)
-            parents[run_name(recipe, arm, seed)] = named_runs(text)
+        """The open rows, and the runs that they start from, learn from or ask."""
+        parents = {f"{row}{UNDER}{rules.name}": {row} for rules in self.plan.harnesses for row in rules.rows}
+        for row in self.plan.trained:
+            parents[row.name] = {base_run(row.base), *named_runs(self._text(row))}
+            if row.generation:
+                parents[row.name].add(self.plan.racer_of(row).name)
         needed, waiting = set[str](), self._open_rows
         while waiting:
-            row = waiting.pop()
-            if row not in needed:
-                needed.add(row)
-                waiting += parents.get(row, ())
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += parents.get(name, ())
         return needed
 
-    def _text(self, recipe: str, arm: str, seed: int) -> str:
-        return recipe_text(read_whole_text(self._recipes / f"{recipe}.toml"), self.folder, arm, seed)
+    def _text(self, row: TrainedRow) -> str:
+        return recipe_text(read_whole_text(self._recipes / f"{row.recipe}.toml"), self.folder, row)
 
     def run(self, part: Part) -> None:
         """Run a part; a finished one is left as it is.
@@ -181,10 +185,24 @@ class Study:
                     progress=self._progress,
                 )
             case "base":
-                build_base(self.plan, self._tokenizer, run_folder(self.folder, BASE), self._market_dir, self._bench)
+                rules, target = self.plan.base_of(part.base), run_folder(self.folder, base_run(part.base))
+                build_base(self.plan, rules, self._tokenizer, target, self._market_dir, self._bench)
+            case "generation":
+                assert part.trained is not None
+                run_generation(
+                    part.trained,
+                    self.plan,
+                    self.folder,
+                    self._market_dir,
+                    self._tokenizer,
+                    code_commit=self._commit,
+                    now_ms=self._now_ms,
+                    progress=self._progress,
+                )
             case "stage":
-                text = self._text(part.recipe, part.arm, part.seed)
-                recipe, bench = parse_recipe(text, part.recipe), self._bench
+                assert part.trained is not None
+                text = self._text(part.trained)
+                recipe, bench = parse_recipe(text, part.trained.recipe), self._bench
                 if recipe.data.problems:  # those it names, never others than `train` has
                     named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
                     require_train_pool((problem.problem_id for problem in named), bench.train_ids)
@@ -219,61 +237,32 @@ class Study:
 
     def document(self) -> Document:
         """The report as a value, of whatever was measured so far."""
-        parts, plan = self.parts(), self.plan
+        parts = self.parts()
         finished = self.results.read([BASE, *(part.row for part in parts if part.kind == "result")])
-        reports = [report for result in finished.values() for report in result.reports]
-        reports += [
-            msgspec.json.decode(file.read_bytes(), type=EvalReport)
-            for part in parts
-            if part.measurement and part.row not in finished and (file := self._report(part)).exists()
-        ]
-        runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
-        said = {
-            "documents": plan.market.documents,
-            "title_chars_max": plan.market.title_chars_max,
-            "options_max": plan.market.options_max,
-            "tokens": plan.vocabulary.tokens,
-            "tools": plan.tool_profile,
-            "turns": plan.turns_max,
-            "turn_tokens": plan.turn_tokens_max,
-            "context": plan.base.context,
-        }
-        curves = [curve for run in runs for curve in read_curves(run)]
-        return make_document(
-            reports,
-            curves,
-            title=f"Study {self.plan.name}",
-            notes=[
-                *(line.format_map(said) for line in _SAID),
-                *self._tested(finished),
-                *failure_lines(finished),
-                *self._progress_notes(parts),
-            ],
-            arms=self._arm_lines(finished),
-            controls=controls_of(part.measurement.label for part in parts if part.measurement),
-        )
-
-    def _tested(self, finished: Mapping[str, RowResult]) -> list[str]:
-        """The tests that were written down beside the plan, where there are any."""
-        path = self._recipes / HYPOTHESES
-        if not path.exists():
-            return []
-        asked = read_hypotheses(path)
-        return lines_of(run_tests(asked, self.plan, finished), asked.alpha)
-
-    def _progress_notes(self, parts: Sequence[Part]) -> list[str]:
-        """What the plan has and the page lacks."""
         kept = {part.name: self._mark(part, FAILED) for part in parts}
-        failed = {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()}
-        return progress_notes(parts, self.is_done, failed)
-
-    def _arm_lines(self, finished: Mapping[str, RowResult]) -> list[str]:
-        arms = read_arms(self.folder / "corpora" / MATCHED, [FULL, *self.plan.arms])
-        return arm_lines(arms, {row: result.lineage[0] for row, result in finished.items() if result.lineage})
+        return study_document(
+            self.plan,
+            finished,
+            [
+                msgspec.json.decode(file.read_bytes(), type=EvalReport)
+                for part in parts
+                if part.measurement and part.row not in finished and (file := self._report(part)).exists()
+            ],
+            self.seconds(),
+            parts,
+            self._recipes,
+            self.folder,
+            progress_notes(
+                parts,
+                self.is_done,
+                {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()},
+            ),
+        )
 
     def _result(self, part: Part) -> RowResult:
         """What was measured of a row, which is whole."""
         measured = [one for one in self.parts() if one.row == part.row and one.measurement is not None]
+        run: str | None = None
         failures: dict[str, dict[str, dict[str, int]]] = {}
         for one in measured:
             assert one.measurement is not None
@@ -281,12 +270,12 @@ class Study:
             lines = EpisodeFile(episodes_path(self._report(one))).lines()
             place = f"{one.measurement.set} {one.measurement.decode.name}"
             failures[place] = count_reasons(lines, problems, self.plan.turn_tokens_max)
-        folder = run_folder(self.folder, part.row)
-        chain = lineage_chain(folder) if folder.exists() else []
+            run = one.measurement.run
+        chain = lineage_chain(Path(run)) if run is not None else []
         took = {one.name: self._seconds(one) for one in self.parts() if one.row in ("", part.row)}
         return RowResult(
             row=part.row,
-            plan_sha256=self.results.plan_sha256,
+            plan_sha256=self.plan.sha256_of(part.row),
             code_commit=self._commit,
             lineage=tuple(
                 msgspec.structs.replace(lineage, recipe=lineage.recipe.replace(str(self.folder), STUDY_MARK))
@@ -295,6 +284,7 @@ class Study:
             reports=tuple(msgspec.json.decode(self._report(one).read_bytes(), type=EvalReport) for one in measured),
             failures=failures,
             seconds={name: value for name, value in took.items() if value is not None},
+            generation=read_counts(self.folder / GENERATIONS / part.row),
         )
 
     def _require_uncut(self, part: Part) -> None:
@@ -350,7 +340,7 @@ class Study:
 
     def _require_plan(self) -> None:
         kept = self.folder / PLAN
-        if kept.exists() and read_plan(kept).shared_sha256 != self.plan.shared_sha256:
+        if kept.exists() and not self.plan.goes_on_from(read_plan(kept)):
             raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
 
     def _mark(self, part: Part, where: str = DONE) -> Path:

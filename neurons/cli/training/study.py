@@ -141,7 +141,7 @@ def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, 
             if not is_quiet:
                 typer.echo(f"{part.name}: {time.monotonic() - begun_s:.0f} s")
         except ArenaError as error:
-            if part.kind not in ("stage", "measure") or error.failure.code not in _FINDINGS:
+            if part.kind not in ("generation", "stage", "measure") or error.failure.code not in _FINDINGS:
                 raise
             failed[part.name] = str(error)
             rows.add(part.row)

@@ -8,7 +8,7 @@ again, where the folder was lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,15 +17,16 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from training.evaluation.report import EvalReport
 from training.model import RunLineage
+from training.study.generations.counts import GenerationCounts
 from training.study.measure import file_name
 
 RESULT_VERSION = 1
 
 
 class RowResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `plan_sha256` is of what the plan's rows share. `lineage` leads from its checkpoint back to the base,
-    none for a control, its recipes with `{study}` for the study's folder; `failures` is by report (SET DECODING),
-    bucket and reason; `seconds` by part, of one processor."""
+    """One row. `plan_sha256` is of what it stands on (`StudyPlan.sha256_of`). `lineage` leads from its checkpoint back
+    to the base, none for a control, its recipes with `{study}` for the study's folder; `failures` is by report (SET
+    DECODING), bucket and reason; `seconds` by part, of one processor."""
 
     version: int = RESULT_VERSION
     row: str
@@ -35,6 +36,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[EvalReport, ...]
     failures: dict[str, dict[str, dict[str, int]]]
     seconds: dict[str, float]
+    generation: GenerationCounts | None = None  # of a row that learnt from a generation's records
 
     def report(self, place: str, decoding_temperature: float) -> EvalReport:
         """The report on the set of that name at that temperature. Raises KeyError without one."""
@@ -52,9 +54,9 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
 class ResultFolder:
     """The results in a folder that are of one plan."""
 
-    def __init__(self, folder: Path, plan_sha256: str) -> None:
-        """`plan_sha256` is `StudyPlan.shared_sha256`."""
-        self.folder, self.plan_sha256 = folder, plan_sha256
+    def __init__(self, folder: Path, sha256_of: Callable[[str], str]) -> None:
+        """`sha256_of` is `StudyPlan.sha256_of`."""
+        self.folder, self._sha256_of = folder, sha256_of
 
     def has(self, row: str) -> bool:
         """Whether that row is finished."""
@@ -79,7 +81,7 @@ class ResultFolder:
                 result = msgspec.json.decode(path.read_bytes(), type=RowResult)
             except msgspec.DecodeError as error:
                 raise ArenaError("V2124", f"{path}: {error}") from error
-            if result.plan_sha256 != self.plan_sha256:
+            if result.plan_sha256 != self._sha256_of(row):
                 raise ArenaError("V2124", f"{path} is the result of another plan: name another folder for the results")
             found[row] = result
         return found

@@ -1,0 +1,79 @@
+"""A study's page as one value: finished rows and reports that belong to no finished row yet, with what is said of them.
+
+It reads what lies beside them (the tests that were written down, arms' trace ids, logs of runs) and measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from training.corpus.building import FULL
+from training.evaluation.report import EvalReport
+from training.report.document import Document, controls_of, make_document
+from training.report.series import read_curves
+from training.study.corpora import MATCHED
+from training.study.findings.beyond import generation_lines, harness_lines
+from training.study.findings.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
+from training.study.findings.notes import arm_lines, failure_lines, read_arms
+from training.study.findings.results import RowResult
+from training.study.measure import SET_NAMES
+from training.study.parts import Part
+from training.study.plan import UNDER, StudyPlan
+
+_SAID = (
+    "A study on a synthetic catalogue of {documents} products with short ids, titles of words alone, at most"
+    " {title_chars_max} characters long, at most {options_max} options and attributes and no descriptions: its numbers"
+    " say nothing of ShoppingBench.",
+    "The tokenizer is Qwen3's frame around {tokens} base tokens learnt from the market's own texts.",
+    "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
+    " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
+    "The teacher is the concise scripted model, which uses the tools alone; the expert is another. Tools: {tools}."
+    " Episodes: at most {turns} turns and {context} tokens, a turn at most {turn_tokens}.",
+)
+
+
+def study_document(
+    plan: StudyPlan,
+    finished: Mapping[str, RowResult],
+    unfinished: Sequence[EvalReport],
+    took_s: Mapping[str, float],
+    parts: Sequence[Part],
+    recipes: Path,
+    folder: Path,
+    lacking: Sequence[str],
+) -> Document:
+    """`took_s` says what finished parts took, by part; `lacking` what of the plan is open, a line each."""
+    said = {
+        "documents": plan.market.documents,
+        "title_chars_max": plan.market.title_chars_max,
+        "options_max": plan.market.options_max,
+        "tokens": plan.vocabulary.tokens,
+        "tools": plan.tool_profile,
+        "turns": plan.turns_max,
+        "turn_tokens": plan.turn_tokens_max,
+        "context": plan.base.context,
+    }
+    labels = [part.row for part in parts if part.kind == "result"]
+    asked = read_hypotheses(recipes / HYPOTHESES) if (recipes / HYPOTHESES).exists() else None
+    trained = {row: one.lineage[0] for row, one in finished.items() if one.lineage and UNDER not in row}
+    return make_document(
+        [*(report for result in finished.values() for report in result.reports), *unfinished],
+        [curve for run in sorted((folder / "runs").glob("*/recipe.toml")) for curve in read_curves(run.parent)],
+        title=f"Study {plan.name}",
+        notes=[
+            *(line.format_map(said) for line in _SAID),
+            *(lines_of(run_tests(asked, plan, finished), asked.alpha) if asked else ()),
+            *failure_lines(finished),
+            *harness_lines(finished, plan),
+            *generation_lines(finished),
+            *lacking,
+        ],
+        arms=arm_lines(read_arms(folder / "corpora" / MATCHED, [FULL, *plan.arms]), trained),
+        controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row
+        processor_s={
+            (one.label, SET_NAMES[one.set], one.decode.temperature): took_s[part.name]
+            for part in parts
+            if (one := part.measurement) is not None and part.name in took_s
+        },
+    )
