@@ -29,8 +29,10 @@ def run_in_pool(
     *,
     time_limit_s: float,
     clock: Callable[[], float],
+    unjudged: Failure | None = None,
 ) -> Iterator[RunRow]:
-    """Each problem's row when it is finished, one worker a set-up. `clock` gives seconds, monotonic.
+    """Each problem's row when it is finished, one worker a set-up. `clock` gives seconds, monotonic; `unjudged`: why
+    no trace is judged, None: each is.
 
     After `time_limit_s` (0: no limit) no further problem is begun; those get no row. Raises the first ArenaError that
     would be every problem's too.
@@ -42,7 +44,7 @@ def run_in_pool(
     async def some_ended() -> list[tuple[Asked, Evaluation | Failure]]:
         while waiting and len(under_way) < pool.size and not (time_limit_s and clock() - begun_s >= time_limit_s):
             one = waiting.popleft()
-            under_way[asyncio.create_task(_evaluated(pool, source, one))] = one
+            under_way[asyncio.create_task(_evaluated(pool, source, one, unjudged))] = one
         ended = (await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED))[0] if under_way else ()
         return [(under_way.pop(task), task.result()) for task in ended]
 
@@ -59,10 +61,12 @@ def run_in_pool(
             runner.run(pool.stop())
 
 
-async def _evaluated(pool: WorkerPool, source: str, asked: Asked) -> Evaluation | Failure:
+async def _evaluated(pool: WorkerPool, source: str, asked: Asked, unjudged: Failure | None) -> Evaluation | Failure:
     problem, ports = asked
     titles = ports.titles if isinstance(ports.titles, AcceptedTitles) else None  # a variant's own
-    job = EvaluateJob(job_id=problem.problem_id, source=source, problem=problem, titles=titles, is_last=True)
+    job = EvaluateJob(
+        job_id=problem.problem_id, source=source, problem=problem, titles=titles, is_last=True, unjudged=unjudged
+    )
     tries = 1
     while not isinstance(reply := await pool.run(job), Evaluated):
         assert isinstance(reply, Faulted)

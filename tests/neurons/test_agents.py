@@ -315,6 +315,32 @@ def test_a_worker_that_is_killed_costs_no_problem_and_none_is_left_behind(arena:
     assert workers() == []
 
 
+def test_an_agent_is_evaluated_by_workers_as_by_this_process(arena: Arena, desk: Path, tmp_path: Path) -> None:
+    from harness.catalogue.engines.native import open_catalogue
+    from problems.suites.formats import write_problems
+    from problems.synthesis.generator import synthesize
+
+    made = synthesize(tuple(open_catalogue(desk / "catalogue").products()), seed=8, counts={"product": 3, "shop": 1})
+    (tmp_path / "set.jsonl").write_text("\n".join(write_problems(made)))
+    source, reports, lines = reference_agent(BASELINE).source, [], []
+    for name, more in (("one", ()), ("two", ("--workers", "2"))):
+        out = tmp_path / f"{name}.json"
+        asked = ("--policy", "demo", "--problems", str(tmp_path / "set.jsonl"), "--label", "it", "--out", str(out))
+        code, _, told = arena("eval", source, *asked, *more)
+        assert code == 0, told
+        report, kept = json.loads(out.read_bytes()), out.with_suffix(".episodes.jsonl").read_bytes()
+        rows = [json.loads(line) for line in kept.splitlines()]
+        for spent in (report["spent"], *(row["result"]["taken"] for row in rows)):
+            assert spent.pop("episode_ms") > 0  # a clock's
+        reports.append(report)
+        lines.append(sorted(rows, key=str))
+    assert lines[0] == lines[1] and len(lines[0]) == 4
+    assert reports[0] == reports[1] and reports[0]["asr"]["value"] > 0
+    assert not [one for one in psutil.Process().children() if "neurons.worker.process" in one.cmdline()]
+    code, _, told = arena("eval", source, "--problems", "s1", "--cluster", "local")
+    assert code == 2 and "--cluster" in told
+
+
 def test_workers_are_dealt_over_endpoints_each_with_its_own_limit(arena: Arena, desk: Path) -> None:
     source = reference_agent(BASELINE).source
     plain = json.loads(arena("run", source, "--json", "--count", "4")[1])
