@@ -135,8 +135,7 @@ def evaluate_model(
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
-    An agent file is gated, then runs in the jail with the model that `arena run` asks, by the validator's own workers
-    where --workers names some. It decides its decoding itself.
+    An agent file is gated, then runs in the jail (of a validator's --workers) with the model that `arena run` asks.
 
     arena eval URL --model NAME --problems s1 --out it.json --workers 4
 
