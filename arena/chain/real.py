@@ -24,7 +24,7 @@ from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
 from arena.chain.refusals import first_weights_wait, refused, version_refusal
 from arena.chain.runtime import UNKNOWN_FORM, missing_from
-from arena.chain.sender import Prepared, TurnTakenError, default_lock_folder, send_extrinsic, turn_of
+from arena.chain.sender import Prepared, TurnTakenError, by_proxy, default_lock_folder, send_extrinsic, turn_of
 from foundation.codes.names import RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
 
@@ -52,13 +52,16 @@ class BittensorSubtensor:
         timeout_s: float = CALL_TIMEOUT_S,
         mechanism: int = 0,
         lock_folder: Path | None = None,
+        proxy: Signer | None = None,
     ) -> None:
         """`make_client` replaces the SDK's default client (endpoints, backends); `timeout_s` bounds every call, the
         wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights are set
-        and read. `lock_folder` holds the senders' locks."""
+        and read. `lock_folder` holds the senders' locks. `proxy` signs every extrinsic in the hotkey's place, as an
+        account that the chain knows as the hotkey's proxy."""
         self._network = network
         self._mechanism = mechanism
         self._lock_folder = lock_folder or default_lock_folder()
+        self._proxy = proxy
         self._known_spec: int | None = None  # the runtime that was found to have all that is asked of it
         self._netuid = netuid
         self._storage_index = mechanism * _SUBNETS_MAX + netuid
@@ -110,7 +113,7 @@ class BittensorSubtensor:
         async with self._connected() as client:
             spec = int(await client.spec_version())
             if spec != self._known_spec:
-                if missing := await missing_from(client, self._netuid):
+                if missing := await missing_from(client, self._netuid, is_proxied=self._proxy is not None):
                     raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, f"missing {', '.join(missing)}"))
                 self._known_spec = spec
             await self._demand_subnet(client)
@@ -307,15 +310,20 @@ class BittensorSubtensor:
     async def _send(self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]) -> ChainResult:
         from bittensor.result import ChainError
 
+        async def made() -> Prepared:
+            prepared = await prepare(client)
+            return prepared if self._proxy is None else await by_proxy(client, signer.hotkey, prepared)
+
         async with self._connected() as client:
             genesis = await _hash_of(client, 0)
+        sender = self._proxy or signer
         try:
             async with (
-                turn_of(genesis, signer.hotkey, folder=self._lock_folder, wait_s=2 * self._timeout_s),
+                turn_of(genesis, sender.hotkey, folder=self._lock_folder, wait_s=2 * self._timeout_s),
                 self._connected(timeout_s=self._timeout_s) as client,
             ):
                 try:
-                    result = await send_extrinsic(client, signer, lambda: prepare(client))
+                    result = await send_extrinsic(client, sender, made)
                 except ChainError as error:
                     return refused(error, int(await client.block()))
                 included = result.extrinsic_id  # "block-index"

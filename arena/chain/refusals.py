@@ -31,6 +31,9 @@ _WORDS = {
     "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
     "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
     "SubnetNotExists": "the chain has no such subnet",
+    "NotProxy": "the key that signs is no proxy of this hotkey; the hotkey's account adds it (`btcli proxy add`)",
+    "CallFiltered": "the runtime filters this call; of a proxy its type has to allow it, as NonCritical does",
+    "Unannounced": "the proxy was added with a delay; add it with none",
     "Payment": "the hotkey's account can't pay the chain's fee; send it some TAO",
     "BadRequest": "the runtime's checks refused the call and give no reason (custom error 255)",
 }

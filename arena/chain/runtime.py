@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from arena.chain.sender import Prepared, by_proxy
+
 if TYPE_CHECKING:
     import bittensor
 
@@ -75,15 +77,25 @@ def sample_calls(netuid: int) -> tuple[tuple[str, Any], ...]:
     )
 
 
-async def missing_from(client: bittensor.Client, netuid: int) -> tuple[str, ...]:
+async def missing_from(client: bittensor.Client, netuid: int, *, is_proxied: bool = False) -> tuple[str, ...]:
     """The storages and calls of this release that the connected runtime doesn't have in a form it knows, by name.
+    `is_proxied`: a proxy sends them.
 
     Raises the SDK's errors while the chain is away.
     """
     asked = [(f"{pallet}.{item}", client.query((pallet, item), key)) for pallet, item, key in storages(netuid)]
     asked += [(name, client.compose(call)) for name, call in sample_calls(netuid)]  # type: ignore[no-untyped-call]
+    if is_proxied:
+        asked.append(("Proxy.proxy", _proxied(client)))
     answers = await asyncio.gather(*(answer for _, answer in asked), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, UNKNOWN_FORM):
             raise answer
     return tuple(name for (name, _), answer in zip(asked, answers, strict=True) if isinstance(answer, UNKNOWN_FORM))
+
+
+async def _proxied(client: bittensor.Client) -> Prepared:
+    from bittensor import calls
+
+    remark = await client.compose(calls.System.remark(remark="0x"))  # type: ignore[no-untyped-call]
+    return await by_proxy(client, _NOBODY, Prepared(remark))

@@ -56,6 +56,14 @@ def _spare_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"arena-senders-{os.getuid()}"
 
 
+async def by_proxy(client: bittensor.Client, hotkey: str, prepared: Prepared) -> Prepared:
+    """The call as a proxy of the hotkey sends it: the chain runs it as the hotkey's own. Raises as the SDK composes."""
+    from bittensor import calls
+
+    call = calls.Proxy.proxy(real=hotkey, force_proxy_type=None, call=prepared.call)
+    return Prepared(await client.compose(call), prepared.extras)  # type: ignore[no-untyped-call]
+
+
 @asynccontextmanager
 async def turn_of(genesis: str, hotkey: str, *, folder: Path, wait_s: float) -> AsyncIterator[None]:
     """Hold the one place that a hotkey has as a sender on a chain, among all processes, threads and tasks of this user.

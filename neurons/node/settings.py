@@ -78,6 +78,11 @@ class Settings(BaseSettings):
     wallet_password_file: Path | None = Field(
         default=None, description="file whose first line is the password of an encrypted hotkey"
     )
+    wallet_proxy: str = Field(
+        default="",
+        description="another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays"
+        " for extrinsics; records and requests stay with wallet_hotkey",
+    )
     database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
     bodies_url: str = Field(
         default="",

@@ -103,7 +103,9 @@ def opened_problems(
         return
     with contextlib.ExitStack() as stack:
         if choice.workers > 1 and recording is None:
-            facts = facts._replace(setups=stack.enter_context(_open_setups(settings, policy, choice)))
+            facts = facts._replace(
+                setups=stack.enter_context(open_setups(settings, policy, choice.workers, choice.is_dealt))
+            )
         ports = stack.enter_context(open_local_ports(settings, at_once=1 if facts.setups else choice.workers))
         if recording is not None:
             ports = dataclasses.replace(
@@ -115,15 +117,15 @@ def opened_problems(
 
 
 @contextlib.contextmanager
-def _open_setups(settings: Settings, policy: Policy, choice: RunChoice) -> Iterator[tuple[WorkerSetup, ...]]:
+def open_setups(settings: Settings, policy: Policy, workers: int, is_dealt: bool) -> Iterator[tuple[WorkerSetup, ...]]:
     """Of as many workers as memory holds with every jail at its limit, and the endpoints that they ask: in the order in
     which settings name them, or dealt, so that each worker begins with another one."""
     policy = with_models(policy, local_models(settings, policy))
-    count = worker_count(choice.workers, usable_memory_bytes(), policy.limits)
-    if count < choice.workers:
-        typer.echo(f"memory holds {count} of {choice.workers} workers", err=True)
+    count = worker_count(workers, usable_memory_bytes(), policy.limits)
+    if count < workers:
+        typer.echo(f"memory holds {count} of {workers} workers", err=True)
     with open_endpoints(settings, policy) as (upstreams, judge):
-        first = [slot % len(upstreams) if choice.is_dealt else 0 for slot in range(count)]
+        first = [slot % len(upstreams) if is_dealt else 0 for slot in range(count)]
         yield tuple(
             worker_setup(settings, policy, upstreams[place:] + upstreams[:place], judge, slot)
             for slot, place in enumerate(first, 1)

@@ -1,8 +1,9 @@
 """The worker pool: a fixed number of episode workers, here and on other machines, restarted when they die.
 
-`run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
-stuck or killed worker never blocks the others; `stop` leaves no process behind. Processes are ended by their own ids.
-A slot in which no worker can be started rests, with growing pauses, and takes no job meanwhile: its jobs go to others.
+`run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply, and V2009 when
+the job did that to two slots; a stuck or killed worker never blocks the others; `stop` leaves no process behind.
+Processes are ended by their own ids. A slot in which no worker can be started, its jail's self-test included, rests,
+with growing pauses, and takes no job meanwhile: its jobs go to others.
 On another machine an agent runs and nothing is scored: answers, scores, verdicts and journals stay here.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from foundation.canonical import text_hash
-from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
+from foundation.codes.names import HOST_UNLIKE, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.inference.journal import open_journal
 from harness.sandbox.port import SandboxLevel
@@ -42,6 +43,7 @@ from neurons.worker.protocol import (
     encode_frame,
     frame_length,
 )
+from neurons.worker.quarantine import JobKey, Quarantine
 from neurons.worker.slots import RESTS, FreeSlots, RestingSlot
 
 _START_TIMEOUT_S = 120.0
@@ -166,6 +168,7 @@ class WorkerPool:
         self._hosts = dict(hosts or {})
         self._now_ms, self._told = now_ms, told
         self._free = FreeSlots(self._hosts)
+        self._quarantine = Quarantine(len(setups))
         self._workers: dict[int, _Worker] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._resting: dict[int, RestingSlot] = {}
@@ -203,14 +206,16 @@ class WorkerPool:
     async def run(self, job: EvaluateJob | JudgeJob) -> Reply:
         """Run one job on a free worker; `Faulted` replies are returned as they are.
 
-        A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005. Cancelling the call
-        kills the worker, so that a lost lease stops its jail at once.
+        A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005; V2009 the second
+        time, where each slot's next worker started at once. Cancelling the call kills the worker, so that a lost lease
+        stops its jail at once.
         """
+        who = (text_hash(job.source), job.problem.problem_id) if isinstance(job, EvaluateJob) else ("", job.job_id)
         slot, worker = await self._take(is_home=not isinstance(job, EvaluateJob))
         if slot not in self._hosts:
-            return await self._serve(slot, worker, job)
+            return await self._serve(slot, worker, job, who)
         assert isinstance(job, EvaluateJob)
-        ran = await self._serve(slot, worker, job)
+        ran = await self._serve(slot, worker, job, who)
         if not isinstance(ran, Ran):
             return ran
         settling = SettleJob(
@@ -221,7 +226,7 @@ class WorkerPool:
             titles=job.titles,
             unjudged=job.unjudged,
         )
-        reply = await self._serve(*await self._take(is_home=True), settling)
+        reply = await self._serve(*await self._take(is_home=True), settling, who)
         return msgspec.structs.replace(reply, usage=ran.usage) if isinstance(reply, Evaluated | Faulted) else reply
 
     async def stop(self) -> None:
@@ -241,30 +246,40 @@ class WorkerPool:
                 return slot, worker
             self._revive(slot)
 
-    async def _serve(self, slot: int, worker: _Worker, job: Job) -> Reply:
-        """Run a job on the worker of a slot that was taken, and give the slot back once it has a living one."""
-        is_alive = False
+    async def _serve(self, slot: int, worker: _Worker, job: Job, who: JobKey) -> Reply:
+        """Run a job on the worker of a slot that was taken, and give the slot back once it has a living one. A job that
+        cost the slot its worker is answered after the first try to start the next."""
+        failure = Failure(code=WORKER_DIED, detail=f"worker {slot} overran {self._deadline_s:.0f} s")
         try:
             running = worker.run_away(job) if slot in self._hosts and isinstance(job, EvaluateJob) else worker.run(job)
             reply = await asyncio.wait_for(running, self._deadline_s)
-            is_alive = True
-            return reply
         except TimeoutError:
-            detail = f"worker {slot} overran {self._deadline_s:.0f} s"
-            return Faulted(job_id=job.job_id, failure=Failure(code=WORKER_DIED, detail=detail))
+            pass
         except ArenaError as error:
-            return Faulted(job_id=job.job_id, failure=error.failure)
-        finally:
-            if is_alive:
-                self._free.give(slot)
-            else:
-                await self._drop(slot)
-                self._revive(slot)
+            failure = error.failure
+        except BaseException:
+            self._revive(slot)
+            raise
+        else:
+            self._quarantine.clear(who)
+            self._free.give(slot)
+            return reply
+        is_well = await self._revive(slot)
+        if failure.code == WORKER_DIED and is_well and self._quarantine.charge(who, slot):
+            failure = Failure(code=JOB_QUARANTINED, detail=f"problem {who[1]}, agent {who[0][:12]}: {failure.detail}")
+        return Faulted(job_id=job.job_id, failure=failure)
 
-    def _revive(self, slot: int) -> None:
-        """Start a worker in the slot, in the background, however often that takes; then the slot is free."""
+    def _revive(self, slot: int) -> asyncio.Future[bool]:
+        """End what is left of the slot's worker and start another, in the background, however often that takes; then
+        the slot is free. The result, whether the first try was enough, is there after that try."""
+        first: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def told_first(is_well: bool) -> None:
+            if not first.done():
+                first.set_result(is_well)
 
         async def start() -> None:
+            await self._drop(slot)
             host = self._hosts[slot].name if slot in self._hosts else ""
             tries, since_ms = 0, 0
             while True:
@@ -276,12 +291,18 @@ class WorkerPool:
                     resting = RestingSlot(slot=slot, host=host, since_ms=since_ms, tries=tries, failure=error.failure)
                     self._resting[slot] = resting
                     self._told(resting)
+                    told_first(False)
                     await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
             self._resting.pop(slot, None)
             self._free.give(slot)
+            told_first(True)
 
-        if not self._is_stopping:
-            self._starting[slot] = asyncio.create_task(start())
+        if self._is_stopping:
+            told_first(False)
+        else:
+            self._starting[slot] = task = asyncio.create_task(start())
+            task.add_done_callback(lambda _: told_first(False))
+        return first
 
     async def _started(self, slot: int) -> _Worker:
         """A worker in the slot, alike those of this machine. Raises ArenaError V2005, V2008 or what it found."""
@@ -293,9 +314,9 @@ class WorkerPool:
         return worker
 
     async def _drop(self, slot: int) -> None:
-        worker = self._workers.pop(slot, None)
-        if worker is not None:
-            await worker.kill()
+        if slot in self._workers:
+            await self._workers[slot].kill()
+            del self._workers[slot]
 
 
 def differences(found: Ready, wanted: Ready) -> str:

@@ -41,6 +41,20 @@ def test_an_agent_that_provokes_our_faults_in_qualifying_costs_a_dozen_attempts_
     assert attempts <= 15
 
 
+QUARANTINED = Failure(code="V2009")
+
+
+@pytest.mark.parametrize("counted", [0, 1, 5])
+def test_an_episode_that_ended_two_workers_is_closed_by_a_race_and_waits_longest_in_qualifying(counted):
+    assert CODES["V2009"].owner is Owner.VALIDATOR, "settlement asks the control agent whose fault it was"
+    stages: tuple[Stage, ...] = ("race", "qualifying")
+    raced, asked = (after_fault(QUARANTINED, stage, faults=counted, counted=counted, rules=RULES) for stage in stages)
+    assert (raced.is_closing, raced.is_counted) == (True, True)
+    assert not asked.is_closing and asked.is_counted
+    assert asked.delay_ms == RULES.retry_max_ms << max(0, counted - RULES.attempts)
+    assert not raced.may_diverge and not asked.may_diverge, "an agent may bring it about"
+
+
 def test_an_outage_never_uses_up_attempts():
     retry = after_fault(UPSTREAM, "race", faults=10_000, counted=2, rules=RULES)
     assert (retry.is_closing, retry.is_counted) == (False, False)

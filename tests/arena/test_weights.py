@@ -93,6 +93,37 @@ def test_a_tail_that_left_the_subnet_still_has_to_fit_the_burn_share():
         reference(["o", "a"], ["a", "b", "c", "d"], 1.0, 0.0)
 
 
+STANDINGS = st.lists(
+    st.tuples(st.integers(0, 8), st.integers(0, 30), st.sampled_from((0.0, 0.25, 0.5, 1.0))),
+    max_size=12,
+    unique_by=lambda row: row[1],
+)
+
+
+@given(st.permutations(range(6)), st.integers(0, 6), STANDINGS)
+def test_winner_takes_all_is_sn15s_rule_told_in_other_words(order, present, standings):
+    """Hotkeys 6 to 8 left the subnet. Of N finishers the best N // 2 are protected: none, and all burns; the top alone,
+    and it takes all, or nobody does where it left; more, and no burn share is left to take their taper from."""
+    registered = [f"h{key}" for key in order[:present]]
+    rows = [
+        Finisher(miner_hotkey=f"h{key}", agent_version_id=f"v{version:02}", race_score=score)
+        for key, version, score in standings
+    ]
+    if registered and len(rows) >= 4:
+        with pytest.raises(ValueError, match="does not hold a tail"):
+            reference_vector(registered, rows, 1.0, 0.0)
+        return
+    expected = [0] * len(registered)
+    if len(rows) >= 2:
+        best = max(row.race_score for row in rows)
+        top = min((row for row in rows if row.race_score == best), key=lambda row: row.agent_version_id).miner_hotkey
+        expected = [U16_MAX if hotkey == top else 0 for hotkey in registered]
+    elif registered:
+        expected[0] = U16_MAX
+    vector = reference_vector(registered, rows, 1.0, 0.0)
+    assert (list(vector.uids), list(vector.weights)) == (list(range(len(registered))), expected)
+
+
 FIELDS = st.integers(0, 90).flatmap(
     lambda count: st.tuples(
         st.just([f"m{n}" for n in range(count)]),

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from harness.agents.registry import reference_agent
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
-from harness.inference.scripted import start_scripted_server
 from neurons.cli.app import main
 
 Arena = Callable[..., tuple[int, str, str]]
@@ -283,59 +278,6 @@ def test_a_lost_problem_names_the_constraint_with_both_values_the_judge_and_the_
         axes = [slot[axis] for slot in row["outcome"]["slots"] for axis in ("title", "price", "service", "sku")]
         assert met >= sum(axis["hits"] if isinstance(axis, dict) else axis[0] for axis in axes)
         assert loss["failed"] == [one for one in loss["asked"] if not one["is_met"]]
-
-
-def test_several_problems_at_a_time_give_the_same_bodies_and_the_rows_in_order(arena: Arena) -> None:
-    source = reference_agent(BASELINE).source
-    one, four = (json.loads(arena("run", source, "--json", "--workers", workers)[1]) for workers in ("1", "4"))
-    assert [row["body_sha256"] for row in one] == [row["body_sha256"] for row in four]
-
-
-def test_a_worker_that_is_killed_costs_no_problem_and_none_is_left_behind(arena: Arena) -> None:
-    source, me = reference_agent(BASELINE).source, psutil.Process()
-    whole = json.loads(arena("run", source, "--json", "--count", "4")[1])
-    killed: list[int] = []
-
-    def workers() -> list[psutil.Process]:
-        return [one for one in me.children() if "neurons.worker.process" in one.cmdline()]
-
-    def kill_the_first_with_a_jail() -> None:
-        while not killed:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found = sorted(workers(), key=lambda one: one.create_time())
-                if len(found) == 2 and found[0].children():  # the second starts once the first has tried its jail
-                    found[0].kill()
-                    killed.append(found[0].pid)
-            time.sleep(0.005)
-
-    threading.Thread(target=kill_the_first_with_a_jail, daemon=True).start()
-    again = json.loads(arena("run", source, "--json", "--count", "4", "--workers", "2")[1])
-    assert killed
-    assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in whole]
-    assert workers() == []
-
-
-def test_workers_are_dealt_over_endpoints_each_with_its_own_limit(arena: Arena, desk: Path) -> None:
-    source = reference_agent(BASELINE).source
-    plain = json.loads(arena("run", source, "--json", "--count", "4")[1])
-    with start_scripted_server() as one, start_scripted_server() as two:
-        urls = ("--model-url", f"{one.base_url}=1", "--model-url", f"{two.base_url}=2")
-        asked = (*urls, "--model", "scripted-expert", "--count", "4", "--json")
-        found = json.loads(arena("run", source, *asked, "--workers", "2")[1])
-        code, _, told = arena("run", source, *asked, "--model-url", "http://127.0.0.1:9/v1=3")
-    assert [row["outcome"] for row in found] == [row["outcome"] for row in plain]
-    locks = {name: len(list((desk / "state/upstreams" / name).iterdir())) for name in ("model-1", "model-2")}
-    assert locks["model-1"] == 1 <= locks["model-2"] <= 2  # a slot of an endpoint is a file; both were asked
-    assert code == 3 and "http://127.0.0.1:9/v1 does not answer" in told
-
-
-def test_variants_and_the_time_limit_hold_for_workers_too(arena: Arena) -> None:
-    source, asked = reference_agent(BASELINE).source, ("--variant", "7", "--count", "2", "--json")
-    one, two = (json.loads(arena("run", source, *asked, "--workers", workers)[1]) for workers in ("1", "2"))
-    assert [row["body_sha256"] for row in one] == [row["body_sha256"] for row in two]
-    assert [row["outcome"] for row in one] == [row["outcome"] for row in two]
-    code, shown, _ = arena("run", source, "--count", "5", "--workers", "2", "--time-limit", "0.000001")
-    assert code == 0 and "5 problems were not begun" in shown
 
 
 def test_a_shipped_suite_may_be_named_and_a_typo_names_them_all(arena: Arena) -> None:

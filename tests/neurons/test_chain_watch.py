@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import json
@@ -11,8 +12,10 @@ import pytest
 import structlog
 
 from arena.chain.keys import generate_signer
+from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
 from neurons.loops.chain_watch import STALE_MS, ChainWatch
+from neurons.loops.run_loop import StopSignal, run_loop
 from tests.arena.chain_faults import hand_on_uid, reorg, set_finality_lag
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 
@@ -106,3 +109,38 @@ async def test_a_lost_registration_and_a_lost_permit_are_seen_within_minutes(wat
     await watched.after(30)
     assert (watched.watch.facts.uid, watched.metric("uid")) == (None, -1)
     assert [line["code"] for line in watched.events("place on the subnet")] == ["", "U3035", "U3035"]
+
+
+@pytest.mark.parametrize("code", ["U3037", "U3038", "U3039"])
+async def test_a_chain_that_this_release_can_not_work_on_is_waited_for_by_name_and_ends_no_other_loop(
+    watched: Watched, code: str
+) -> None:
+    head, others = watched.watch.facts.block, 0
+    drain = StopSignal(watched.desk.time, spread=lambda low, high: 0.0)
+
+    async def unfit() -> None:
+        raise ArenaError(code, "spec 500, missing SubtensorModule.Tempo")
+
+    async def other() -> None:
+        nonlocal others
+        others += 1
+
+    watched.chain.check = unfit  # type: ignore[method-assign]
+    watched.desk.time.pass_s(3 * BLOCK_MS / 1_000)
+    log = watched.watch._node.log
+    loops = [
+        asyncio.create_task(run_loop("chain", watched.watch.turn, drain, log, every_s=0)),
+        asyncio.create_task(run_loop("episodes", other, drain, log, every_s=0)),
+    ]
+    async with asyncio.timeout(30):
+        while "chain" not in drain.waits or drain.waits["chain"].failures < 3 or others < 3:
+            await asyncio.sleep(0.01)
+        wait = drain.waits["chain"]
+        assert (wait.code, wait.detail) == (code, "spec 500, missing SubtensorModule.Tempo")
+        assert set(drain.waits) == {"chain"} and not any(task.done() for task in loops)
+        assert watched.watch.facts.block == head + 3, "what can be read is kept"
+        del watched.chain.check  # the runtime was upgraded, or a release that knows it runs
+        while drain.waits:
+            await asyncio.sleep(0.01)
+        drain.set()
+        await asyncio.gather(*loops)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from arena.store.objects import folder_location
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cluster.host_keys import require_no_keys
@@ -79,6 +81,21 @@ def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
     assert verified[0]["ok"] and verified[0]["trajectories"] == 120 and verified[0] == verified[1]
     digests = {out: folder_sha256(tmp_path / out) for out in ("here", "processes", "cluster", "killed")}
     assert len(set(digests.values())) == 1, digests
+
+
+@needs_a_cluster
+def test_a_cluster_builds_from_an_object_store_what_one_process_builds_from_the_folder(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["corpus", "build", str(day), "--out", str(tmp_path / "here"), "--coefficient", "0.5"])
+    assert not ended.value.code, capsys.readouterr().err
+    shutil.copytree(day, tmp_path / "there")
+    stored = ["corpus", "build", folder_location(tmp_path / "there"), "--coefficient", "0.5"]
+    stored += ["--out", str(tmp_path / "stored"), "--state-dir", str(tmp_path / "state"), "--cluster", "local"]
+    ((code, _, told),) = apart(tmp_path, "alone", *stored)
+    assert code == 0, told
+    assert folder_sha256(tmp_path / "here") == folder_sha256(tmp_path / "stored")
 
 
 @pytest.fixture

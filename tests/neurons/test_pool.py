@@ -93,7 +93,7 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
     async with open_pool(arena_base, small_catalogue, size=3, deadline_s=12.0) as pool:
         killed_job = asyncio.create_task(pool.run(job("killed", SLEEPER, problem)))
         killed = await busy_worker(set())
-        stopped_job = asyncio.create_task(pool.run(job("stopped", SLEEPER, problem)))
+        stopped_job = asyncio.create_task(pool.run(job("stopped", f"{SLEEPER}  # another agent", problem)))
         stopped = await busy_worker({killed.pid})
         jails = [child.pid for one in (killed, stopped) for child in one.children(recursive=True)]
         killed.send_signal(signal.SIGKILL)

@@ -316,7 +316,11 @@ async def reveals(net: Localnet) -> str:
                 break
         assert held == vector, held
         await net.advance(2 * TEMPO + 4)
-        return f"{held}; two epochs later, incentive {list(await net.read('Incentive'))}"
+        incentive = list(await net.read("Incentive"))
+        stakes = {neuron.uid: neuron.stake_rao for neuron in (await net.chain.metagraph()).neurons}
+        paid = incentive[uid] / max(1, sum(incentive))
+        assert abs(paid - vector[1][1] / (vector[0][1] + vector[1][1])) < 0.01, f"{incentive} of stakes {stakes}"
+        return f"{held}; two epochs later, incentive {incentive}"
     finally:
         bittensor_core.get_encrypted_commit_v2 = sdk_seal
         await net.admin("sudo_set_commit_reveal_weights_enabled", enabled=False)
@@ -341,7 +345,7 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("one hotkey, two clients", loses_no_extrinsic),
     ("one hotkey, two machines", makes_up_for_a_stale_one),
     ("weights sealed", seals),
-    ("sealed weights are revealed and set", reveals),
+    ("sealed weights are revealed, set and pay", reveals),
 )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, evaluate
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policy import Policy
 from harness.tools.registry import profile_schemas
 from training.evaluation.run_eval import EvaluationPlan
@@ -34,17 +34,21 @@ def agent_plan(plan: EvaluationPlan, policy: Policy) -> EvaluationPlan:
     return msgspec.structs.replace(plan, decode=decode, samples=1, seeds=(0,), is_agent=True)
 
 
+def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
+    """The episode of an evaluation; `tools` are the schemas of its profile."""
+    messages, result = messages_of(evaluation.body), read_result(job, evaluation)
+    if result.taken is not None:
+        taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
+        result = msgspec.structs.replace(result, taken=taken)
+    return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools)
+
+
 def by_agent(source: str, ports: EvaluatePorts, parallel: int) -> RunJobs:
     """Episodes of an agent file, `parallel` at a time. An ArenaError that would stop every episode stops the run."""
     unjudged, tools = replace(ports, judges=()), profile_schemas(ports.policy.tool_profile)
 
     def one(job: Job) -> EpisodeLine:
-        evaluation = evaluate(source, job.problem, unjudged)
-        messages, result = messages_of(evaluation.body), read_result(job, evaluation)
-        if result.taken is not None:
-            taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
-            result = msgspec.structs.replace(result, taken=taken)
-        return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools)
+        return line_of(job, evaluate(source, job.problem, unjudged), tools)
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
         with ThreadPoolExecutor(parallel) as pool:

@@ -5,7 +5,8 @@ whose rules for missing results then apply; qualifying waits, so an agent that p
 waits ever longer, so that it costs ever less. An outage closes nothing: it ends, or the race's time does. A request
 that an endpoint refuses while it answers a neutral one (U3006) is counted in every stage; the last attempt the policy
 allows ends by it as the agent's, with a score. The two caps are counted apart: neither kind of fault uses up the
-other's.
+other's. An episode that ended two workers in slots that went on well (V2009) is closed at once in a race and takes the
+longest pause in qualifying: a third worker would tell nothing, and settlement charges both faults alike.
 
 A restart owes what the attempts before it were answered (`harness.inference.port.CompletionJournal`), and may leave it
 out only after what no agent can bring about: an outage in which nothing answers, a lease that this node lost.
@@ -17,7 +18,15 @@ import msgspec
 
 from arena.policy import RaceRules
 from arena.records.model import Stage
-from foundation.codes.names import LEASE_LOST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, REQUEST_PROVOKED
+from foundation.codes.names import (
+    JOB_QUARANTINED,
+    LEASE_LOST,
+    MODEL_BUSY,
+    MODEL_FAILED,
+    MODEL_UNREADABLE,
+    NO_ENDPOINT,
+    REQUEST_PROVOKED,
+)
 from foundation.codes.row import Owner
 from foundation.errors import Failure
 
@@ -45,13 +54,14 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     served stands behind all others. Beyond `attempts` faults of ours a qualifying item's longest wait doubles, too.
     """
     is_ours = failure.owner is Owner.VALIDATOR
-    is_used_up = is_ours and stage == "race" and counted + 1 >= rules.attempts
+    is_quarantined = failure.code == JOB_QUARANTINED
+    is_used_up = is_ours and stage == "race" and (is_quarantined or counted + 1 >= rules.attempts)
     if is_used_up or failure.owner in (Owner.PROBLEM, Owner.AGENT):
         return Retry(is_closing=True, is_counted=is_ours)
     most_ms = rules.retry_max_ms
     if is_ours and stage == "qualifying":
         most_ms <<= min(max(0, counted - rules.attempts), _DOUBLINGS_MAX)
-    delay_ms = min(most_ms, rules.retry_ms << min(faults, 32))
+    delay_ms = most_ms if is_quarantined else min(most_ms, rules.retry_ms << min(faults, 32))
     return Retry(
         is_closing=False,
         is_counted=is_ours,

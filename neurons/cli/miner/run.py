@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from foundation.codes import lookup
+from foundation.codes.names import NOT_RECORDED
 from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY, exit_code
 from neurons.cli.miner.check import (
@@ -332,12 +333,15 @@ def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Ite
     for loss in losses:
         yield ""
         yield from (line.text for line in loss_lines(loss, WIDTH))
-    if missing := [row for row in done if row.failure is not None]:
+    not_run = [(row.problem.problem_id, row.failure) for row in done if row.failure is not None]
+    if missing := [(name, failure.detail) for name, failure in not_run if failure.code == NOT_RECORDED]:
         yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"
-        for row in missing:
-            yield f"  {row.problem.problem_id}: {row.failure.detail if row.failure else ''}"
+        yield from (f"  {name}: {detail}" for name, detail in missing)
         yield "The agent asks something else than when it was recorded. Record again, or give"
         yield "--record and --replay the same file to ask the endpoint for what is missing."
+    for name, failure in not_run:
+        if failure.code != NOT_RECORDED:
+            yield f"{name}: {render(lookup(failure.code), failure.detail)}"
     yield from _fault_lines(evaluations)
     if is_scripted:
         yield ""

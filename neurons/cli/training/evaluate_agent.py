@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,21 +15,26 @@ import typer
 from neurons.cli.exit_codes import EXIT_FAILED
 
 if TYPE_CHECKING:
+    from arena.evaluate import EvaluatePorts, Evaluation
     from neurons.node.settings import Settings
+    from neurons.worker.protocol import WorkerSetup
     from training.evaluation.run_eval import EvaluationPlan
-    from training.rollouts.episode_file import RunJobs
+    from training.rollouts.episode_file import EpisodeLine, RunJobs
+    from training.rollouts.rollout import Job
     from training.run_context import RunContext
 
 
 @contextlib.contextmanager
 def open_agent(
-    path: Path, settings: Settings, plan: EvaluationPlan, bench: RunContext
+    path: Path, settings: Settings, plan: EvaluationPlan, bench: RunContext, workers: int
 ) -> Iterator[tuple[EvaluationPlan, RunContext, RunJobs]]:
-    """Plan and context for the agent in `path`, and what runs its episodes. Ends the command for a file that the gate
-    rejects. Raises ArenaError A1001 and A1009 for a file that can't be read, U3001 and U3005 for an endpoint."""
+    """Plan and context for the agent in `path`, and what runs its episodes: so many of the validator's workers, or for
+    0 threads of this process. Ends the command for a file that the gate rejects. Raises ArenaError A1001 and A1009 for
+    a file that can't be read, U3001 and U3005 for an endpoint."""
     from foundation.errors import ArenaError
     from neurons.cli.miner.check import read_agent, report_of, show_report
-    from neurons.node.wiring import open_local_ports
+    from neurons.node.wiring import open_local_ports, policy_of
+    from neurons.practice.problem_choice import open_setups
     from neurons.worker.capacity import usable_memory_bytes, worker_count
     from training.evaluation.agents import agent_plan, by_agent
 
@@ -41,6 +48,40 @@ def open_agent(
         show_report(path, raw, report)
         raise typer.Exit(EXIT_FAILED)
     at_once = worker_count(plan.parallel, usable_memory_bytes(), bench.policy.limits)
-    with open_local_ports(settings, at_once=at_once) as ports:
+    with contextlib.ExitStack() as stack:
+        ports = stack.enter_context(open_local_ports(settings, at_once=1 if workers else at_once))
         under = dataclasses.replace(bench, policy=ports.policy, source=source)
-        yield agent_plan(plan, ports.policy), under, by_agent(source, ports, at_once)
+        run = by_agent(source, ports, at_once)
+        if workers:
+            run = _by_pool(
+                source, ports, stack.enter_context(open_setups(settings, policy_of(settings), workers, True))
+            )
+        yield agent_plan(plan, ports.policy), under, run
+
+
+def _by_pool(source: str, ports: EvaluatePorts, setups: tuple[WorkerSetup, ...]) -> RunJobs:
+    """The episodes that `by_agent` gives, in the order of the jobs, of the validator's workers; scored here, over
+    `ports`. A problem that ends its workers again and again stops the run: a report has all of its set."""
+    from arena.evaluate import RanEpisode, settle
+    from foundation.codes.names import JUDGE_FAILED
+    from foundation.errors import ArenaError, Failure
+    from harness.tools.registry import profile_schemas
+    from neurons.practice.pool_run import run_in_pool
+    from training.evaluation.agents import line_of
+
+    unjudged, tools = Failure(code=JUDGE_FAILED, detail="nobody judges it"), profile_schemas(ports.policy.tool_profile)
+    at_home = dataclasses.replace(ports, judges=())
+
+    def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
+        asked, waiting = [(job.problem, ports) for job in jobs], deque(jobs)
+        done: dict[str, Evaluation] = {}
+        for row in run_in_pool(source, asked, setups, time_limit_s=0, clock=time.monotonic, unjudged=unjudged):
+            if row.failure is not None:
+                raise ArenaError(row.failure.code, row.failure.detail)
+            assert row.evaluation is not None
+            done[row.problem.problem_id] = row.evaluation
+            while waiting and (own := done.pop(waiting[0].problem.problem_id, None)) is not None:
+                job, ran = waiting.popleft(), RanEpisode(body=own.body, sandbox=own.sandbox, cost=own.cost)
+                yield line_of(job, settle(ran, job.problem, at_home), tools)
+
+    return run

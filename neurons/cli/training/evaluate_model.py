@@ -80,7 +80,9 @@ _Samples = Annotated[int, typer.Option(min=1, help="Sampled: episodes a problem 
 _Profile = Annotated[str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15 or extended.")]
 _Diagnostic = Annotated[bool, typer.Option("--diagnostic", help="The set is `dev`: its numbers are not results.")]
 _Rows = Annotated[int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")]
-_Workers = Annotated[int, typer.Option(min=0, help="An endpoint's episodes: processes that run them; 0: this one.")]
+_Workers = Annotated[
+    int, typer.Option(min=0, help="An endpoint's or an agent's episodes: processes that run them; 0: this one.")
+]
 _Sampler = Annotated[
     str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
 ]
@@ -133,11 +135,11 @@ def evaluate_model(
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
-    An agent file is gated, then runs in the jail with the model that `arena run` asks. It decides its decoding itself.
+    An agent file is gated, then runs in the jail (of a validator's --workers) with the model that `arena run` asks.
 
     arena eval URL --model NAME --problems s1 --out it.json --workers 4
 
-    arena eval my_agent/agent.py --problems s1 --out agent.json
+    arena eval my_agent/agent.py --problems s1 --out agent.json --workers 4
 
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --sampler-model NAME
     """
@@ -150,7 +152,7 @@ def evaluate_model(
     from training.model import Decode
 
     subject = _EvaluatedModel(target, model, tokenizer, sample_rows, sampler, sampler_model)
-    _require_subject(subject, is_greedy=is_greedy, is_spread=bool(workers or cluster))
+    _require_subject(subject, is_greedy=is_greedy, workers=workers, cluster=cluster)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
@@ -177,14 +179,16 @@ def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool, is_spread: bool) -> None:
+def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool, workers: int, cluster: str) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
     if bool(subject.sampler) != bool(subject.sampler_model):
         raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
     if subject.sampler and (subject.is_endpoint or not _is_url(subject.sampler)):
         raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
-    if is_spread and not subject.is_endpoint:
-        raise typer.BadParameter("episodes of an endpoint can run elsewhere", param_hint="--workers and --cluster")
+    if cluster and not subject.is_endpoint:
+        raise typer.BadParameter("episodes of an endpoint can run elsewhere", param_hint="--cluster")
+    if workers and not (subject.is_endpoint or subject.is_agent):
+        raise typer.BadParameter("for an endpoint or an agent file", param_hint="--workers")
     if subject.is_agent:
         if not is_greedy:
             raise typer.BadParameter("an agent file decides its decoding; leave out --sampled")
@@ -261,7 +265,9 @@ def _examine(
             from neurons.cli.training.evaluate_agent import open_agent
 
             settings = opening.settings(subject.model)
-            plan, bench, run = stack.enter_context(open_agent(Path(subject.target), settings, plan, bench))
+            plan, bench, run = stack.enter_context(
+                open_agent(Path(subject.target), settings, plan, bench, opening.workers)
+            )
             policy = _Examined(run, "", "nothing is known of its model's training")
         else:
             policy = stack.enter_context(_open_subject(subject, plan, problems, bench, opening))

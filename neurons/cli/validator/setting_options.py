@@ -17,6 +17,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "wallet_hotkey",
         "wallet_path",
         "wallet_password_file",
+        "wallet_proxy",
         "network",
         "netuid",
         "mechanism",

@@ -1,0 +1,137 @@
+"""A proxy as signer: another key signs and pays, the hotkey acts, and is refused as it would be by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import bittensor_core as core
+import pytest
+
+from arena.chain.keys import keypair_signer
+from arena.chain.opening import open_subtensor
+from arena.chain.real import BittensorSubtensor
+from foundation.errors import ArenaError
+from neurons.node.settings import resolve
+from neurons.node.wiring import chain_of
+from tests.arena.chain_stands import NETUID, Clock, NodeStand, make_client, make_node, node_stand
+from tests.arena.first_round import seal_to_first_round
+from tests.arena.test_chain_beacon import ROUND_1
+
+ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
+VECTOR = ((0, 1), (65_535, 21_845))
+
+
+@pytest.fixture(params=[343, 424])
+async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
+    """Eve is Alice's proxy, and no miner or validator of the subnet."""
+    async with node_stand(make_node(request.param)) as made:
+        await made.enrol(ALICE)
+        await made.enrol(BOB)
+        await made.make_validator(ALICE, 10**12)
+        made.node.proxies.add((EVE.hotkey, ALICE.hotkey))
+        await made.chain.close()
+        made.chain = BittensorSubtensor(
+            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
+        )
+        yield made
+        await made.chain.close()
+
+
+def nonces(stand: NodeStand) -> list[tuple[str, int]]:
+    return [(sent["address"], sent["nonce"]) for sent in stand.node.extrinsics]
+
+
+async def test_what_a_proxy_sends_is_the_hotkeys(stand: NodeStand) -> None:
+    await stand.chain.check()
+    done = [
+        await stand.chain.commit(ALICE, "ab" * 32),
+        await stand.chain.publish(ALICE, "http://203.0.113.7:8750"),
+        await stand.chain.set_weights(ALICE, *VECTOR),
+    ]
+    assert [result.status for result in done] == ["ok"] * 3, done
+    assert nonces(stand) == [(EVE.hotkey, 7), (EVE.hotkey, 8), (EVE.hotkey, 9)], "signed by the proxy, by its nonces"
+    kept = await stand.chain.commitment(ALICE.hotkey)
+    assert kept is not None and kept.sha256 == "ab" * 32
+    assert await stand.chain.commitment(EVE.hotkey) is None
+    assert await stand.chain.weights(ALICE.hotkey) == tuple(zip(*VECTOR, strict=True))
+    metagraph = await stand.chain.metagraph()
+    assert metagraph.neurons[0].endpoint == "http://203.0.113.7:8750"
+
+
+async def test_weights_that_a_proxy_seals_are_counted_as_the_hotkeys(
+    stand: NodeStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "get_encrypted_commit_v2", seal_to_first_round)
+    stand.node.write("SubtensorModule", "CommitRevealWeightsEnabled", [NETUID], True)
+    stand.node.advance()
+    assert (await stand.chain.set_weights(ALICE, *VECTOR)).detail == "sealed until round 1"
+    stand.node.publish(ROUND_1.round, ROUND_1.signature)
+    assert await stand.chain.weights(ALICE.hotkey) == tuple(zip(*VECTOR, strict=True))
+
+
+async def test_a_refused_call_of_a_proxy_is_refused_though_its_extrinsic_went_through(stand: NodeStand) -> None:
+    stand.node.pallets.refuses_commitments = True
+    result = await stand.chain.commit(ALICE, "ab" * 32)
+    assert result.status == "rate_limited" and "SpaceLimitExceeded" in result.detail
+    stand.node.pallets.stake_threshold = 10**15
+    result = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert result.status == "failed" and result.detail.startswith("too little stake")
+    stand.node.pallets.forget(ALICE.hotkey)
+    assert (await stand.chain.publish(ALICE, "http://203.0.113.7:8750")).status == "not_registered"
+    stranger = await stand.chain.commit(EVE, "ab" * 32)
+    assert stranger.status == "not_registered", "the proxy itself is nobody"
+
+
+async def test_a_key_that_is_no_proxy_is_told_what_to_add(stand: NodeStand) -> None:
+    stand.node.proxies.clear()
+    result = await stand.chain.commit(ALICE, "ab" * 32)
+    assert result.status == "failed" and result.detail.startswith("the key that signs is no proxy of this hotkey")
+
+
+async def test_a_proxys_stale_nonce_is_sent_once_more(stand: NodeStand) -> None:
+    stand.node.is_overtaken = True
+    assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok"
+    assert stand.node.nonce_refusals == 1 and nonces(stand) == [(EVE.hotkey, 8)]
+
+
+async def test_a_runtime_without_proxies_is_told_where_one_is_named() -> None:
+    node = make_node(343, renamed=(("Proxy", "Proxi"),), spec_version=9_343)
+    async with node_stand(node) as made:
+        await made.enrol(ALICE)
+        await made.chain.check()
+        chain = BittensorSubtensor(
+            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
+        )
+        with pytest.raises(ArenaError, match="U3037") as caught:
+            await chain.check()
+        await chain.close()
+        assert "missing Proxy.proxy" in caught.value.failure.detail
+
+
+def wallet_with(folder: Path, *names: str) -> None:
+    for name in names:
+        keyfile = folder / "cold" / "hotkeys" / name
+        keyfile.parent.mkdir(parents=True, exist_ok=True)
+        keypair = core.Keypair.create_from_uri(f"//{name}")
+        keyfile.write_bytes(bytes(core.serialized_keypair_to_keyfile_data(keypair)))
+
+
+async def test_the_setting_names_a_hotkey_of_the_wallet(stand: NodeStand, tmp_path: Path) -> None:
+    wallet_with(tmp_path, "Alice", "Eve")
+    flags = {"wallet_path": tmp_path, "wallet_name": "cold", "wallet_hotkey": "Alice", "network": stand.url}
+    named = resolve({**flags, "netuid": NETUID, "state_dir": tmp_path / "state", "wallet_proxy": "Eve"}).settings
+    chain = chain_of(named)
+    assert isinstance(chain, BittensorSubtensor)
+    chain._make_client, chain._lock_folder = make_client, stand.lock_folder
+    assert (await chain.commit(ALICE, "cd" * 32)).status == "ok"
+    assert nonces(stand) == [(EVE.hotkey, 7)]
+    await chain.close()
+    with pytest.raises(ArenaError, match="V2031"):
+        chain_of(named.model_copy(update={"wallet_proxy": "Mallory"}))
+
+
+def test_a_local_chain_has_no_proxies(tmp_path: Path) -> None:
+    for network in ("local", "http://127.0.0.1:1"):
+        with pytest.raises(ArenaError, match="V2030"):
+            open_subtensor(network, netuid=15, state_dir=tmp_path, now_ms=Clock(), proxy=EVE)

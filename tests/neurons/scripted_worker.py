@@ -1,0 +1,80 @@
+"""A worker process that runs no agent, over the frames of a real one.
+
+`python -m tests.neurons.scripted_worker`; SCRIPTED_WORKER names a folder. A problem that a file of it is named after
+ends the process in the middle of the job, or never gets an answer where that file says `hang`. While there is a file
+`sick` no worker starts, as where its jail's self-test fails; each start leaves a line in `starts`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from arena.evaluate import EpisodeCost, Evaluation
+from foundation.errors import Failure
+from neurons.worker.protocol import (
+    LENGTH_BYTES,
+    Evaluated,
+    EvaluateJob,
+    Faulted,
+    Ready,
+    Reply,
+    Request,
+    WorkerSetup,
+    decode_request,
+    encode_frame,
+    frame_length,
+)
+from problems.scoring.outcome import UnscoredOutcome
+from tests.arena import log_stand
+
+
+def main() -> None:
+    """Serve until the pipe closes."""
+    setup, folder = _next(), Path(os.environ["SCRIPTED_WORKER"])
+    assert isinstance(setup, WorkerSetup)
+    with (folder / "starts").open("a") as starts:
+        starts.write(f"{setup.slot}\n")
+    if (folder / "sick").exists():
+        _send(Faulted(job_id="", failure=Failure(code="V2002", detail="the self-test failed")))
+        return
+    level = log_stand.LEVEL
+    _send(Ready(process_id=os.getpid(), sandbox=level, catalogue_sha256="0" * 64, release="this"))
+    while True:
+        job = _next()
+        assert isinstance(job, EvaluateJob)
+        if (fatal := folder / job.problem.problem_id).exists():
+            while fatal.read_text() == "hang":
+                time.sleep(1)
+            os._exit(9)
+        broken = Failure(code="P4006")
+        evaluation = Evaluation(
+            body=replace(log_stand.body(1), problem_id=job.problem.problem_id),
+            outcome=UnscoredOutcome(failure=broken),
+            verdict=None,
+            status="unscored",
+            failure=broken,
+            sandbox=level,
+            cost=EpisodeCost(),
+        )
+        _send(Evaluated(job_id=job.job_id, evaluation=evaluation))
+
+
+def _next() -> Request:
+    prefix = sys.stdin.buffer.read(LENGTH_BYTES)
+    if len(prefix) < LENGTH_BYTES:
+        raise SystemExit
+    return decode_request(sys.stdin.buffer.read(frame_length(prefix)))
+
+
+def _send(reply: Reply) -> None:
+    sys.stdout.buffer.write(encode_frame(reply))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
