@@ -40,7 +40,6 @@ SEQ_MAX = 2**53 - 1
 VALIDATOR_BYTES_MAX = 128
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SIGNATURE = re.compile("[0-9a-f]{128}")
-_STATED = ("agent", "problem", "policy", "stop", "failure", "is_agentic", "totals")  # by a record, of its body
 _THREAD = threading.local()
 
 
@@ -227,14 +226,17 @@ def _inspect_body(record: EvaluationRecord, entry: Entry) -> tuple[str, str]:
         return "", error.failure.detail
     if isinstance(body, Unread):
         return body.name, ""
-    stated = (record.subject.agent_sha256, record.context.asked_id, record.conditions.policy_sha256, record.stop)
-    stated += (record.failure, record.is_agentic, record.totals)
-    held = (body.agent_sha256, body.problem_id, body.policy_sha256, body.stop)
-    held += (body.failure, body.is_agentic, body.totals)
-    if stated == held:
-        return "", ""
-    other = [name for name, one, another in zip(_STATED, stated, held, strict=True) if one != another]
-    return "", f"the body holds another {', '.join(other)} than the record states"
+    pairs = {
+        "agent": (record.subject.agent_sha256, body.agent_sha256),
+        "problem": (record.context.asked_id, body.problem_id),
+        "policy": (record.conditions.policy_sha256, body.policy_sha256),
+        "stop": (record.stop, body.stop),
+        "failure": (record.failure, body.failure),
+        "is_agentic": (record.is_agentic, body.is_agentic),
+        "totals": (record.totals, body.totals),
+    }
+    other = [name for name, (stated, held) in pairs.items() if stated != held]
+    return "", f"the body holds another {', '.join(other)} than the record states" if other else ""
 
 
 def _restored(frame: bytes, size: int) -> bytes:
