@@ -7,6 +7,7 @@ Every message must start with a domain tag: the core also accepts a signature ov
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import bittensor_core as core
@@ -18,6 +19,7 @@ from foundation.errors import ArenaError
 SS58_FORMAT = 42
 SR25519 = int(core.CRYPTO_SR25519)  # the SDK's number for the only kind of key hotkeys have here
 SIGNATURE_BYTES = 64
+HOTKEY_CHARS_MAX = 128  # no address is longer; what is remembered is bounded by it
 DEFAULT_WALLET_PATH = Path("~/.bittensor/wallets")
 
 
@@ -149,9 +151,12 @@ def canonical_hotkey(hotkey: str) -> str | None:
     return None if key is None else str(core.ss58_encode(key, SS58_FORMAT))
 
 
+_remembered = functools.lru_cache(maxsize=64)(canonical_hotkey)  # records of one log are all of one hotkey
+
+
 def verify(hotkey: str, message: bytes, signature: bytes) -> bool:
     """True when `signature` is the hotkey's over `message`. Implements `arena.chain.port.Verifier`."""
-    canonical = canonical_hotkey(hotkey)
+    canonical = _remembered(hotkey) if len(hotkey) <= HOTKEY_CHARS_MAX else None
     if canonical is None or len(signature) != SIGNATURE_BYTES:
         return False
     try:

@@ -69,8 +69,10 @@ _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
 
 def folded(text: str) -> str:
     """The text in one spelling: compatibility forms, lower case, no accents, decimal points, single blanks."""
-    plain = unicodedata.normalize("NFKD", text).casefold()
-    plain = unicodedata.normalize("NFC", "".join(letter for letter in plain if not unicodedata.combining(letter)))
+    plain = text.casefold()
+    if not text.isascii():  # in ASCII no letter has an accent or another form
+        plain = unicodedata.normalize("NFKD", text).casefold()
+        plain = unicodedata.normalize("NFC", "".join(letter for letter in plain if not unicodedata.combining(letter)))
     return " ".join(_DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain)).split())
 
 

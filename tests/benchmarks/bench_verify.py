@@ -35,7 +35,7 @@ from tests.benchmarks.row import Row
 BODY_BYTES, BATCH, PROCESSES, TARGET, MEMORY_MB = 40_000, 100, 2, 5_000, 500
 GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
-EVALUATIONS, SIGNATURES = 6_000, 2_000
+EVALUATIONS, SIGNATURES = 27_000, 2_000  # a subnet's day
 COMMAND = "make bench ARGS=verify"
 
 

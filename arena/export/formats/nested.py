@@ -7,6 +7,7 @@ Columns are put together from buffers, as in `parquet`, and are read back withou
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -83,8 +84,9 @@ def plain_calls(calls: Sequence[ExecutedCall], *, as_objects: bool) -> list[dict
     return plain
 
 
+@functools.lru_cache(maxsize=64)  # as many as `tools_of` remembers
 def plain_tools(tools: str) -> list[dict[str, Any]]:
-    """A `tools` array as plain values, for `TOOLS`."""
+    """A `tools` array as plain values, for `TOOLS`. Equal texts give one list, which nobody may change."""
     plain: list[dict[str, Any]] = msgspec.json.decode(tools)
     for tool in plain:
         function = tool["function"]

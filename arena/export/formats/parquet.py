@@ -90,6 +90,13 @@ def nested_column(values: Sequence[Any], kind: Any) -> Any:
     return _MAKERS[kind](values)
 
 
+def _repeated_column(values: Sequence[Any], kind: Any) -> Any:
+    """The same array of values that are few objects, many times each: an object is made a column once."""
+    few = {id(value): value for value in values}
+    place_of = {name: place for place, name in enumerate(few)}
+    return nested_column(list(few.values()), kind).take(integer_column([place_of[id(value)] for value in values]))
+
+
 _MAKERS: dict[Any, Callable[[Any], Any]] = {
     pa.string(): text_column,
     pa.int64(): integer_column,
@@ -173,7 +180,9 @@ class ParquetFile:
 
     def _write(self, columns: Sequence[Sequence[Any]]) -> None:
         arrays = [
-            nested_column(column, field.type)
+            _repeated_column(column, field.type)
+            if field.name == "tools" and pa.types.is_nested(field.type)
+            else nested_column(column, field.type)
             if pa.types.is_nested(field.type)
             else utf8_column(column)
             if field.name in _JSON_COLUMNS

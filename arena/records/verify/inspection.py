@@ -160,8 +160,8 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
         return RecordFinding(*place, tuple(faults), is_stub=True)
     if entry.filing is not None:
         held, stated = entry.filing, filing_of(entry.content)
-        wrong = [name for name in Filing.__struct_fields__ if stated and getattr(held, name) != getattr(stated, name)]
-        if wrong:
+        if stated is not None and held != stated:
+            wrong = [name for name in Filing.__struct_fields__ if getattr(held, name) != getattr(stated, name)]
             faults.append(("filing", f"the store files it under another {', '.join(wrong)} than its content states"))
         elif not entry.is_dated:
             faults.append(("filing", "the store files it under another day than it arrived on"))

@@ -158,17 +158,18 @@ def likenesses(
     with tempfile.TemporaryFile(dir=folder) as prints, tempfile.TemporaryFile(dir=folder) as members:
 
         def band_keys() -> Iterator[Numbers]:
-            width, narrow = _PHRASE_ROWS * _DIGEST_BYTES, _SEARCH_ROWS * _DIGEST_BYTES
-            for number, (index, one) in enumerate(offered):
-                prints.write(b"".join((index.to_bytes(8, "little"), one.normal_sha, one.phrases, one.searched)))
-                keys = [one.normal_sha[:8]]  # the normal form is a band like others: a comparison decides
-                for band in range(0 if near_e4 is None else _BANDS):
-                    phrases = one.phrases[band * width : (band + 1) * width]
-                    searched = one.searched[band * narrow : (band + 1) * narrow]
-                    keys.append(hashlib.blake2b(bytes((band,)) + phrases + searched, digest_size=8).digest())
-                pairs = np.full((2, len(keys)), number, np.uint64)
-                pairs[0] = np.frombuffer(b"".join(keys), "<u8")
-                yield pairs
+            coming, first = iter(offered), 0
+            while batch := list(itertools.islice(coming, _BATCH // _BANDS)):
+                data = b"".join(
+                    part
+                    for index, one in batch
+                    for part in (index.to_bytes(8, "little"), one.normal_sha, one.phrases, one.searched)
+                )
+                prints.write(data)
+                keys = _band_keys(np.frombuffer(data, _PRINT), is_near=near_e4 is not None)
+                numbers = np.arange(first, first + len(batch), dtype=np.uint64)
+                yield np.stack([keys.ravel(), numbers.repeat(keys.shape[1])])
+                first += len(batch)
 
         bands = shared_bands(sorted_numbers(band_keys(), folder=folder, run_bytes=run_bytes))
         shared = sorted_numbers(bands, folder=folder, run_bytes=run_bytes)
@@ -196,6 +197,22 @@ def likenesses(
                 for place in open_places:
                     os.pwrite(members.fileno(), _MEMBER.pack(number + 1), place * _MEMBER.size)
             yield int.from_bytes(record[:8], "little"), likeness
+
+
+def _band_keys(prints: NDArray[np.void], *, is_near: bool) -> _Words:
+    """A row for each fingerprint: 64 bits of its normal form, which is a band like others, and of each band. A
+    comparison decides, so keys that happen to be equal cost time and no more."""
+    normal = prints["normal_sha"][:, :1]
+    if not is_near:
+        return normal
+    values = np.concatenate(
+        [
+            prints["phrases"].reshape(-1, _BANDS, _PHRASE_ROWS),
+            prints["searched"].reshape(-1, _BANDS, _SEARCH_ROWS),
+        ],
+        axis=2,
+    )
+    return np.concatenate([normal, (values * _BAND_MIX).sum(axis=2) + _BAND_SALT], axis=1)
 
 
 def likeness_to(kept: NDArray[np.void], one: NDArray[np.void], near_e4: int | None) -> Likeness | None:
@@ -241,6 +258,8 @@ def _one_by_one(pieces: Iterable[Numbers]) -> Iterator[list[int]]:
             yield from piece[:, start : start + _BATCH].T.tolist()
 
 
+_BAND_MIX = np.random.default_rng(_SEED).integers(1, 2**63, _PHRASE_ROWS + _SEARCH_ROWS, np.uint64) * 2 + 1
+_BAND_SALT = np.random.default_rng(_SEED + 1).integers(0, 2**63, _BANDS, np.uint64)
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
