@@ -163,7 +163,7 @@ class ManyRows:
         torch.add(own, unseen, out=late)
         shares = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
         late = shares[:, :, self._longest :].view(groups, rows, each, self._columns)
-        found = (late.transpose(0, 1)[rows_at] @ values)[slots].transpose(0, 1).reshape_as(asked)
+        found: Tensor = (late.transpose(0, 1)[rows_at] @ values)[slots].transpose(0, 1).reshape_as(asked)
         for (place, first, last), held in zip(self._spans, self._shared[layer], strict=True):
             wanted = slice(first * each, last * each)
             found[:, wanted] += shares[:, wanted, place.start : place.end] @ held[1]
