@@ -70,6 +70,11 @@ def held(node: ast.AST) -> tuple[Any, ...]:
     return () if read is None else (read(node),) if is_one else read(node)
 
 
+def marks(node: ast.AST) -> int:
+    """How many contexts and operators a node has."""
+    return len(node.ops) if isinstance(node, ast.Compare) else (_READERS.get(node.__class__) or _reader(node))[2]
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly in a node, in the order of its fields."""
     read, is_one, _ = _READERS.get(node.__class__) or _reader(node)

@@ -18,6 +18,7 @@ from arena.gate.normal_form.statements import Statements
 from arena.gate.normal_form.trees import replaced
 from arena.gate.similarity.liveness import headers, is_pure
 from arena.gate.source import ENTRY
+from arena.gate.tree import children, descendants, marks
 
 GROWTH = 1
 EXPRESSION_NODES_MAX = 40  # a longer expression stays a function, unless it is used once
@@ -65,7 +66,7 @@ class Bindings:
         self.meanings = frozenset(self._atoms) | frozenset(self._functions)
 
     def _learn_function(self, name: str, parameters: ast.arguments, body: ast.expr) -> None:
-        is_same_name = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(body))
+        is_same_name = any(isinstance(node, ast.Name) and node.id == name for node in descendants([body]))
         if self.stores[name] == 1 and not is_same_name:
             self._functions[name] = Expression(parameters, body, _size(body, 4 * EXPRESSION_NODES_MAX))
 
@@ -149,7 +150,7 @@ def _put(statement: ast.stmt, name: str, value: ast.expr) -> bool:
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             found.append((parent, field, place))
         elif isinstance(node, _LATE):
-            if any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node)):
+            if any(isinstance(inner, ast.Name) and inner.id == name for inner in descendants([node])):
                 first = None if isinstance(node, ast.Lambda) else node.generators[0]
                 is_first = first is not None and isinstance(first.iter, ast.Name) and first.iter.id == name
                 if first is None or not is_first:
@@ -179,5 +180,10 @@ def _slots(node: ast.AST, only: set[int] | None) -> list[tuple[ast.AST, str, int
 
 
 def _size(node: ast.AST, most: int) -> int:
-    """The nodes of an expression, counted to one above `most`."""
-    return sum(1 for _, _ in zip(ast.walk(node), range(most + 1), strict=False))
+    """The nodes of an expression with its contexts and operators, counted until there are more than `most`."""
+    size, stack = 0, [node]
+    while stack and size <= most:
+        part = stack.pop()
+        size += 1 + marks(part)
+        stack += children(part)
+    return min(size, most + 1)

@@ -14,7 +14,7 @@ from arena.gate.normal_form.bindings import Bindings
 from arena.gate.normal_form.blocks import tidy
 from arena.gate.normal_form.expressions import RULES, simplified
 from arena.gate.normal_form.names import Naming, place_keywords
-from arena.gate.normal_form.statements import BLOCKS, CLAUSES, Statements
+from arena.gate.normal_form.statements import BLOCKS, CLAUSES, Statements, inner_fields
 from arena.gate.tree import Tree, holding_fields
 
 ROUNDS = 7
@@ -38,6 +38,12 @@ def normal_form(tree: Tree) -> Statements:
         if number >= FIRST_MOVING and not bindings.replaced and statements.size == before:
             break
     return statements
+
+
+def may_change(part: ast.AST) -> bool:
+    """Whether a rule has another expression for a part as it is."""
+    rule = RULES.get(part.__class__)
+    return rule is not None and rule(part) is not None
 
 
 class _Round:
@@ -66,15 +72,15 @@ class _Round:
     def _statement(self, node: ast.AST) -> bool:
         """A statement, an except clause or a case: its own parts, where they may change, and its blocks. Whether
         anything in it is another than before."""
-        is_due = self._statements.is_due(node, self._bindings.meanings)
+        is_due = self._statements.is_due(node, self._bindings.meanings, may_change)
         is_changed = is_touched = False
-        for field in holding_fields(node):
+        for field in holding_fields(node) if is_due else inner_fields(node):
             if field in BLOCKS:
                 is_touched = self.block(node, field) or is_touched
             elif field in CLAUSES:
                 for clause in getattr(node, field):
                     is_touched = self._statement(clause) or is_touched
-            elif is_due:
+            else:
                 self._is_changed = False
                 self._field(node, field)
                 is_changed = is_changed or self._is_changed
@@ -98,26 +104,27 @@ class _Round:
 
     def _visit(self, node: ast.AST) -> ast.AST:
         """The node itself, or what takes its place; its parts are replaced in it."""
-        if node.__class__ is ast.Constant:
-            return node
         if isinstance(node, ast.Name):
             return self._bindings.value(node)
+        meanings = self._bindings.meanings
         for field in holding_fields(node):
             value = getattr(node, field, None)
-            if value.__class__ is list:
+            kind = value.__class__
+            if kind is list:
                 for place, item in enumerate(value):
-                    if item.__class__ not in _PLAIN:
+                    kind = item.__class__
+                    if kind not in _PLAIN and (kind is not ast.Name or item.id in meanings):
                         made = self._visit(item)
                         if made is not item:
                             value[place] = made
                             self._is_changed = True
-            elif value.__class__ not in _PLAIN:
+            elif kind not in _PLAIN and (kind is not ast.Name or value.id in meanings):
                 made = self._visit(value)
                 if made is not value:
                     setattr(node, field, made)
                     self._is_changed = True
-        if isinstance(node, ast.Call):
-            return simplified(self._bindings.call(node))
-        if isinstance(node, ast.NamedExpr) and not self._bindings.loads[node.target.id]:
-            return node.value
-        return simplified(node) if node.__class__ in RULES else node
+        if node.__class__ not in RULES:
+            if isinstance(node, ast.NamedExpr) and not self._bindings.loads[node.target.id]:
+                return node.value
+            return node
+        return simplified(self._bindings.call(node) if isinstance(node, ast.Call) else node)

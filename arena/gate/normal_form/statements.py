@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from arena.gate.similarity.liveness import headers
@@ -17,6 +17,7 @@ from arena.gate.tree import descendants, held, holding_fields
 BLOCKS = frozenset({"body", "orelse", "finalbody"})
 CLAUSES = frozenset({"handlers", "cases"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_INNER: dict[type[ast.AST], tuple[str, ...]] = {}  # by class
 _PLAIN = {ast.Constant, type(None)}
 _TOLD = {ast.arg, ast.Compare, ast.MatchAs, ast.MatchStar, ast.NamedExpr, ast.alias}
 
@@ -33,7 +34,7 @@ class Parts:
         self.loads: list[str] = []
         self.assigned: list[str] = []  # variables, also those deleted
         self.arguments: list[str] = []
-        self.attributes: list[str] = []
+        self.attributes: list[str] = []  # behind a point
         self.stores: list[str] = []  # whatever binds a name, beside `assigned` and `arguments`
         self.own: list[str] = []  # names that a renaming could change, beside `arguments`
         self.written: list[str] = []  # attributes that are assigned
@@ -49,7 +50,7 @@ class Parts:
         self.inner: list[ast.AST] = []  # without names, constants and attributes
         self.size = 1 + self._walk([getattr(node, field, None) for field in fields])
         self.names = frozenset(self.loads)
-        self.is_steady = is_steady and not self.has_walrus
+        self.is_steady = is_steady
 
     def _walk(self, values: Sequence[Any]) -> int:
         """Look at all that these fields hold; how many nodes that is."""
@@ -76,7 +77,7 @@ class Parts:
                         self.own += [part.id] if isinstance(part.ctx, ast.Store) else []
                 elif kind not in _PLAIN:
                     if isinstance(part, ast.Attribute):
-                        self.attributes.append(part.attr)
+                        self.attributes.append(f".{part.attr}")
                         self.written += [part.attr] if isinstance(part.ctx, ast.Store) else []
                     else:
                         inner.append(part)
@@ -130,16 +131,21 @@ class Statements:
     def _known(self) -> list[Parts]:
         return [self._parts.get(node) or Parts(node, is_steady=self._steady.get(node, False)) for node in self.listed]
 
-    def is_due(self, node: ast.AST, meanings: frozenset[str]) -> bool:
-        """Whether a visit could change a statement; `meanings` are the names that stand for something."""
+    def is_due(self, node: ast.AST, meanings: frozenset[str], may_change: Callable[[ast.AST], bool]) -> bool:
+        """Whether a visit could change a statement. `meanings` are the names that stand for something, `may_change`
+        says of one part whether a rule changes it."""
         parts = self._parts.get(node)
-        return parts is None or not parts.is_steady or not parts.names.isdisjoint(meanings)
+        if parts is None or parts.has_walrus or self.is_shared or not parts.names.isdisjoint(meanings):
+            return True
+        if not parts.is_steady:
+            parts.is_steady = not any(map(may_change, parts.inner))
+        return not parts.is_steady
 
     def visited(self, node: ast.AST, meanings: frozenset[str], *, is_changed: bool) -> None:
         """Note the visit of a statement."""
         parts = self._parts.get(node)
         if parts is not None and not is_changed and parts.names.isdisjoint(meanings):
-            parts.is_steady = not parts.has_walrus
+            parts.is_steady = True
         else:
             self._parts.pop(node, None)
             self._steady[node] = not is_changed
@@ -174,18 +180,28 @@ class Statements:
             found = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
             return found + [f".{node.attr}" for node in nodes if isinstance(node, ast.Attribute)]
         found = []
-        clauses = [clause for field in CLAUSES for clause in getattr(statement, field, ())]
+        clauses = [
+            clause for field in inner_fields(statement) if field in CLAUSES for clause in getattr(statement, field)
+        ]
         for node in (statement, *clauses):
             parts = self._parts[node]
             found += parts.loads
-            found += [f".{attribute}" for attribute in parts.attributes]
+            found += parts.attributes
         return found
+
+
+def inner_fields(node: ast.AST) -> tuple[str, ...]:
+    """The fields of a statement, except clause or case that hold others."""
+    kind = node.__class__
+    fields = _INNER.get(kind)
+    if fields is None:
+        fields = _INNER[kind] = tuple(field for field in holding_fields(node) if field in BLOCKS or field in CLAUSES)
+    return fields
 
 
 def _listed(module: ast.Module) -> list[ast.AST]:
     listed: list[ast.AST] = list(module.body)
     for node in listed:
-        for field in holding_fields(node):
-            if field in BLOCKS or field in CLAUSES:
-                listed += getattr(node, field)
+        for field in inner_fields(node):
+            listed += getattr(node, field)
     return listed

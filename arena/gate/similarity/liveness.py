@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from arena.gate.source import ENTRY
-from arena.gate.tree import children
+from arena.gate.tree import children, holding_fields
 
 Block = list[ast.stmt]
 
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _SILENT = (ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
+_NO_HEADERS = frozenset({"annotation", "returns", "body", "orelse", "finalbody", "type_params"})
 _ACTIVE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _PURE_CALLS = frozenset(
     {
@@ -151,9 +152,10 @@ class LiveCode:
 
 def headers(statement: ast.stmt) -> Iterator[ast.AST]:
     """The parts of a statement that aren't statements, without annotations and parameters' names."""
-    for field, value in ast.iter_fields(statement):
-        if field in ("annotation", "returns", "body", "orelse", "finalbody", "type_params", "op"):
+    for field in holding_fields(statement):
+        if field in _NO_HEADERS:
             continue
+        value = getattr(statement, field, None)
         if field == "args" and isinstance(value, ast.arguments):
             yield from (default for default in [*value.defaults, *value.kw_defaults] if default is not None)
         elif isinstance(value, ast.AST):

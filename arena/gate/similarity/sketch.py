@@ -30,6 +30,7 @@ PHRASE_TOKENS = 8
 CONTEXT_TOKENS = 4
 _BASE = 0xD6E8FEB86659FD93
 _BUILTINS = frozenset(dir(builtins))
+_OPERATIONS = (ast.BinOp, ast.BoolOp, ast.UnaryOp)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -112,34 +113,31 @@ class _Reader:
 
     def _tell(self, node: ast.AST, order: dict[str, str], tokens: list[str], values: list[str]) -> None:
         """Add the tokens of a part and of all in it, and the same with values."""
-        kind = node.__class__.__name__
-        match node:
-            case ast.Name(id=name):
-                is_own = name in self._names or name not in _BUILTINS
-                kind = "Name" if is_own else f"builtin {name}"
-                tokens.append(kind)
-                values.append(order.setdefault(name, f"name {len(order)}") if is_own else kind)
-                return
-            case ast.Constant(value=value):
-                # spacing and case of texts can be changed for nothing
-                plain = " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
-                tokens.append(f"{kind} {type(value).__name__}")
-                values.append(f"{kind} {plain}")
-                return
-            case ast.Attribute(attr=attr):
-                kind = "Attribute" if attr in self._attributes else f"Attribute {attr}"
-                value = kind
-            case ast.keyword(arg=str(name)):
-                is_own = name in self._names
-                value = order.setdefault(name, f"name {len(order)}") if is_own else f"{kind} {name}"
-            case ast.Compare(ops=ops):
-                value = kind + "".join(type(op).__name__ for op in ops)
-            case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.UnaryOp(op=op):
-                value = kind + type(op).__name__
-            case ast.arguments():
-                return
-            case _:
-                value = kind
+        kind = value = node.__class__.__name__
+        if isinstance(node, ast.Name):
+            is_own = node.id in self._names or node.id not in _BUILTINS
+            kind = "Name" if is_own else f"builtin {node.id}"
+            tokens.append(kind)
+            values.append(order.setdefault(node.id, f"name {len(order)}") if is_own else kind)
+            return
+        if isinstance(node, ast.Constant):
+            held = node.value  # spacing and case of texts can be changed for nothing
+            plain = " ".join(held.lower().split()) if isinstance(held, str) else repr(held)
+            tokens.append(f"{kind} {type(held).__name__}")
+            values.append(f"{kind} {plain}")
+            return
+        if isinstance(node, ast.Attribute):
+            kind = value = "Attribute" if node.attr in self._attributes else f"Attribute {node.attr}"
+        elif isinstance(node, ast.keyword):
+            if node.arg is not None:
+                is_own = node.arg in self._names
+                value = order.setdefault(node.arg, f"name {len(order)}") if is_own else f"{kind} {node.arg}"
+        elif isinstance(node, ast.Compare):
+            value = kind + "".join(type(op).__name__ for op in node.ops)
+        elif isinstance(node, _OPERATIONS):
+            value = kind + type(node.op).__name__
+        elif isinstance(node, ast.arguments):
+            return
         tokens.append(kind)
         values.append(value)
         for child in children(node):
