@@ -91,30 +91,26 @@ def _be_child(files: list[int]) -> None:
             os.dup2(file, place)
         os.closerange(_KNOWLEDGE + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         os.nice(NICENESS)
-        code = _inspected()
+        with open(0, "rb", closefd=False) as stream:
+            asked = msgspec.msgpack.decode(stream.read(), type=InspectionRequest)
+        shared = mmap.mmap(_KNOWLEDGE, 0, prot=mmap.PROT_READ) if os.fstat(_KNOWLEDGE).st_size else b""
+        _lower(resource.RLIMIT_CORE, 0)
+        _lower(resource.RLIMIT_AS, MEMORY_BYTES)
+        _lower(resource.RLIMIT_FSIZE, REPORT_BYTES)
+        _lower(resource.RLIMIT_CPU, asked.cpu_limit_s)
+        known, neighbours = unpack(asked, shared)
+        gc.disable()  # the process ends before its garbage would be worth a look
+        try:
+            made = inspect(asked.source, asked.rules, known, neighbours, asked.author)
+        except MemoryError:
+            os._exit(EXIT_OUT_OF_MEMORY)
+        with open(1, "wb", closefd=False) as stream:
+            stream.write(msgspec.json.encode(made))
+        code = 0
     finally:
         if sys.exc_info()[0] is not None:
             os.write(2, traceback.format_exc().encode("utf-8", "replace"))
         os._exit(code)
-
-
-def _inspected() -> int:
-    with open(0, "rb", closefd=False) as stream:
-        request = msgspec.msgpack.decode(stream.read(), type=InspectionRequest)
-    shared = mmap.mmap(_KNOWLEDGE, 0, prot=mmap.PROT_READ) if os.fstat(_KNOWLEDGE).st_size else b""
-    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, MEMORY_BYTES)):
-        _lower(limit, most)
-    _lower(resource.RLIMIT_FSIZE, REPORT_BYTES)
-    _lower(resource.RLIMIT_CPU, request.cpu_limit_s)
-    knowledge, neighbours = unpack(request, shared)
-    gc.disable()  # the process ends before its garbage would be worth a look
-    try:
-        report = inspect(request.source, request.rules, knowledge, neighbours, request.author)
-    except MemoryError:
-        return EXIT_OUT_OF_MEMORY
-    with open(1, "wb", closefd=False) as stream:
-        stream.write(msgspec.json.encode(report))
-    return 0
 
 
 def _lower(limit: int, value: int) -> None:

@@ -110,7 +110,9 @@ class _Template:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-P", "-m", "arena.gate.child"]
-            self._process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.DEVNULL, env=_environment())
+            self._process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=_environment()
+            )
         self.owner = os.getpid()
         atexit.register(self.end)
 
@@ -229,7 +231,7 @@ def unpack(request: InspectionRequest, shared: bytes | mmap.mmap) -> tuple[GateK
     neighbours = (
         Neighbour(
             author=packed.author,
-            sketch=Sketch(code_sha256=packed.code_sha256, phrases=_values(packed.phrases)),
+            sketch=Sketch(code_sha256=packed.code_sha256, phrases=np.frombuffer(packed.phrases, dtype="<u8")),
             is_winner=packed.is_winner,
         )
         for packed in request.neighbours
@@ -282,7 +284,3 @@ def _environment() -> dict[str, str]:
 
 def _bytes(values: Sorted64) -> bytes:
     return np.ascontiguousarray(values, dtype="<u8").tobytes()
-
-
-def _values(data: bytes) -> Sorted64:
-    return np.frombuffer(data, dtype="<u8")

@@ -33,10 +33,23 @@ class Tree:
 
     def __init__(self, module: ast.Module) -> None:
         self.module = module
-        self.nodes, self.depth = _preorder(module)
+        self.nodes: list[ast.AST] = []
+        self.depth = 0
         self._of: defaultdict[type[ast.AST], list[Any]] = defaultdict(list)
-        for node in self.nodes:
+        stack: list[ast.AST] = [module]
+        depths = [1]
+        while stack:
+            node, depth = stack.pop(), depths.pop()
+            self.nodes.append(node)
             self._of[node.__class__].append(node)
+            read, _, own = _READERS.get(node.__class__) or _reader(node)
+            if depth + own > self.depth:
+                self.depth = depth + own
+            if read is not None:
+                parts = children(node)
+                parts.reverse()
+                stack += parts
+                depths += [depth + 1] * len(parts)
 
     @property
     def kinds(self) -> list[type[ast.AST]]:
@@ -99,23 +112,6 @@ def descendants(roots: Iterable[ast.AST]) -> list[ast.AST]:
         if (_READERS.get(node.__class__) or _reader(node))[0] is not None:
             nodes += children(node)
     return nodes
-
-
-def _preorder(root: ast.AST) -> tuple[list[ast.AST], int]:
-    nodes: list[ast.AST] = []
-    deepest, stack, depths = 0, [root], [1]
-    while stack:
-        node, depth = stack.pop(), depths.pop()
-        nodes.append(node)
-        read, _, marks = _READERS.get(node.__class__) or _reader(node)
-        if depth + marks > deepest:
-            deepest = depth + marks
-        if read is not None:
-            parts = children(node)
-            parts.reverse()
-            stack += parts
-            depths += [depth + 1] * len(parts)
-    return nodes, deepest
 
 
 def _reader(node: ast.AST) -> tuple[Callable[[ast.AST], Any] | None, bool, int]:

@@ -119,7 +119,9 @@ def collect_literals(tree: Tree) -> list[Literal]:
     literals: list[Literal] = []
     inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
     docstrings = {
-        node.body[0].value for node in tree.of(*_DOCUMENTED) if node.body and isinstance(node.body[0], ast.Expr)
+        node.body[0].value
+        for node in tree.in_order(*_DOCUMENTED)
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
     folding = Folding()
     for node in reversed(tree.nodes):  # children first

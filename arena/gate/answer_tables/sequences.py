@@ -24,7 +24,7 @@ _CONSTANTS_MAX = 16
 _NUMBER_MAX = 1 << 62
 _TEXT_MAX = 80  # characters of a text that is read as one number
 _BASES = (0, 2, 8, 10, 16, 32, 36)  # 0: as its prefix says; 10 also reads the digits of other scripts
-_DIGIT, _DIGIT_BYTE = re.compile(r"\d"), re.compile(rb"\d")
+_DIGIT = re.compile(r"\d")
 _LETTERS_MAX = 16  # texts of so few different characters are numbers in some writing
 _ROWS = (ast.List, ast.Tuple)
 _MOVES = (ast.Add, ast.Sub, ast.BitXor)
@@ -67,7 +67,9 @@ def columns(tree: Tree) -> ContainerColumns:
         rows = [[_whole(value) for value in values if isinstance(value, int | float | complex)]]
         texts = [value for value in values if isinstance(value, str | bytes) and 4 < len(value) < _TEXT_MAX]
         if len(texts) * 2 >= len(items):  # the numbers that the texts are in each base
-            digits = [text for text in texts if (_DIGIT if isinstance(text, str) else _DIGIT_BYTE).search(text)]
+            digits = [
+                text for text in texts if _DIGIT.search(text if isinstance(text, str) else text.decode("latin-1"))
+            ]
             for base in _BASES:  # up to ten every number has a digit
                 read = (_read(text, base) for text in (texts if base > 10 else digits))
                 rows.append([number for number in read if number is not None])

@@ -74,7 +74,16 @@ class ClassUses:
             case ast.Attribute(value=value, attr=name) if name not in _MAKING:
                 self._tell(value, with_attributes=False)
             case ast.Compare():
-                self._compare(node)
+                operands = [node.left, *node.comparators]
+                parts = [part for one in operands for part in (one.elts if isinstance(one, _GROUPS) else [one])]
+                told = [part for part in parts if self._is_told(part, with_attributes=False, with_types=True)]
+                if told:
+                    is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+                    met = parts[:1] if _is_membership(node) and self._is_table(operands[-1]) else parts
+                    if is_identity or all(map(self._is_plain_operand, met)):
+                        self._judged.update(told)
+                if attributes_of(operands[-1], self._scopes) and _is_membership(node):
+                    self._judged.add(operands[-1])
             case ast.FormattedValue(value=value):
                 self._tell(value)
             case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr(), op=ast.Mod(), right=right):
@@ -91,18 +100,6 @@ class ClassUses:
                     self._judged.add(source)
             case ast.MatchClass(cls=ast.Name() as matched):
                 self._judged.add(matched)
-
-    def _compare(self, node: ast.Compare) -> None:
-        operands = [node.left, *node.comparators]
-        parts = [part for one in operands for part in (one.elts if isinstance(one, _GROUPS) else [one])]
-        told = [part for part in parts if self._is_told(part, with_attributes=False, with_types=True)]
-        if told:
-            is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
-            met = parts[:1] if _is_membership(node) and self._is_table(operands[-1]) else parts
-            if is_identity or all(map(self._is_plain_operand, met)):
-                self._judged.update(told)
-        if attributes_of(operands[-1], self._scopes) and _is_membership(node):
-            self._judged.add(operands[-1])
 
     def call(self, node: ast.Call) -> None:
         """A call that tells of its arguments, or that makes another of the same class."""

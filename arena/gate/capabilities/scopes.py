@@ -92,25 +92,26 @@ class Scopes:
             if isinstance(node, ast.Attribute):
                 base = self.meaning(node.value)
                 self._meanings[node] = base.attribute(node.attr) if base else None
-            else:
-                self._meanings[node] = self._resolved(node.id, self._scope_of[node])
-        return self._meanings[node]
-
-    def _resolved(self, name: str, start: _CapabilityScope) -> Meaning | None:
-        scope: _CapabilityScope | None = start
-        while scope is not None:
-            if scope.outer.get(name):
-                scope = scope.module()
-            if (scope is start or scope.kind != "class") and name not in scope.outer:
-                if name in scope.imported:
-                    return scope.imported[name]
-                if name in scope.bound and scope.kind in ("function", "comprehension"):
-                    return None
-                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                return self._meanings[node]
+            name, start = node.id, self._scope_of[node]
+            found: Meaning | None = Meaning("", name)
+            scope: _CapabilityScope | None = start
+            while scope is not None:
+                if scope.outer.get(name):
                     scope = scope.module()
-                    continue
-            scope = scope.parent
-        return Meaning("", name)
+                if (scope is start or scope.kind != "class") and name not in scope.outer:
+                    if name in scope.imported:
+                        found = scope.imported[name]
+                        break
+                    if name in scope.bound and scope.kind in ("function", "comprehension"):
+                        found = None
+                        break
+                    if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                        scope = scope.module()
+                        continue
+                scope = scope.parent
+            self._meanings[node] = found
+        return self._meanings[node]
 
     def is_certain(self, node: ast.AST) -> bool:
         """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
@@ -248,28 +249,25 @@ class Scopes:
 
     def _entered(self, node: ast.AST, scope: _CapabilityScope) -> list[tuple[list[ast.AST], _CapabilityScope]]:
         """The parts of what opens a scope, and in which scope each of them stands."""
-        if isinstance(node, _FUNCTIONS):
-            return self._function(node, scope)
-        if isinstance(node, ast.ClassDef):
-            parameters, around = self._type_parameters(node, scope)
-            inner = self._opened("class", around, node.body)
-            bases = [*node.bases, *node.keywords]
-            return [(node.decorator_list[:], scope), *parameters, (bases, around), ([*node.body], inner)]
-        assert isinstance(node, _COMPREHENSIONS)
-        first = node.generators[0].iter
-        inner = _CapabilityScope("comprehension", scope)
-        parts = [
-            part
-            for child in children(node)
-            for part in (children(child) if isinstance(child, ast.comprehension) else [child])
-        ]
-        return [([first], scope), ([part for part in parts if part is not first], inner)]
-
-    def _function(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _CapabilityScope
-    ) -> list[tuple[list[ast.AST], _CapabilityScope]]:
+        if isinstance(node, _COMPREHENSIONS):
+            first = node.generators[0].iter
+            within = _CapabilityScope("comprehension", scope)
+            parts = [
+                part
+                for child in children(node)
+                for part in (children(child) if isinstance(child, ast.comprehension) else [child])
+            ]
+            return [([first], scope), ([part for part in parts if part is not first], within)]
+        assert isinstance(node, (*_FUNCTIONS, ast.ClassDef))
         parameters, around = self._type_parameters(node, scope)
-        inner = self._opened("function", around, [] if isinstance(node, ast.Lambda) else node.body)
+        kind = "class" if isinstance(node, ast.ClassDef) else "function"
+        inner = _CapabilityScope(kind, around)
+        body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+        if self._is_declaring:
+            _declare_outer(body, inner)
+        decorators: list[ast.AST] = [] if isinstance(node, ast.Lambda) else [*node.decorator_list]
+        if isinstance(node, ast.ClassDef):
+            return [(decorators, scope), *parameters, ([*node.bases, *node.keywords], around), (body, inner)]
         arguments = node.args
         defaults: list[ast.AST] = [*arguments.defaults, *(each for each in arguments.kw_defaults if each is not None)]
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -277,18 +275,9 @@ class Scopes:
         inner.bound.update(argument.arg for argument in named)
         inner.bindings.update(argument.arg for argument in named)
         told: list[ast.AST] = [argument.annotation for argument in named if argument.annotation]
-        if isinstance(node, ast.Lambda):
-            return [(defaults, scope), (told, around), ([node.body], inner)]
-        returned: list[ast.AST] = [node.returns] if node.returns else []
-        decorators: list[ast.AST] = [*node.decorator_list]
-        body: list[ast.AST] = [*node.body]
-        return [*parameters, (defaults, scope), (told, around), (decorators, scope), (returned, around), (body, inner)]
-
-    def _opened(self, kind: str, around: _CapabilityScope, body: Sequence[ast.stmt]) -> _CapabilityScope:
-        inner = _CapabilityScope(kind, around)
-        if self._is_declaring:
-            _declare_outer(body, inner)
-        return inner
+        if not isinstance(node, ast.Lambda) and node.returns:
+            told.append(node.returns)
+        return [*parameters, (defaults, scope), (told, around), (decorators, scope), (body, inner)]
 
     def _type_parameters(
         self, node: ast.AST, scope: _CapabilityScope
@@ -357,7 +346,7 @@ def _looked_up(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _declare_outer(statements: Sequence[ast.stmt], scope: _CapabilityScope) -> None:
+def _declare_outer(statements: Sequence[ast.AST], scope: _CapabilityScope) -> None:
     """`global` and `nonlocal` hold for a whole function, wherever in it they stand."""
     stack: list[ast.AST] = list(statements)
     while stack:

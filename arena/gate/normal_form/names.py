@@ -57,7 +57,14 @@ class _Bound:
                 self.names.append(node.name)
                 stack += node.decorator_list
             elif isinstance(node, ast.Import | ast.ImportFrom):
-                self._import(node)
+                for alias in node.names:
+                    root = alias.name.split(".")[0]
+                    self.names.append(alias.asname or root)
+                    if isinstance(node, ast.ImportFrom):
+                        stands_for = _dotted(f"{node.module or '.'}.{alias.name}".lstrip("."))
+                        self.imported[alias.asname or alias.name] = stands_for
+                    else:
+                        self.imported[alias.asname or root] = _dotted(alias.name if alias.asname else root)
             elif isinstance(node, ast.Global | ast.Nonlocal):
                 self.outer.update(node.names)
             else:
@@ -65,16 +72,6 @@ class _Bound:
                     name = node.rest if isinstance(node, ast.MatchMapping) else node.name
                     self.names += [name] if name is not None else []
                 stack += children(node)
-
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for alias in node.names:
-            root = alias.name.split(".")[0]
-            self.names.append(alias.asname or root)
-            if isinstance(node, ast.ImportFrom):
-                stands_for = _dotted(f"{node.module or '.'}.{alias.name}".lstrip("."))
-                self.imported[alias.asname or alias.name] = stands_for
-            else:
-                self.imported[alias.asname or root] = _dotted(alias.name if alias.asname else root)
 
 
 class Naming:
@@ -208,7 +205,11 @@ def _dotted(name: str) -> ast.expr:
 def place_keywords(tree: Tree) -> None:
     """Arguments of own functions by position, in place; all others by name in the order of their names."""
     parameters: dict[str, list[str] | None] = {}
-    for function in tree.of(ast.FunctionDef, ast.AsyncFunctionDef):
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *tree.of(ast.FunctionDef),
+        *tree.of(ast.AsyncFunctionDef),
+    ]
+    for function in functions:
         places = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
         is_known = function.name not in parameters or parameters[function.name] == places
         parameters[function.name] = places if is_known else None

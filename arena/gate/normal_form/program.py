@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from typing import Any
 
 from arena.gate.normal_form.bindings import Bindings
 from arena.gate.normal_form.blocks import tidy
@@ -82,21 +83,17 @@ class _Round:
                     is_touched = self._statement(clause) or is_touched
             else:
                 self._is_changed = False
-                self._field(node, field)
+                value = getattr(node, field, None)
+                if isinstance(value, list):
+                    for place, item in enumerate(value):
+                        if item is not None:
+                            value[place] = self._kept(item, self._visit(item))
+                elif value is not None:
+                    setattr(node, field, self._kept(value, self._visit(value)))
                 is_changed = is_changed or self._is_changed
         if is_due:
             self._statements.visited(node, self._bindings.meanings, is_changed=is_changed)
         return is_changed or is_touched
-
-    def _field(self, node: ast.AST, field: str) -> None:
-        """Visit what one field of a statement holds."""
-        value = getattr(node, field, None)
-        if value.__class__ is list:
-            for place, item in enumerate(value):
-                if item is not None:
-                    value[place] = self._kept(item, self._visit(item))
-        elif value is not None:
-            setattr(node, field, self._kept(value, self._visit(value)))
 
     def _kept(self, node: ast.AST, made: ast.AST) -> ast.AST:
         self._is_changed = self._is_changed or made is not node
@@ -108,7 +105,7 @@ class _Round:
             return self._bindings.value(node)
         meanings = self._bindings.meanings
         for field in holding_fields(node):
-            value = getattr(node, field, None)
+            value: Any = getattr(node, field, None)
             kind = value.__class__
             if kind is list:
                 for place, item in enumerate(value):
@@ -123,8 +120,8 @@ class _Round:
                 if made is not value:
                     setattr(node, field, made)
                     self._is_changed = True
-        if node.__class__ not in RULES:
-            if isinstance(node, ast.NamedExpr) and not self._bindings.loads[node.target.id]:
-                return node.value
-            return node
-        return simplified(self._bindings.call(node) if isinstance(node, ast.Call) else node)
+        if isinstance(node, ast.expr) and node.__class__ in RULES:
+            return simplified(self._bindings.call(node) if isinstance(node, ast.Call) else node)
+        if isinstance(node, ast.NamedExpr) and not self._bindings.loads[node.target.id]:
+            return node.value
+        return node

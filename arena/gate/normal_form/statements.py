@@ -60,29 +60,29 @@ class Parts:
         while True:
             for value in values:
                 if value.__class__ is list:
-                    size += len(value) - value.count(None)
-                    stack += value
+                    if value:
+                        size += len(value) - value.count(None)
+                        stack += [each for each in value if each.__class__ not in _PLAIN]
                 elif value is not None and value.__class__ is not ast.Constant:
                     size += 1
                     stack.append(value)
             values = ()
             while stack and not values:
                 part = stack.pop()
-                kind = part.__class__
                 if isinstance(part, ast.Name):
                     if isinstance(part.ctx, ast.Load):
                         loads.append(part.id)
                     else:
                         self.assigned.append(part.id)
                         self.own += [part.id] if isinstance(part.ctx, ast.Store) else []
-                elif kind not in _PLAIN:
-                    if isinstance(part, ast.Attribute):
-                        self.attributes.append(f".{part.attr}")
-                        self.written += [part.attr] if isinstance(part.ctx, ast.Store) else []
-                    else:
-                        inner.append(part)
-                        size += self._tell(part) if kind in _TOLD else 0
-                    values = held(part)
+                    continue
+                if isinstance(part, ast.Attribute):
+                    self.attributes.append(f".{part.attr}")
+                    self.written += [part.attr] if isinstance(part.ctx, ast.Store) else []
+                else:
+                    inner.append(part)
+                    size += self._tell(part) if part.__class__ in _TOLD else 0
+                values = held(part)
             if not values:
                 return size
 
@@ -117,7 +117,10 @@ class Statements:
 
     def read(self) -> None:
         """Count what is new or has changed."""
-        self.listed = _listed(self.module)
+        self.listed = list(self.module.body)
+        for node in self.listed:
+            for field in inner_fields(node):
+                self.listed += getattr(node, field)
         known = self._known()
         inner = [part for parts in known for part in parts.inner]
         self.is_shared = len(set(inner)) < len(inner)
@@ -197,11 +200,3 @@ def inner_fields(node: ast.AST) -> tuple[str, ...]:
     if fields is None:
         fields = _INNER[kind] = tuple(field for field in holding_fields(node) if field in BLOCKS or field in CLAUSES)
     return fields
-
-
-def _listed(module: ast.Module) -> list[ast.AST]:
-    listed: list[ast.AST] = list(module.body)
-    for node in listed:
-        for field in inner_fields(node):
-            listed += getattr(node, field)
-    return listed
