@@ -259,7 +259,12 @@ class Scopes:
             ]
             return [([first], scope), ([part for part in parts if part is not first], within)]
         assert isinstance(node, (*_FUNCTIONS, ast.ClassDef))
-        parameters, around = self._type_parameters(node, scope)
+        parameters: list[tuple[list[ast.AST], _CapabilityScope]] = []
+        around = scope
+        if of_type := getattr(node, "type_params", []):  # `[T: bound]`, which Python has from 3.12 on
+            around = _CapabilityScope("function", scope)
+            around.bound.update(parameter.name for parameter in of_type)
+            parameters.append(([*of_type], around))
         kind = "class" if isinstance(node, ast.ClassDef) else "function"
         inner = _CapabilityScope(kind, around)
         body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
@@ -278,17 +283,6 @@ class Scopes:
         if not isinstance(node, ast.Lambda) and node.returns:
             told.append(node.returns)
         return [*parameters, (defaults, scope), (told, around), (decorators, scope), (body, inner)]
-
-    def _type_parameters(
-        self, node: ast.AST, scope: _CapabilityScope
-    ) -> tuple[list[tuple[list[ast.AST], _CapabilityScope]], _CapabilityScope]:
-        """The scope of a definition's `[T: bound]`, which Python has from 3.12 on; without them the one around it."""
-        parameters = getattr(node, "type_params", [])
-        if not parameters:
-            return [], scope
-        around = _CapabilityScope("function", scope)
-        around.bound.update(parameter.name for parameter in parameters)
-        return [([*parameters], around)], around
 
     def _declare(self, node: ast.AST, scope: _CapabilityScope) -> None:
         match node:

@@ -81,25 +81,21 @@ class Parts:
                     self.written += [part.attr] if isinstance(part.ctx, ast.Store) else []
                 else:
                     inner.append(part)
-                    size += self._tell(part) if part.__class__ in _TOLD else 0
+                if part.__class__ in _TOLD:
+                    match part:
+                        case ast.arg(arg=name):
+                            self.arguments.append(name)
+                        case ast.Compare(ops=ops):
+                            size += len(ops)
+                        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                            self.stores.append(name)
+                        case ast.NamedExpr():
+                            self.has_walrus = True
+                        case ast.alias():
+                            self.own.append((part.asname or part.name).split(".")[0])
                 values = held(part)
             if not values:
                 return size
-
-    def _tell(self, part: ast.AST) -> int:
-        """Take down what a part binds; how many operators it has."""
-        match part:
-            case ast.arg(arg=name):
-                self.arguments.append(name)
-            case ast.Compare(ops=ops):
-                return len(ops)
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                self.stores.append(name)
-            case ast.NamedExpr():
-                self.has_walrus = True
-            case ast.alias():
-                self.own.append((part.asname or part.name).split(".")[0])
-        return 0
 
 
 class Statements:
