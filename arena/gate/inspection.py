@@ -18,7 +18,7 @@ from arena.gate.knowledge import GateKnowledge
 from arena.gate.report import Finding, GateReport, finding, make_report
 from arena.gate.rules import RULES_VERSION
 from arena.gate.similarity.ownership import Author, Neighbour, inputs_hash, similarity_findings
-from arena.gate.similarity.sketch import make_sketch
+from arena.gate.similarity.sketch import sketch_of
 from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 
@@ -51,16 +51,16 @@ def _findings(
     text, found = read_text(data, rules)
     if found:
         return found
-    nodes, found = parse(text, rules)
-    if not nodes:
+    tree, found = parse(text, rules)
+    if tree is None:
         return found
-    literals = collect_literals(nodes)
-    found += capability_findings(nodes, is_ascii=text.isascii())
-    found += literal_findings(nodes, literals, rules)
+    literals = collect_literals(tree)
+    found += capability_findings(tree, is_ascii=text.isascii())
+    found += literal_findings(tree, literals, rules)
     found += text_findings(literals)
-    found += table_findings(nodes, text, literals, rules, knowledge)
+    found += table_findings(tree, text, literals, rules, knowledge)
     try:
-        sketch = make_sketch(text)  # also without neighbours: what is accepted here can be a neighbour
+        sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
     except ValueError as error:
         return [*found, finding("depth", 0, str(error))]
     return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, rules)

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 
 from arena.gate.report import FINDINGS_PER_RULE, Finding, finding
-from arena.gate.tree import children
+from arena.gate.tree import Tree
 from arena.policy import GateRules
 
 ENTRY = "agent_main"
@@ -43,50 +43,33 @@ def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
     return text, []
 
 
-def parse(text: str, rules: GateRules) -> tuple[list[ast.AST], list[Finding]]:
-    """The nodes of the tree in pre-order, and the findings on hidden characters, syntax, depth and entry.
+def parse(text: str, rules: GateRules) -> tuple[Tree | None, list[Finding]]:
+    """The tree, and the findings on hidden characters, syntax, depth and entry.
 
-    There are no nodes when a finding stops the inspection.
+    There is no tree when a finding stops the inspection.
     """
     found = list(hidden_characters(text))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
-            tree = ast.parse(text)
+            module = ast.parse(text)
     except SyntaxError as error:
-        return [], [*found, finding("parse", error.lineno or 0, error.msg)]
+        return None, [*found, finding("parse", error.lineno or 0, error.msg)]
     except (ValueError, RecursionError, MemoryError) as error:
-        return [], [*found, finding("parse", 0, type(error).__name__)]
-    nodes, depth = preorder(tree)
-    if depth > rules.ast_depth:
-        return [], [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
-    defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+        return None, [*found, finding("parse", 0, type(error).__name__)]
+    tree = Tree(module)
+    if tree.depth > rules.ast_depth:
+        return None, [*found, finding("depth", 0, f"{tree.depth} of {rules.ast_depth}")]
+    defined = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
     if not defined:
-        return nodes, [*found, finding("entry", 0, ENTRY)]
+        return tree, [*found, finding("entry", 0, ENTRY)]
     arguments = defined[-1].args
     positional = arguments.posonlyargs + arguments.args
     required = len(positional) - len(arguments.defaults)
     keywords = sum(default is None for default in arguments.kw_defaults)
     if required > 1 or keywords or not (positional or arguments.vararg):
         found.append(finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument"))
-    return nodes, found
-
-
-def preorder(tree: ast.AST) -> tuple[list[ast.AST], int]:
-    """All nodes, parents before children and siblings in source order; and the nodes on the longest path."""
-    nodes: list[ast.AST] = []
-    deepest, stack = 0, [(tree, 1)]
-    while stack:
-        node, depth = stack.pop()
-        nodes.append(node)
-        parts = children(node)
-        if parts:
-            depth += 1
-            parts.reverse()
-            stack += [(part, depth) for part in parts]
-        elif depth > deepest:
-            deepest = depth
-    return nodes, deepest
+    return tree, found
 
 
 def hidden_characters(text: str) -> Iterator[Finding]:

@@ -1,15 +1,69 @@
-"""The parts of a syntax tree, in the order of `ast.iter_child_nodes`, but found faster: the gate does little else.
+"""The parts of a syntax tree, and one file's nodes in an index that every rule reads: the gate does little else.
 
-Which fields of a node hold only text and numbers is known by their name, so they are not looked at.
+Which fields of a node hold only text and numbers is known by their name, so they are not looked at. Contexts and
+operators are no parts either: which of them a node has stands in the node itself.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-_PLAIN = {"id", "attr", "arg", "asname", "module", "level", "kind", "type_comment", "conversion", "rest", "is_async"}
+_PLAIN = {
+    *("id", "attr", "arg", "asname", "module", "level", "kind", "type_comment", "conversion", "rest", "is_async"),
+    *("ctx", "op", "ops", "type_ignores", "kwd_attrs", "simple", "str"),
+}
+_PLAIN_OF = {"name": frozenset({"TypeAlias"}), "names": frozenset({"Import", "ImportFrom"})}  # but in these
+_MARKS = {"ctx", "op", "ops"}
+_GAPS = (ast.Dict, ast.arguments)  # whose lists may hold None
 _HOLDING: dict[type[ast.AST], tuple[str, ...]] = {}  # by class
+_READERS: dict[type[ast.AST], tuple[Callable[[ast.AST], Any] | None, bool, int]] = {}
+
+Kind = TypeVar("Kind", bound=ast.AST)
+
+
+class Tree:
+    """The nodes of one file, parents before children and siblings in source order, and those of each kind.
+
+    `depth`: the nodes on the longest path, contexts and operators among them.
+    """
+
+    def __init__(self, module: ast.Module) -> None:
+        self.module = module
+        self.nodes: list[ast.AST] = []
+        self.depth = 0
+        self._of: defaultdict[type[ast.AST], list[Any]] = defaultdict(list)
+        stack: list[ast.AST] = [module]
+        depths = [1]
+        while stack:
+            node, depth = stack.pop(), depths.pop()
+            self.nodes.append(node)
+            self._of[node.__class__].append(node)
+            read, _, own = _READERS.get(node.__class__) or _reader(node)
+            if depth + own > self.depth:
+                self.depth = depth + own
+            if read is not None:
+                parts = children(node)
+                parts.reverse()
+                stack += parts
+                depths += [depth + 1] * len(parts)
+
+    @property
+    def kinds(self) -> list[type[ast.AST]]:
+        """The classes that occur."""
+        return list(self._of)
+
+    def in_order(self, *kinds: type[ast.AST]) -> list[ast.AST]:
+        """The nodes of these classes in the order of `nodes`."""
+        return [node for node in self.nodes if node.__class__ in kinds]
+
+    def of(self, *kinds: type[Kind]) -> Iterator[Kind]:
+        """The nodes of these classes, one class after the other."""
+        for kind in kinds:
+            yield from self._of.get(kind, ())
 
 
 def holding_fields(node: ast.AST) -> tuple[str, ...]:
@@ -17,29 +71,52 @@ def holding_fields(node: ast.AST) -> tuple[str, ...]:
     kind = node.__class__
     fields = _HOLDING.get(kind)
     if fields is None:
-        plain = _PLAIN | {"value"} if kind is ast.Constant else _PLAIN
+        plain = _PLAIN | {"value"} if kind in (ast.Constant, ast.MatchSingleton) else _PLAIN
+        plain = plain | {field for field, holders in _PLAIN_OF.items() if kind.__name__ not in holders}
         fields = _HOLDING[kind] = tuple(field for field in kind._fields if field not in plain)
     return fields
 
 
+def held(node: ast.AST) -> tuple[Any, ...]:
+    """What the fields of a node that can hold nodes hold: nodes, lists of them, and None."""
+    read, is_one, _ = _READERS.get(node.__class__) or _reader(node)
+    return () if read is None else (read(node),) if is_one else read(node)
+
+
+def marks(node: ast.AST) -> int:
+    """How many contexts and operators a node has."""
+    return len(node.ops) if isinstance(node, ast.Compare) else (_READERS.get(node.__class__) or _reader(node))[2]
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly in a node, in the order of its fields."""
+    read, is_one, _ = _READERS.get(node.__class__) or _reader(node)
+    if read is None:
+        return []
+    value = read(node)
+    if is_one:
+        return value[:] if value.__class__ is list else [value] if value is not None else []
     found: list[ast.AST] = []
-    fields = _HOLDING.get(node.__class__)
-    for field in holding_fields(node) if fields is None else fields:
-        value = getattr(node, field, None)
-        if not value:  # most fields of most nodes: a node is never false
-            continue
-        if value.__class__ is list:
-            found += [each for each in value if isinstance(each, ast.AST)]
-        elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+    for each in value:
+        if each.__class__ is list:
+            found += each
+        elif each is not None:
+            found.append(each)
+    return [each for each in found if each is not None] if node.__class__ in _GAPS else found
 
 
 def descendants(roots: Iterable[ast.AST]) -> list[ast.AST]:
     """These nodes and all that is in them, level by level."""
     nodes = list(roots)
     for node in nodes:
-        nodes += children(node)
+        if (_READERS.get(node.__class__) or _reader(node))[0] is not None:
+            nodes += children(node)
     return nodes
+
+
+def _reader(node: ast.AST) -> tuple[Callable[[ast.AST], Any] | None, bool, int]:
+    """How the parts of a node of this class are read, whether from one field, and whether it has a mark."""
+    fields = holding_fields(node)
+    read = operator.attrgetter(*fields) if fields else None
+    found = _READERS[node.__class__] = read, len(fields) == 1, int(bool(_MARKS & {*node._fields}))
+    return found

@@ -1,4 +1,5 @@
-"""The gate on a long honest agent with a full-size catalogue to check against. Target: 300 ms without process start."""
+"""The gate on a long honest agent with a full-size catalogue to check against. Target: 80 ms, and 1.2 times that in its
+own process once its template is warm."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.benchmarks.row import Row
 
 LINES = 1_850
 IDS = 2_700_000
-TARGET_MS = 300.0
+TARGET_MS = 80.0
 _VOCABULARY = """
 blue cotton shirt linen shade lamp seller price budget voucher official shipping wireless steel compare product cheapest
 matches requirement customer attribute option colour size verify candidate shop service rating title
@@ -24,7 +25,8 @@ _WORDS = _VOCABULARY.split()
 
 
 def measure() -> Sequence[Row]:
-    """Milliseconds of `inspect` (median of nine) and of `inspect_isolated` (median of five)."""
+    """Milliseconds of `inspect` (median of nine) and of `inspect_isolated` (median of five, of which one starts the
+    template)."""
     rules = GateRules()
     rnd = random.Random(15)
     knowledge = _knowledge(rnd, rules)

@@ -7,7 +7,6 @@ in *one* reading, and packed ids must follow each other without a gap (`arena/ga
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Sequence
 
@@ -20,6 +19,7 @@ from arena.gate.answer_tables.literals import Literal, Pool, collect_names, deco
 from arena.gate.answer_tables.sequences import columns, moved, separated, spelled
 from arena.gate.knowledge import ID_DIGITS_MIN, GateKnowledge, contains
 from arena.gate.report import Finding, finding
+from arena.gate.tree import Tree
 from arena.policy import GateRules
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
@@ -43,14 +43,14 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 def table_findings(
-    nodes: Sequence[ast.AST], text: str, literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge
+    tree: Tree, text: str, literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge
 ) -> list[Finding]:
     """Findings on known ids and texts in the literals, names and containers of a file and in its comments."""
     plain = make_pool("plain", ((literal.text, literal.line) for literal in literals))
     pools = [plain, *decoded_pools(plain)]
     found: list[Finding] = []
     if len(knowledge.product_ids):
-        names = list(collect_names(nodes))
+        names = list(collect_names(tree))
         digits, offset = [], 0  # of literals that are digits and separators
         for piece in plain.data.split(b"\n"):
             if joined := separated(piece):
@@ -59,12 +59,12 @@ def table_findings(
         searched = [
             *pools,
             make_pool("names", [*names, *((name.replace(b"_", b""), line) for name, line in names)]),
-            make_pool("spelled", spelled(nodes)),
+            make_pool("spelled", spelled(tree)),
             make_pool("without separators", digits),
         ]
         readings = [reading for pool in searched for reading in _readings(pool, knowledge)]
         found += _id_findings(readings, rules)
-        found += _moved_findings(nodes, rules, knowledge)
+        found += _moved_findings(tree, rules, knowledge)
         found += _comment_findings(text, rules, knowledge)
         long_digits = sum(len(run) for _, run in _long_runs(plain, knowledge))
         if long_digits > PACKED_DIGITS_MAX:
@@ -75,10 +75,10 @@ def table_findings(
 
 
 # -- ids
-def _moved_findings(nodes: Sequence[ast.AST], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
+def _moved_findings(tree: Tree, rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
     """Containers whose numbers are ids after one step of arithmetic: at least half of them, as chance hits some."""
-    table = columns(nodes)
-    for how, numbers in moved(nodes, table):
+    table = columns(tree)
+    for how, numbers in moved(tree, table):
         where = knowledge.holds_ids(np.maximum(numbers, 0).astype(np.uint64))
         hits = np.bincount(table.groups[where], minlength=len(table.lines))
         sizes = np.bincount(table.groups, minlength=len(table.lines))

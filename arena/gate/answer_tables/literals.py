@@ -7,7 +7,6 @@ import ast
 import base64
 import binascii
 import bisect
-import contextlib
 import math
 import operator
 import re
@@ -17,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from arena.gate.answer_tables.sequences import count_numbers
-from arena.gate.capabilities.folding import Folding
+from arena.gate.capabilities.folding import BUILT, Folding
 from arena.gate.report import Finding, finding
-from arena.gate.tree import children
+from arena.gate.tree import Tree, children
 from arena.policy import GateRules
 
 _WINDOW_STEP = 20
@@ -39,6 +38,7 @@ _BASE32 = re.compile(rb"[A-Za-z2-7]{16,}={0,6}")
 _HEX = re.compile(rb"(?:[0-9A-Fa-f]{2}){6,}")
 _BASE85 = re.compile(rb"[!-~]{10,}")
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_TEXTS, _NUMBERS, _BUILT = (str, bytes), (int, float), frozenset(BUILT)
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -90,9 +90,15 @@ def decoded_pools(pool: Pool) -> Iterator[Pool]:
     )
     for name, pattern, decode in readings:
         pieces = []
+        seen: set[bytes] = set()
         for match in pattern.finditer(pool.data):
-            with contextlib.suppress(binascii.Error, ValueError):
-                pieces.append((decode(match[0]), pool.line_at(match.start())))
+            token = match[0]
+            if token not in seen:
+                seen.add(token)
+                try:
+                    pieces.append((decode(token), pool.line_at(match.start())))
+                except ValueError:  # also binascii.Error
+                    continue
         decoded = make_pool(name, pieces)
         if decoded.data:
             yield decoded
@@ -100,7 +106,7 @@ def decoded_pools(pool: Pool) -> Iterator[Pool]:
 
 def _from_base64(token: bytes) -> bytes:
     token = token.rstrip(b"=").translate(_URL_SAFE)
-    return base64.b64decode(token + b"=" * (-len(token) % 4))
+    return binascii.a2b_base64(token + b"=" * (-len(token) % 4))
 
 
 def _from_base32(token: bytes) -> bytes:
@@ -108,68 +114,70 @@ def _from_base32(token: bytes) -> bytes:
     return base64.b32decode(token + b"=" * (-len(token) % 8), casefold=True)
 
 
-def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
-    """Strings, bytes and integers of at least six digits, folded where cheap. `nodes` must be in pre-order."""
+def collect_literals(tree: Tree) -> list[Literal]:
+    """Strings, bytes and integers of at least six digits, folded where cheap, in the order of the source."""
     literals: list[Literal] = []
     inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
     docstrings = {
         node.body[0].value
-        for node in nodes
+        for node in tree.in_order(*_DOCUMENTED)
         if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
     folding = Folding()
-    for node in reversed(nodes):  # children first
-        if isinstance(node, ast.expr):
+    for node in reversed(tree.nodes):  # children first
+        if node.__class__ in _BUILT:
             folding.text(node)
-    for node in nodes:
-        match node:
-            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                literals += _number(number, node.lineno)
-            case ast.Constant(value=str() | bytes()):
-                text = folding.text(node)
-                if text:
+    for node in tree.nodes:
+        kind = node.__class__
+        if isinstance(node, ast.Constant):
+            value = node.value
+            if isinstance(value, _TEXTS):
+                if text := value if isinstance(value, str) else value.decode("latin-1"):
                     literals.append(_literal(text, node.lineno, node in docstrings))
-            case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript():
-                text = None if node in inside else folding.text(node)
-                total = folding.number(node) if text is None and isinstance(node, ast.BinOp) else None
-                if text:
-                    literals.append(_literal(text, node.lineno, False))
-                elif total is not None and node not in inside:
-                    literals += _number(total, node.lineno)
-                if text is not None or total is not None or node in inside:
-                    inside.update(children(node))
+            elif isinstance(value, _NUMBERS) and not isinstance(value, bool):
+                literals += _number(value, node.lineno)
+        elif kind in _BUILT and isinstance(node, BUILT):
+            built = None if node in inside else folding.text(node)
+            total = folding.number(node) if built is None and isinstance(node, ast.BinOp) else None
+            if built:
+                literals.append(_literal(built, node.lineno, False))
+            elif total is not None and node not in inside:
+                literals += _number(total, node.lineno)
+            if built is not None or total is not None or node in inside:
+                inside.update(children(node))
     return literals
 
 
-def collect_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[bytes, int]]:
+def collect_names(tree: Tree) -> Iterator[tuple[bytes, int]]:
     """(text, line) of the names with digits enough for an id, wherever a name can stand."""
-    line = 0
-    naming: dict[type[ast.AST], tuple[str, ...]] = {}  # by class: most have no such field, and a miss is slow
-    for node in nodes:
-        kind = node.__class__
-        if kind not in naming:
-            naming[kind] = tuple(field for field in _NAMES if field in kind._fields)
-        line = getattr(node, "lineno", line) if "lineno" in kind._attributes else line
-        for field in naming[kind]:
+    fields = {kind: [field for field in _NAMES if field in kind._fields] for kind in tree.kinds}
+    plain: set[str] = set()
+    for node in tree.in_order(*(kind for kind, names in fields.items() if names)):
+        for field in fields[node.__class__]:
             name = getattr(node, field, None)
-            if isinstance(name, str) and len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
-                yield name.encode("utf-8", "surrogatepass"), line
+            if not isinstance(name, str) or name in plain:
+                continue
+            if len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
+                yield name.encode("utf-8", "surrogatepass"), getattr(node, "lineno", 0)
+            else:
+                plain.add(name)
 
 
-def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rules: GateRules) -> list[Finding]:
+def literal_findings(tree: Tree, literals: Sequence[Literal], rules: GateRules) -> list[Finding]:
     """Integer arrays, big integers, random-looking tokens and packed numbers."""
     found: list[Finding] = []
-    for node in nodes:
-        match node:
-            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
-                count = count_numbers(node)
-                if count >= rules.array_integers:
-                    found.append(finding("integer-array", node.lineno, f"{count} numbers"))
-            case ast.Constant(value=int() as number) if number.bit_length() > rules.integer_bits:
-                found.append(finding("big-integer", node.lineno, f"{number.bit_length()} bits"))
+    for display in tree.of(ast.List, ast.Tuple, ast.Set, ast.Dict):
+        count = count_numbers(display)
+        if count >= rules.array_integers:
+            found.append(finding("integer-array", display.lineno, f"{count} numbers"))
+    for constant in tree.of(ast.Constant):
+        number = constant.value
+        if isinstance(number, int) and number.bit_length() > rules.integer_bits:
+            found.append(finding("big-integer", constant.lineno, f"{number.bit_length()} bits"))
     token = re.compile(rb"\S{%d,}" % rules.token_chars)
+    is_packed = len(_CONTROLS.findall(b"\n".join(literal.text for literal in literals))) >= _CONTROLS_MIN
     for literal in literals:
-        if (controls := len(_CONTROLS.findall(literal.text))) >= _CONTROLS_MIN:
+        if is_packed and (controls := len(_CONTROLS.findall(literal.text))) >= _CONTROLS_MIN:
             found.append(finding("binary", literal.line, f"{controls} control characters"))
         if not literal.is_docstring and len(literal.text) >= rules.token_chars:
             found += _random_tokens(literal, token, rules)
@@ -177,6 +185,8 @@ def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rule
 
 
 def _random_tokens(literal: Literal, token: re.Pattern[bytes], rules: GateRules) -> Iterator[Finding]:
+    if max(map(len, literal.text.split()), default=0) < rules.token_chars:  # much faster than the search
+        return
     for match in token.finditer(literal.text):
         bits = entropy_bits(match[0])
         if (_ADDRESS.match(match[0]) and len(match[0]) <= _ADDRESS_CHARS_MAX) or bits * 10_000 <= rules.token_bits_e4:

@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.capabilities.folding import Folding
+from arena.gate.tree import Tree
 
 ELEMENTS_MIN = 6
 _FRAGMENT_MAX = 100_000
@@ -22,6 +24,7 @@ _CONSTANTS_MAX = 16
 _NUMBER_MAX = 1 << 62
 _TEXT_MAX = 80  # characters of a text that is read as one number
 _BASES = (0, 2, 8, 10, 16, 32, 36)  # 0: as its prefix says; 10 also reads the digits of other scripts
+_DIGIT = re.compile(r"\d")
 _LETTERS_MAX = 16  # texts of so few different characters are numbers in some writing
 _ROWS = (ast.List, ast.Tuple)
 _MOVES = (ast.Add, ast.Sub, ast.BitXor)
@@ -29,10 +32,10 @@ _MOVES = (ast.Add, ast.Sub, ast.BitXor)
 Numbers = npt.NDArray[np.int64]
 
 
-def spelled(nodes: Sequence[ast.AST]) -> Iterator[tuple[bytes, int]]:
+def spelled(tree: Tree) -> Iterator[tuple[bytes, int]]:
     """(text, line) of what the elements of each container spell."""
     folding = Folding()
-    for items, line in _containers(nodes):
+    for items, line in _containers(tree):
         texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str | bytes)]
         if len(texts) == len(items):
             folded = [folding.text(item) or "" for item in items]
@@ -53,18 +56,23 @@ class ContainerColumns(msgspec.Struct, frozen=True):
     lines: tuple[int, ...]  # the line of each container
 
 
-def columns(nodes: Sequence[ast.AST]) -> ContainerColumns:
+def columns(tree: Tree) -> ContainerColumns:
     """The numbers of the containers that hold numbers long enough for ids."""
     numbers: list[int] = []
     groups: list[int] = []
     lines: list[int] = []
-    for items, line in _containers(nodes, 3):
+    for items, line in _containers(tree, 3):
         folding = Folding()
         values = [item.value if isinstance(item, ast.Constant) else folding.number(item) for item in items]
         rows = [[_whole(value) for value in values if isinstance(value, int | float | complex)]]
         texts = [value for value in values if isinstance(value, str | bytes) and 4 < len(value) < _TEXT_MAX]
         if len(texts) * 2 >= len(items):  # the numbers that the texts are in each base
-            rows += [[number for text in texts if (number := _read(text, base)) is not None] for base in _BASES]
+            digits = [
+                text for text in texts if _DIGIT.search(text if isinstance(text, str) else text.decode("latin-1"))
+            ]
+            for base in _BASES:  # up to ten every number has a digit
+                read = (_read(text, base) for text in (texts if base > 10 else digits))
+                rows.append([number for number in read if number is not None])
         for every in rows:
             row = [number for number in every if abs(number) < _NUMBER_MAX]
             if len(row) * 2 >= len(items) and max(map(abs, row), default=0) >= _FRAGMENT_MAX:
@@ -74,7 +82,7 @@ def columns(nodes: Sequence[ast.AST]) -> ContainerColumns:
     return ContainerColumns(np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), tuple(lines))
 
 
-def moved(nodes: Sequence[ast.AST], table: ContainerColumns) -> Iterator[tuple[str, Numbers]]:
+def moved(tree: Tree, table: ContainerColumns) -> Iterator[tuple[str, Numbers]]:
     """(how, numbers): all numbers after one step of arithmetic."""
     if not len(table.numbers):
         return
@@ -85,8 +93,8 @@ def moved(nodes: Sequence[ast.AST], table: ContainerColumns) -> Iterator[tuple[s
     yield "as they are", table.numbers
     folding = Folding()
     constants: dict[int, None] = {}  # on one side of a sum, difference or exclusive or
-    for node in nodes:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, _MOVES):
+    for node in tree.of(ast.BinOp):
+        if isinstance(node.op, _MOVES):
             for side in (node.left, node.right):
                 number = folding.number(side)
                 if number is not None and 9 < abs(number) < _NUMBER_MAX:
@@ -140,14 +148,15 @@ def separated(text: bytes) -> bytes:
     return digits if len(digits) >= 18 and len(digits) * 2 >= len(text) and len(digits) < len(text) else b""
 
 
-def _containers(nodes: Sequence[ast.AST], minimum: int = ELEMENTS_MIN) -> Iterator[tuple[Sequence[ast.AST], int]]:
-    for node in nodes:
-        match node:
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items) if len(items) >= minimum:
-                yield items, node.lineno
-            case ast.Dict(keys=keys, values=values) if len(values) >= minimum:
-                yield [key for key in keys if key is not None], node.lineno
-                yield values, node.lineno
+def _containers(tree: Tree, minimum: int = ELEMENTS_MIN) -> Iterator[tuple[Sequence[ast.AST], int]]:
+    """The elements of each container in the order of the source."""
+    for node in tree.in_order(ast.List, ast.Tuple, ast.Set, ast.Dict):
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            if len(node.elts) >= minimum:
+                yield node.elts, node.lineno
+        elif isinstance(node, ast.Dict) and len(node.values) >= minimum:
+            yield [key for key in node.keys if key is not None], node.lineno
+            yield node.values, node.lineno
 
 
 def _as_digits(numbers: Sequence[int]) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from arena.gate.capabilities.folding import fold
 from arena.gate.capabilities.scopes import Meaning, Scopes
@@ -23,9 +23,11 @@ from arena.gate.capabilities.vocabulary import (
     is_refused_attribute,
 )
 from arena.gate.report import Finding, finding
+from arena.gate.tree import Tree
 
 TYPES = {("", "type"), ("typing", "Type")}
 DATACLASS, FIELD, FIELDS = (("dataclasses", name) for name in ("dataclass", "field", "fields"))
+_TYPE, _VARS = Meaning("", "type"), Meaning("", "vars")
 HELD_AS_VALUES = TYPES | METACLASSES | ENUMS | TUPLE_MAKERS | {DATACLASS, FIELD, FIELDS}
 _READING_BACK = frozenset({"signature", "fields", "field"})  # what hands annotations on
 # Classes of the standard library that values are often compared with.
@@ -44,7 +46,7 @@ def class_of(node: ast.AST, scopes: Scopes) -> bool:
     """Whether an expression is the class of something that may be a class itself."""
     if isinstance(node, ast.Attribute):
         return node.attr == "__class__"
-    if not isinstance(node, ast.Call) or len(node.args) != 1 or scopes.meaning(node.func) != Meaning("", "type"):
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or scopes.meaning(node.func) != _TYPE:
         return False
     return not isinstance(node.args[0], _DISPLAYS) and not scopes.is_exception(node.args[0])
 
@@ -53,61 +55,64 @@ def attributes_of(node: ast.AST, scopes: Scopes) -> bool:
     """Whether an expression is an object's `__dict__`."""
     if isinstance(node, ast.Attribute):
         return node.attr == "__dict__"
-    return isinstance(node, ast.Call) and len(node.args) == 1 and scopes.meaning(node.func) == Meaning("", "vars")
+    return isinstance(node, ast.Call) and len(node.args) == 1 and scopes.meaning(node.func) == _VARS
 
 
 class ClassUses:
     """Adds to `judged` the nodes whose use of a class is a fair one, parents first."""
 
-    def __init__(self, nodes: Sequence[ast.AST], scopes: Scopes, judged: set[ast.AST]) -> None:
+    def __init__(self, tree: Tree, scopes: Scopes, judged: set[ast.AST]) -> None:
         self._scopes = scopes
         self._judged = judged
-        words = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        words |= {node.name for node in nodes if isinstance(node, ast.alias)}
+        words = {node.attr for node in tree.of(ast.Attribute)} | {node.name for node in tree.of(ast.alias)}
         self.has_fields = "field" in words
         self._is_read_back = bool(words & _READING_BACK)
 
-    def excuse(self, node: ast.AST) -> Iterable[Finding]:
+    def excuse(self, node: ast.AST) -> None:
         """Marks the parts of one node that use a class fairly."""
         match node:
             case ast.Attribute(value=value, attr=name) if name not in _MAKING:
                 self._tell(value, with_attributes=False)
             case ast.Compare():
                 operands = [node.left, *node.comparators]
-                is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
-                is_membership = all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
                 parts = [part for one in operands for part in (one.elts if isinstance(one, _GROUPS) else [one])]
-                met = parts[:1] if is_membership and self._is_table(operands[-1]) else parts
-                if is_identity or all(map(self._is_plain_operand, met)):
-                    for part in parts:
-                        self._tell(part, with_attributes=False, with_types=True)
-                if is_membership and attributes_of(operands[-1], self._scopes):
+                told = [part for part in parts if self._is_told(part, with_attributes=False, with_types=True)]
+                if told:
+                    is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+                    met = parts[:1] if _is_membership(node) and self._is_table(operands[-1]) else parts
+                    if is_identity or all(map(self._is_plain_operand, met)):
+                        self._judged.update(told)
+                if attributes_of(operands[-1], self._scopes) and _is_membership(node):
                     self._judged.add(operands[-1])
             case ast.FormattedValue(value=value):
                 self._tell(value)
             case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr(), op=ast.Mod(), right=right):
                 self._tell_each(right)
-            case ast.Subscript(value=table, slice=key, ctx=ast.Load()) if self._is_table(table):
-                self._tell(key, with_attributes=False)
-            case ast.Assign(targets=[target], value=value) if self._scopes.is_only_looked_into(target):
-                self._tell(value, with_attributes=False)
+            case ast.Subscript(value=table, slice=key, ctx=ast.Load()):
+                if class_of(key, self._scopes) and self._is_table(table):
+                    self._judged.add(key)
+            case ast.Assign(targets=[target], value=value):
+                if class_of(value, self._scopes) and self._scopes.is_only_looked_into(target):
+                    self._judged.add(value)
             case ast.For(target=target, iter=source) | ast.comprehension(target=target, iter=source):
                 is_tame = self._part(source) == FIELDS and self._scopes.is_only_looked_into(target)
                 if is_tame or attributes_of(source, self._scopes):
                     self._judged.add(source)
             case ast.MatchClass(cls=ast.Name() as matched):
                 self._judged.add(matched)
-        return ()
 
     def call(self, node: ast.Call) -> None:
         """A call that tells of its arguments, or that makes another of the same class."""
         scopes, called = self._scopes, node.func
+        meaning = self._meaning(called)
+        if meaning is None and not isinstance(called, ast.Attribute | ast.Call):
+            return  # a function of the file's own
         name = self._builtin(called)
         if name in TELLING_BUILTINS:
             for argument in node.args:
                 self._tell_each(argument, with_types=name in ("isinstance", "issubclass"))
                 self._judged.update([argument] if self._part(argument) == FIELDS else [])
-        elif scopes.is_certain(called) and (self._meaning(called) or ("", ""))[0] == "traceback":
+        elif meaning is not None and meaning[0] == "traceback" and scopes.is_certain(called):
             for argument in node.args:
                 self._tell(argument, with_attributes=False)
         elif name in _KEYS_OF and node.args and attributes_of(node.args[0], scopes):
@@ -115,7 +120,7 @@ class ClassUses:
         elif isinstance(called, ast.Attribute) and called.attr == "format" and isinstance(called.value, ast.Constant):
             for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
                 self._tell_each(argument)
-        elif scopes.meaning(called) == Meaning("json", "dumps") and scopes.is_certain(called) and node.args:
+        elif meaning == ("json", "dumps") and scopes.is_certain(called) and node.args:
             is_plain = all(
                 option.arg in _DUMPS_OPTIONS
                 or (option.arg == "default" and self._builtin(option.value) in ("repr", "str"))
@@ -203,10 +208,12 @@ class ClassUses:
         """What is called, of a call."""
         return self._meaning(node.func) if isinstance(node, ast.Call) else None
 
-    def _tell(self, node: ast.AST, *, with_attributes: bool = True, with_types: bool = False) -> None:
+    def _is_told(self, node: ast.AST, *, with_attributes: bool, with_types: bool) -> bool:
         is_attributes = with_attributes and attributes_of(node, self._scopes)
-        is_type = with_types and self._meaning(node) in HELD_AS_VALUES
-        if is_attributes or is_type or class_of(node, self._scopes):
+        return is_attributes or class_of(node, self._scopes) or (with_types and self._meaning(node) in HELD_AS_VALUES)
+
+    def _tell(self, node: ast.AST, *, with_attributes: bool = True, with_types: bool = False) -> None:
+        if self._is_told(node, with_attributes=with_attributes, with_types=with_types):
             self._judged.add(node)
 
     def _tell_each(self, node: ast.AST, *, with_types: bool = False) -> None:
@@ -259,6 +266,10 @@ class ClassUses:
 
     def _is_dataclass(self, decorator: ast.expr) -> bool:
         return DATACLASS in (self._meaning(decorator), self._part(decorator))
+
+
+def _is_membership(node: ast.Compare) -> bool:
+    return all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
 
 
 def _names(node: ast.expr) -> list[str] | None:

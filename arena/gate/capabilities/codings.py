@@ -25,7 +25,10 @@ _CODECS |= {name: name for name in _ESCAPES} | {"idna": "idna"}
 _METHODS = frozenset({"decode", "encode"})
 _BUILTINS = frozenset({"bytearray", "bytes", "str"})
 _ADDRESSES = frozenset({"parse_qs", "parse_qsl", "quote", "quote_plus", "unquote", "unquote_plus", "urlencode"})
-_SPOKEN = frozenset({"utf7", "unicode11utf7", *_ESCAPES})  # words that name a codec wherever they stand
+_LOWER = bytes(range(256)).lower()
+_NAMING = _BUILTINS | _ADDRESSES
+# Words that name a codec wherever they stand.
+_SPOKEN = frozenset(word.encode() for word in {"utf7", "unicode11utf7", *_ESCAPES})
 
 
 def call_findings(node: ast.Call, scopes: Scopes, *, is_codec_only: bool) -> Iterator[Finding]:
@@ -35,6 +38,8 @@ def call_findings(node: ast.Call, scopes: Scopes, *, is_codec_only: bool) -> Ite
     """
     meaning = scopes.meaning(node.func)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if method not in _METHODS and not node.keywords and (meaning is None or meaning.part not in _NAMING):
+        return
     is_builtin = meaning is not None and not meaning.module and meaning.part in _BUILTINS
     is_address = meaning is not None and meaning.module == "urllib.parse" and meaning.part in _ADDRESSES
     named = [keyword.value for keyword in node.keywords if keyword.arg == "encoding"]
@@ -61,9 +66,9 @@ def is_text_type(node: ast.AST, scopes: Scopes) -> bool:
     return meaning is not None and not meaning.module and meaning.part in _BUILTINS
 
 
-def is_spoken_codec(text: str) -> bool:
-    """Whether a whole literal is the name of a decoder."""
-    return len(text) <= 40 and _normal(text) in _SPOKEN
+def is_spoken_codec(text: bytes) -> bool:
+    """Whether a whole literal, as UTF-8, is the name of a decoder."""
+    return text.translate(_LOWER, b"-_ .") in _SPOKEN
 
 
 def _codec(argument: ast.expr, line: int, scopes: Scopes, *, is_surely: bool) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ syntax takes it: a name, an attribute, a class pattern, a keyword, a constant gi
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from arena.gate.capabilities.classes import FIELD, FIELDS, HELD_AS_VALUES, ClassUses, class_of
 from arena.gate.capabilities.codings import call_findings, is_text_type
@@ -17,6 +17,7 @@ from arena.gate.capabilities.lookups import is_part_of_module, own_constant_look
 from arena.gate.capabilities.modules import MODULES
 from arena.gate.capabilities.scopes import Meaning, Scopes
 from arena.gate.capabilities.vocabulary import (
+    ATTRIBUTES,
     BUILTINS,
     COMMON_BUILTINS,
     DECODERS,
@@ -33,45 +34,78 @@ from arena.gate.capabilities.vocabulary import (
     is_refused_attribute,
 )
 from arena.gate.report import Finding, finding
+from arena.gate.tree import Tree
 
 _TYPE = Meaning("", "type")
 _STREAMS = (Meaning("sys", "stderr"), Meaning("sys", "stdout"))
 _STREAM_PARTS = frozenset({"flush", "isatty", "write"})
 _FORMATS = frozenset({"format", "format_map"})
+_EXCUSING = {
+    *(ast.Attribute, ast.Compare, ast.FormattedValue, ast.BinOp, ast.Subscript, ast.Assign, ast.For, ast.comprehension),
+    ast.MatchClass,
+}
+_ONLY_EXCUSING = _EXCUSING - {ast.Attribute, ast.Compare, ast.MatchClass}
+_SILENT = {  # kinds that no rule looks at
+    *(
+        ast.Constant,
+        ast.Expr,
+        ast.Return,
+        ast.keyword,
+        ast.List,
+        ast.Tuple,
+        ast.Dict,
+        ast.arguments,
+        ast.If,
+        ast.BoolOp,
+    ),
+    *(ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.IfExp, ast.UnaryOp, ast.Slice),
+}
+# Names with a rule of their own whatever they mean; those that begin with two underscores have one too.
+_TOLD_NAMES = BUILTINS | COMMON_BUILTINS | DIRECT_BUILTINS | SEEING_DUNDERS | ATTRIBUTES | REEXPORTS | {"type"}
+_TOLD_ATTRIBUTES = ATTRIBUTES | REEXPORTS | HELD_ATTRIBUTES | DOUBTFUL_ATTRIBUTES | {"eval", "exec", "decode"}
 
 
-def capability_findings(nodes: Sequence[ast.AST], *, is_ascii: bool) -> list[Finding]:
-    """All findings of the capability rules over the nodes of a tree in pre-order.
-
-    `is_ascii`: the whole source is, and so every name.
-    """
-    walk = _Walk(nodes)
+def capability_findings(tree: Tree, *, is_ascii: bool) -> list[Finding]:
+    """All findings of the capability rules over a tree. `is_ascii`: the whole source is, and so every name."""
+    walk = _Walk(tree)
     found = [finding("import", getattr(node, "lineno", 0), "one name for two modules") for node in walk.scopes.strays]
-    for node in nodes:
-        if not is_ascii:
+    if not is_ascii:
+        for node in tree.nodes:
             for name in _written_names(node):
                 if not name.isascii():
                     found.append(finding("identifier", getattr(node, "lineno", 0), ascii(name)))
-        found += walk.check(node)
+    for node in tree.nodes:
+        kind = node.__class__
+        if kind in _SILENT or (kind is ast.Name and walk.is_own(node)):
+            continue
+        if kind in _EXCUSING:
+            walk.classes.excuse(node)
+        if kind not in _ONLY_EXCUSING:
+            found += walk.check(node)
     return found
 
 
 class _Walk:
     """One pass, parents first: a parent marks the children whose use it has already judged."""
 
-    def __init__(self, nodes: Sequence[ast.AST]) -> None:
-        self.scopes = Scopes(nodes)
+    def __init__(self, tree: Tree) -> None:
+        self.scopes = Scopes(tree)
         self._judged: set[ast.AST] = set()
-        self._classes = ClassUses(nodes, self.scopes, self._judged)
-        self._is_codec_only = not any(  # no other `decode` than that of bytes
-            (isinstance(node, ast.FunctionDef) and node.name == "decode")
-            or "JSONDecoder" in (getattr(node, "attr", ""), getattr(node, "name", ""))
-            for node in nodes
+        self.classes = ClassUses(tree, self.scopes, self._judged)
+        self._told = _TOLD_NAMES | self.scopes.imports
+        named = [kind for kind in tree.kinds if "name" in kind._fields]
+        self._is_codec_only = not (  # no other `decode` than that of bytes
+            any(node.name == "decode" for node in tree.of(ast.FunctionDef))
+            or any(node.attr == "JSONDecoder" for node in tree.of(ast.Attribute))
+            or any(getattr(node, "name", "") == "JSONDecoder" for node in tree.of(*named))
         )
+
+    def is_own(self, node: ast.AST) -> bool:
+        """Whether a node is a name of which no rule can say anything: it is the file's own, or a plain builtin's."""
+        return isinstance(node, ast.Name) and node.id not in self._told and not node.id.startswith("__")
 
     def check(self, node: ast.AST) -> Iterator[Finding]:
         """Findings on one node."""
-        self._classes.excuse(node)
         match node:
             case ast.Name():
                 yield from self._name(node)
@@ -87,7 +121,7 @@ class _Walk:
                 if node.name in ("__setattr__", "__delattr__"):
                     self._judged.update(_passed_on(node))
                 wraps = [self.scopes.meaning(item) for item in node.decorator_list[:-1]]
-                if self._classes.has_fields and (node.name == "__get__" or Meaning("", "classmethod") in wraps):
+                if self.classes.has_fields and (node.name == "__get__" or Meaning("", "classmethod") in wraps):
                     yield finding(
                         "dynamic-attribute", node.lineno, f"{node.name} sees a dataclass before it is finished"
                     )
@@ -119,7 +153,7 @@ class _Walk:
             case ast.MatchClass():
                 for name in node.kwd_attrs:
                     yield from _attribute_name(name, node.lineno, is_module=False)
-                yield from self._classes.pattern(node)
+                yield from self.classes.pattern(node)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
                 if name.startswith("__"):
                     yield from _defined(name, node.lineno)
@@ -145,6 +179,8 @@ class _Walk:
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         base = self.scopes.meaning(node.value)
+        if base is None and node.attr not in _TOLD_ATTRIBUTES and not node.attr.startswith("_"):
+            return
         is_module = base is not None and base.module != "" and not base.part
         if node not in self._judged or node.attr not in ("__dict__", "__setattr__", "__delattr__"):
             if node.attr == "__dict__" and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -155,7 +191,7 @@ class _Walk:
                 yield from _attribute_name(node.attr, node.lineno, is_module=is_module)
         if node.attr == "__class__" and isinstance(node.ctx, ast.Load) and node not in self._judged:
             yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
-        if node.attr == "__init__" and not self._classes.is_class(node.value):
+        if node.attr == "__init__" and not self.classes.is_class(node.value):
             yield finding("dynamic-attribute", node.lineno, "an object made anew by its __init__")
         if base in _STREAMS and base is not None and node.attr not in _STREAM_PARTS:
             yield finding("attribute", node.lineno, f"sys.{base.part}.{node.attr}")
@@ -184,7 +220,7 @@ class _Walk:
                 yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
         if isinstance(node.func, ast.Name) and node.func.id == "input":
             yield finding("builtin", node.lineno, "input")
-        self._classes.call(node)
+        self.classes.call(node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "decode":
             self._judged.add(node.func)
         yield from call_findings(node, self.scopes, is_codec_only=self._is_codec_only)
@@ -198,7 +234,7 @@ class _Walk:
             self._judged.add(node.func)
         elif part in ENUMS | TUPLE_MAKERS:
             self._judged.add(node.func)
-            yield from self._classes.made(node)
+            yield from self.classes.made(node)
         elif part in (FIELD, FIELDS):
             self._judged.add(node.func)
             if node not in self._judged:
@@ -262,7 +298,7 @@ class _Walk:
 
     # -- classes and annotations
     def _class(self, node: ast.ClassDef) -> Iterator[Finding]:
-        self._classes.definition(node)
+        self.classes.definition(node)
         yield from _defined(node.name, node.lineno)
         for keyword in node.keywords:
             meaning = self.scopes.meaning(keyword.value)
@@ -274,7 +310,7 @@ class _Walk:
 
     def _annotation(self, annotation: ast.expr | None) -> None:
         if annotation is not None:
-            self._classes.annotation(annotation)
+            self.classes.annotation(annotation)
 
 
 # -- imports

@@ -25,6 +25,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.BitOr: operator.or_,
     ast.BitAnd: operator.and_,
 }
+BUILT = (ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call)  # what may build a text of constants
 
 
 class Folding:
@@ -36,10 +37,14 @@ class Folding:
 
     def text(self, node: ast.AST) -> str | None:
         """The string an expression builds (bytes as Latin-1), or None when it isn't one of constants."""
+        if isinstance(node, ast.Constant):
+            value = node.value
+            return value if isinstance(value, str) else value.decode("latin-1") if isinstance(value, bytes) else None
+        if node.__class__ not in BUILT:
+            return None
         if node not in self._texts:
             folded = self._text(node)
-            is_built = not isinstance(node, ast.Constant)
-            self._texts[node] = None if folded is not None and is_built and len(folded) > CHARACTERS_MAX else folded
+            self._texts[node] = None if folded is not None and len(folded) > CHARACTERS_MAX else folded
         return self._texts[node]
 
     def number(self, node: ast.AST) -> int | None:
@@ -50,10 +55,6 @@ class Folding:
 
     def _text(self, node: ast.AST) -> str | None:
         match node:
-            case ast.Constant(value=str() as text):
-                return text
-            case ast.Constant(value=bytes() as data):
-                return data.decode("latin-1")
             case ast.BinOp(left=left, op=op, right=right) if (before := self.text(left)) is not None:
                 match op:
                     case ast.Add():

@@ -23,6 +23,8 @@ def is_part_of_module(node: ast.Call, scopes: Scopes) -> bool:
 
 def own_constant_looked_up(node: ast.Call, scopes: Scopes) -> ast.Name | None:
     """The name `globals` in `globals().get("NAME", ...)`, where NAME can be nothing but a constant of the file."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
+        return None
     match node.func, node.args, node.keywords:
         case (
             ast.Attribute(value=ast.Call(func=ast.Name(id="globals") as maker, args=[], keywords=[]), attr="get"),

@@ -14,24 +14,25 @@ from collections.abc import Sequence
 import msgspec
 
 from arena.gate.capabilities.modules import MODULES
-from arena.gate.tree import children
+from arena.gate.tree import Tree, children
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_DECLARING = (
-    ast.Name,
-    ast.NamedExpr,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.ExceptHandler,
-    ast.MatchAs,
-    ast.MatchStar,
-    ast.MatchMapping,
-    ast.Import,
-    ast.ImportFrom,
-)
+_DECLARING = {
+    *(
+        ast.NamedExpr,
+        ast.FunctionDef,
+        ast.AsyncFunctionDef,
+        ast.ClassDef,
+        ast.ExceptHandler,
+        ast.MatchAs,
+        ast.MatchStar,
+    ),
+    *(ast.MatchMapping, ast.Import, ast.ImportFrom),
+}
+_GIVING = {ast.Assign, ast.AnnAssign, ast.For}
 _VALUES_MAX = 16
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ENTERED = {*_FUNCTIONS, *_COMPREHENSIONS, ast.ClassDef}
 
 
 class Meaning(msgspec.Struct, frozen=True):
@@ -70,40 +71,47 @@ class _CapabilityScope:
 class Scopes:
     """Resolves the names of one tree."""
 
-    def __init__(self, nodes: Sequence[ast.AST]) -> None:
-        """`nodes` are those of a whole file in pre-order."""
+    def __init__(self, tree: Tree) -> None:
         self.strays: list[ast.AST] = []  # imports that make a module reachable under a name which says something else
+        self.imports: set[str] = set()  # names that mean a module or a part of one somewhere
         self._scope_of: dict[ast.AST, _CapabilityScope] = {}
         self._module = _CapabilityScope("module", None)
         self._escaped: set[tuple[str, _CapabilityScope]] | None = None
         self._shared: set[tuple[str, _CapabilityScope]] | None = None
-        self._nonlocals = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
-        self._nodes = nodes
-        if nodes:
-            self._walk([nodes[0]], self._module)
+        self._nonlocals = {name for node in tree.of(ast.Nonlocal) for name in node.names}
+        self._is_declaring = bool(self._nonlocals) or any(True for _ in tree.of(ast.Global))
+        self._tree = tree
+        self._meanings: dict[ast.AST, Meaning | None] = {}
+        self._walk(tree.module)
 
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a name or a chain of attributes stands for; None for the file's own things."""
-        if isinstance(node, ast.Attribute):
-            base = self.meaning(node.value)
-            return base.attribute(node.attr) if base else None
-        if not isinstance(node, ast.Name):
+        if not isinstance(node, ast.Name | ast.Attribute):
             return None
-        name, start = node.id, self._scope_of[node]
-        scope: _CapabilityScope | None = start
-        while scope is not None:
-            if scope.outer.get(name):
-                scope = scope.module()
-            if (scope is start or scope.kind != "class") and name not in scope.outer:
-                if name in scope.imported:
-                    return scope.imported[name]
-                if name in scope.bound and scope.kind in ("function", "comprehension"):
-                    return None
-                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+        if node not in self._meanings:
+            if isinstance(node, ast.Attribute):
+                base = self.meaning(node.value)
+                self._meanings[node] = base.attribute(node.attr) if base else None
+                return self._meanings[node]
+            name, start = node.id, self._scope_of[node]
+            found: Meaning | None = Meaning("", name)
+            scope: _CapabilityScope | None = start
+            while scope is not None:
+                if scope.outer.get(name):
                     scope = scope.module()
-                    continue
-            scope = scope.parent
-        return Meaning("", name)
+                if (scope is start or scope.kind != "class") and name not in scope.outer:
+                    if name in scope.imported:
+                        found = scope.imported[name]
+                        break
+                    if name in scope.bound and scope.kind in ("function", "comprehension"):
+                        found = None
+                        break
+                    if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                        scope = scope.module()
+                        continue
+                scope = scope.parent
+            self._meanings[node] = found
+        return self._meanings[node]
 
     def is_certain(self, node: ast.AST) -> bool:
         """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
@@ -143,8 +151,8 @@ class Scopes:
             return self._escaped
         read = {
             node.value
-            for node in self._nodes
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr != "__class__"
+            for node in self._tree.of(ast.Attribute)
+            if isinstance(node.ctx, ast.Load) and node.attr != "__class__"
         }
         self._escaped = set()
         for node, scope in self._scope_of.items():
@@ -175,7 +183,7 @@ class Scopes:
         match node, self.only_values(node):
             case ast.Name(id=name), [ast.Dict() as table]:
                 if self._shared is None:  # all variables that are used otherwise than to look a key up in them
-                    read = {part for each in self._nodes for part in _looked_up(each)}
+                    read = {part for each in self._tree.nodes for part in _looked_up(each)}
                     self._shared = {
                         (each.id, self._holder(each.id, scope))
                         for each, scope in self._scope_of.items()
@@ -213,67 +221,71 @@ class Scopes:
         return node in self._scope_of and self._scope_of[node].kind == "class"
 
     # -- building
-    def _walk(self, nodes: Sequence[ast.AST], scope: _CapabilityScope) -> None:
-        for node in nodes:
-            if isinstance(node, _DECLARING):
+    def _walk(self, root: ast.AST) -> None:
+        """Every node in the scope it stands in; a definition's parts in the order in which Python runs them."""
+        stack, scopes = [root], [self._module]
+        while stack:
+            node, scope = stack.pop(), scopes.pop()
+            kind = node.__class__
+            if kind is ast.Constant:
+                continue
+            if isinstance(node, ast.Name):
+                scope = self._scope_of.setdefault(node, scope)
+                if not isinstance(node.ctx, ast.Load):
+                    _bind(node.id, scope)
+                continue
+            if kind in _DECLARING:
                 self._declare(node, scope)
-            target, values = _given(node)
-            if target:
-                _owner(target, scope).values[target] = values
-            if isinstance(node, _FUNCTIONS):
-                self._function(node, scope)
-            elif isinstance(node, _COMPREHENSIONS):
-                first = node.generators[0].iter
-                self._walk([first], scope)
-                inner = _CapabilityScope("comprehension", scope)
-                for child in children(node):
-                    parts = children(child) if isinstance(child, ast.comprehension) else [child]
-                    self._walk([part for part in parts if part is not first], inner)
-            elif isinstance(node, ast.ClassDef):
-                self._walk(node.decorator_list, scope)
-                around = self._type_parameters(node, scope)
-                self._walk([*node.bases, *node.keywords], around)
-                inner = _CapabilityScope("class", around)
-                _declare_outer(node.body, inner)
-                self._walk(node.body, inner)
-            else:
-                self._walk(children(node), scope)
+            elif kind in _GIVING:
+                target, values = _given(node)
+                if target:
+                    _owner(target, scope).values[target] = values
+            for inner, around in (
+                reversed(self._entered(node, scope)) if kind in _ENTERED else [(children(node), scope)]
+            ):
+                inner.reverse()
+                stack += inner
+                scopes += [around] * len(inner)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _CapabilityScope) -> None:
-        around = self._type_parameters(node, scope)
-        inner = _CapabilityScope("function", around)
+    def _entered(self, node: ast.AST, scope: _CapabilityScope) -> list[tuple[list[ast.AST], _CapabilityScope]]:
+        """The parts of what opens a scope, and in which scope each of them stands."""
+        if isinstance(node, _COMPREHENSIONS):
+            first = node.generators[0].iter
+            within = _CapabilityScope("comprehension", scope)
+            parts = [
+                part
+                for child in children(node)
+                for part in (children(child) if isinstance(child, ast.comprehension) else [child])
+            ]
+            return [([first], scope), ([part for part in parts if part is not first], within)]
+        assert isinstance(node, (*_FUNCTIONS, ast.ClassDef))
+        parameters: list[tuple[list[ast.AST], _CapabilityScope]] = []
+        around = scope
+        if of_type := getattr(node, "type_params", []):  # `[T: bound]`, which Python has from 3.12 on
+            around = _CapabilityScope("function", scope)
+            around.bound.update(parameter.name for parameter in of_type)
+            parameters.append(([*of_type], around))
+        kind = "class" if isinstance(node, ast.ClassDef) else "function"
+        inner = _CapabilityScope(kind, around)
+        body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+        if self._is_declaring:
+            _declare_outer(body, inner)
+        decorators: list[ast.AST] = [] if isinstance(node, ast.Lambda) else [*node.decorator_list]
+        if isinstance(node, ast.ClassDef):
+            return [(decorators, scope), *parameters, ([*node.bases, *node.keywords], around), (body, inner)]
         arguments = node.args
-        defaults = [default for default in [*arguments.defaults, *arguments.kw_defaults] if default is not None]
+        defaults: list[ast.AST] = [*arguments.defaults, *(each for each in arguments.kw_defaults if each is not None)]
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
         inner.bound.update(argument.arg for argument in named)
         inner.bindings.update(argument.arg for argument in named)
-        self._walk(defaults, scope)
-        self._walk([argument.annotation for argument in named if argument.annotation], around)
-        if isinstance(node, ast.Lambda):
-            self._walk([node.body], inner)
-            return
-        self._walk(node.decorator_list, scope)
-        self._walk([node.returns] if node.returns else [], around)
-        _declare_outer(node.body, inner)
-        self._walk(node.body, inner)
-
-    def _type_parameters(self, node: ast.AST, scope: _CapabilityScope) -> _CapabilityScope:
-        """The scope of a definition's `[T: bound]`, which Python has from 3.12 on; without them the one around it."""
-        parameters = getattr(node, "type_params", [])
-        if not parameters:
-            return scope
-        around = _CapabilityScope("function", scope)
-        around.bound.update(parameter.name for parameter in parameters)
-        self._walk(parameters, around)
-        return around
+        told: list[ast.AST] = [argument.annotation for argument in named if argument.annotation]
+        if not isinstance(node, ast.Lambda) and node.returns:
+            told.append(node.returns)
+        return [*parameters, (defaults, scope), (told, around), (decorators, scope), (body, inner)]
 
     def _declare(self, node: ast.AST, scope: _CapabilityScope) -> None:
         match node:
-            case ast.Name():
-                self._scope_of.setdefault(node, scope)
-                if isinstance(node.ctx, ast.Store | ast.Del):
-                    _bind(node.id, self._scope_of[node])
             case ast.NamedExpr(target=target):  # binds outside the comprehension
                 while scope.kind == "comprehension" and scope.parent is not None:
                     scope = scope.parent
@@ -298,6 +310,7 @@ class Scopes:
 
     def _import(self, node: ast.AST, name: str, meaning: Meaning, scope: _CapabilityScope) -> None:
         """Bind a name. One that already means another module, or an attribute of a class, is a stray."""
+        self.imports.add(name)
         imported = _owner(name, scope).imported
         if scope.kind == "class" or imported.setdefault(name, meaning) != meaning:
             self.strays.append(node)
@@ -327,7 +340,7 @@ def _looked_up(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _declare_outer(statements: Sequence[ast.stmt], scope: _CapabilityScope) -> None:
+def _declare_outer(statements: Sequence[ast.AST], scope: _CapabilityScope) -> None:
     """`global` and `nonlocal` hold for a whole function, wherever in it they stand."""
     stack: list[ast.AST] = list(statements)
     while stack:

@@ -23,7 +23,7 @@ _TELLING = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 def text_findings(literals: Iterable[Literal]) -> Iterator[Finding]:
     """Findings on the literals of a file, folded."""
     for literal in literals:
-        if len(literal.text) <= _CODEC_CHARS_MAX and is_spoken_codec(literal.text.decode("utf-8", "replace")):
+        if len(literal.text) <= _CODEC_CHARS_MAX and is_spoken_codec(literal.text):
             yield finding("codec", literal.line, f"text that names the codec {literal.text.decode('utf-8', 'replace')}")
         if b"_" not in literal.text:
             continue

@@ -8,16 +8,17 @@ No code is dropped, and a file grows by no more than `GROWTH` times its nodes.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from arena.gate.normal_form.calls import applied
 from arena.gate.normal_form.names import OWN
+from arena.gate.normal_form.statements import Statements
 from arena.gate.normal_form.trees import replaced
 from arena.gate.similarity.liveness import headers, is_pure
 from arena.gate.source import ENTRY
+from arena.gate.tree import children, descendants, marks
 
 GROWTH = 1
 EXPRESSION_NODES_MAX = 40  # a longer expression stays a function, unless it is used once
@@ -26,17 +27,6 @@ HEADER_NODES_MAX = 150
 _CHAIN_MAX = 4
 _LATE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.While)
-_BINDING = (
-    ast.arg,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.ExceptHandler,
-    ast.MatchAs,
-    ast.MatchStar,
-    ast.Global,
-    ast.Nonlocal,
-)
 
 
 class Expression(msgspec.Struct, frozen=True, eq=False):
@@ -50,30 +40,17 @@ class Expression(msgspec.Struct, frozen=True, eq=False):
 class Bindings:
     """What the names of one tree are bound to, counted once."""
 
-    def __init__(self, nodes: Sequence[ast.AST]) -> None:
-        self.loads: Counter[str] = Counter()
-        self.stores: Counter[str] = Counter()
-        for node in nodes:
-            if isinstance(node, ast.Name):
-                (self.loads if isinstance(node.ctx, ast.Load) else self.stores)[node.id] += 1
-                continue
-            if not isinstance(node, _BINDING):
-                continue
-            match node:
-                case ast.arg(arg=name):
-                    self.stores[name] += 1
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    self.stores[name] += 1
-                case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                    self.stores[name] += 1
-                case ast.Global(names=names) | ast.Nonlocal(names=names):
-                    self.stores.update(names)
+    def __init__(self, statements: Statements) -> None:
+        self.loads = statements.loads()
+        self.stores = statements.stores()
+        self._statements = statements
         self._atoms: dict[str, ast.expr] = {}
         self._functions: dict[str, Expression] = {}
-        self._left = GROWTH * len(nodes)
+        self._left = GROWTH * statements.size
         self.replaced = 0
-        in_classes = {inner for node in nodes if isinstance(node, ast.ClassDef) for inner in node.body}
-        for node in nodes:
+        listed = statements.listed
+        in_classes = {inner for node in listed if isinstance(node, ast.ClassDef) for inner in node.body}
+        for node in listed:
             if not isinstance(node, ast.Assign | ast.FunctionDef) or node in in_classes:
                 continue
             match node:
@@ -86,9 +63,10 @@ class Bindings:
                     name=name, args=parameters, body=[ast.Return(value=ast.expr() as body)], decorator_list=[]
                 ) if name != ENTRY:
                     self._learn_function(name, parameters, body)
+        self.meanings = frozenset(self._atoms) | frozenset(self._functions)
 
     def _learn_function(self, name: str, parameters: ast.arguments, body: ast.expr) -> None:
-        is_same_name = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(body))
+        is_same_name = any(isinstance(node, ast.Name) and node.id == name for node in descendants([body]))
         if self.stores[name] == 1 and not is_same_name:
             self._functions[name] = Expression(parameters, body, _size(body, 4 * EXPRESSION_NODES_MAX))
 
@@ -131,6 +109,9 @@ class Bindings:
         statement."""
         made: list[ast.stmt] = []
         for statement in reversed(block):
+            if not isinstance(statement, ast.Assign):
+                made.append(statement)
+                continue
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)]) if name in self._atoms:
                     continue  # whoever reads it reads the value
@@ -143,9 +124,11 @@ class Bindings:
                     and is_moving
                     and OWN in name
                     and self.loads[name] == self.stores[name]
+                    and self._statements.may_read(made[-1], name)
                     and _size(value, MOVED_NODES_MAX) <= MOVED_NODES_MAX
                     and _put(made[-1], name, value)
                 ):
+                    self._statements.changed(made[-1])
                     self.replaced += 1
                     continue
             made.append(statement)
@@ -167,7 +150,7 @@ def _put(statement: ast.stmt, name: str, value: ast.expr) -> bool:
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             found.append((parent, field, place))
         elif isinstance(node, _LATE):
-            if any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node)):
+            if any(isinstance(inner, ast.Name) and inner.id == name for inner in descendants([node])):
                 first = None if isinstance(node, ast.Lambda) else node.generators[0]
                 is_first = first is not None and isinstance(first.iter, ast.Name) and first.iter.id == name
                 if first is None or not is_first:
@@ -197,5 +180,10 @@ def _slots(node: ast.AST, only: set[int] | None) -> list[tuple[ast.AST, str, int
 
 
 def _size(node: ast.AST, most: int) -> int:
-    """The nodes of an expression, counted to one above `most`."""
-    return sum(1 for _, _ in zip(ast.walk(node), range(most + 1), strict=False))
+    """The nodes of an expression with its contexts and operators, counted until there are more than `most`."""
+    size, stack = 0, [node]
+    while stack and size <= most:
+        part = stack.pop()
+        size += 1 + marks(part)
+        stack += children(part)
+    return min(size, most + 1)

@@ -8,6 +8,7 @@ that could run is dropped.
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 from arena.gate.normal_form.expressions import is_negative, negated, simplified
@@ -86,7 +87,7 @@ def _assignments(statement: ast.Assign) -> Iterator[ast.stmt]:
         case ast.Name(id=name), ast.Name(id=read) if name == read:
             pass
         case _, value:
-            yield ast.Assign(targets=[first], value=value)
+            yield ast.Assign(targets=[first], value=value) if others else statement
     for target in others:
         read_again = ast.Name(id=first.id, ctx=ast.Load()) if isinstance(first, ast.Name) else statement.value
         yield ast.Assign(targets=[target], value=read_again)
@@ -108,6 +109,13 @@ def _branch(statement: ast.If) -> Block:
     match body, orelse:
         case [ast.If(test=inner, body=deep, orelse=[])], []:
             test, body = simplified(ast.BoolOp(op=ast.And(), values=[test, inner])), deep
+    is_same = len(body) == len(statement.body) and len(orelse) == len(statement.orelse)
+    if (
+        test is statement.test
+        and is_same
+        and all(map(operator.is_, [*body, *orelse], [*statement.body, *statement.orelse]))
+    ):
+        return [statement]
     return [ast.copy_location(ast.If(test=test, body=body, orelse=orelse), statement)]
 
 
@@ -228,7 +236,7 @@ def _context(statement: ast.With) -> Block:
     match statement.body:
         case [ast.With(items=inner, body=body)]:
             return [*before, ast.With(items=[*kept, *inner], body=body)]
-    return [*before, ast.With(items=kept, body=statement.body)]
+    return [*before, ast.With(items=kept, body=statement.body) if len(kept) < len(statement.items) else statement]
 
 
 def _collected(block: Block) -> Block:

@@ -53,7 +53,7 @@ _COMMUTING = (ast.Add, ast.Mult, ast.BitXor, ast.BitOr, ast.BitAnd)
 def simplified(node: ast.expr) -> ast.expr:
     """An expression without its outer wrappers; its parts must be simplified already."""
     for _ in range(STEPS_MAX):
-        rule = _RULES.get(type(node))
+        rule = RULES.get(type(node))
         made = rule(node) if rule is not None else None
         if made is None:
             return node
@@ -275,7 +275,7 @@ def _text(node: ast.JoinedStr) -> ast.expr | None:
     return made if any(one is not two for one, two in zip(made.values, node.values, strict=True)) else None
 
 
-_RULES: dict[type[ast.AST], Callable[..., ast.expr | None]] = {
+RULES: dict[type[ast.AST], Callable[..., ast.expr | None]] = {
     ast.Subscript: _subscript,
     ast.IfExp: _if_expression,
     ast.BoolOp: _logic,

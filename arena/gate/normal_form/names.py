@@ -10,19 +10,18 @@ import ast
 import builtins
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
-from arena.gate.tree import children, descendants, holding_fields
+from arena.gate.tree import Tree, children, descendants, holding_fields
 
 OWN = "#"  # stands in no name of a source
 _BUILTINS = frozenset(dir(builtins))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_BINDING = (
-    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
-    *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping),
-)
-_NAMED = tuple(  # what holds a name as text, whatever this Python has of it
+_SCOPED = frozenset({ast.Lambda, *_COMPREHENSIONS})  # beside functions and classes, which have a name
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_TARGETS = (ast.Tuple, ast.List, ast.Starred)  # expressions in which a name may be bound, but for `:=`
+_NAMED = frozenset(  # what holds a name as text, whatever this Python has of it
     kind
     for kind in vars(ast).values()
     if isinstance(kind, type) and issubclass(kind, ast.AST) and {"name", "rest"} & {*kind._fields} and kind != ast.alias
@@ -33,24 +32,62 @@ class _Scope:
     def __init__(self, kind: str, parent: _Scope | None) -> None:
         self.kind, self.parent = kind, parent
         self.names: dict[str, str | ast.expr] = {}  # what a name of the source is here
+        self.known: dict[str, str | ast.expr] = {}  # what was asked for already, here or further out
+
+
+class _Bound:
+    """What the statements of one scope bind, without what stands in functions and classes within it."""
+
+    def __init__(self, body: Iterable[ast.AST], *, has_walrus: bool) -> None:
+        self.names: list[str] = []  # once for each place that binds it
+        self.imported: dict[str, ast.expr] = {}  # what the names of imports stand for
         self.outer: set[str] = set()  # declared `global` or `nonlocal`
+        stack = list(body)
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ast.Name):
+                if not isinstance(node.ctx, ast.Load):
+                    self.names.append(node.id)
+            elif isinstance(node, ast.expr):
+                if isinstance(node, _TARGETS) or (has_walrus and not isinstance(node, ast.Lambda)):
+                    stack += children(node)
+            elif isinstance(node, ast.comprehension):  # its variables are its own
+                stack += [node.iter, *node.ifs]
+            elif isinstance(node, _DEFINITIONS):
+                self.names.append(node.name)
+                stack += node.decorator_list
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                for alias in node.names:
+                    root = alias.name.split(".")[0]
+                    self.names.append(alias.asname or root)
+                    if isinstance(node, ast.ImportFrom):
+                        stands_for = _dotted(f"{node.module or '.'}.{alias.name}".lstrip("."))
+                        self.imported[alias.asname or alias.name] = stands_for
+                    else:
+                        self.imported[alias.asname or root] = _dotted(alias.name if alias.asname else root)
+            elif isinstance(node, ast.Global | ast.Nonlocal):
+                self.outer.update(node.names)
+            else:
+                if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | ast.MatchMapping):
+                    name = node.rest if isinstance(node, ast.MatchMapping) else node.name
+                    self.names += [name] if name is not None else []
+                stack += children(node)
 
 
 class Naming:
     """Renames one tree in place."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: Tree) -> None:
         self._count = 0
+        self._has_walrus = any(True for _ in tree.of(ast.NamedExpr))
         scope = _Scope("module", None)
-        nodes = list(_walk(tree.body))
-        counts = Counter(_bound(nodes))
-        imported = dict(_imported(nodes))
-        for name, times in counts.items():
-            if name in imported and times == 1:
-                scope.names[name] = imported[name]
+        bound = _Bound(tree.module.body, has_walrus=self._has_walrus)
+        for name, times in Counter(bound.names).items():
+            if name in bound.imported and times == 1:
+                scope.names[name] = bound.imported[name]
             elif name in _BUILTINS:
                 scope.names[name] = f"{name}{OWN}"
-        self._visit_all(tree.body, scope)
+        self._visit_all(tree.module.body, scope)
 
     def _visit_all(self, nodes: Iterable[ast.AST | None], scope: _Scope) -> None:
         for node in nodes:
@@ -58,7 +95,11 @@ class Naming:
                 self._visit(node, scope)
 
     def _visit(self, node: ast.AST, scope: _Scope) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        kind = node.__class__
+        if kind not in _NAMED and kind not in _SCOPED:
+            for field in holding_fields(node):
+                self._children(node, field, scope)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             self._function(node, scope)
         elif isinstance(node, _COMPREHENSIONS):
             self._comprehension(node, scope)
@@ -67,14 +108,13 @@ class Naming:
             for field in ("bases", "keywords", "decorator_list"):
                 self._children(node, field, scope)
             inner = _Scope("class", scope)
-            inner.names = {name: name for name in _bound(list(_walk(node.body)))}
+            inner.names = {name: name for name in _Bound(node.body, has_walrus=self._has_walrus).names}
             self._visit_all(node.body, inner)
         else:
-            if isinstance(node, _NAMED):
-                for field in ("name", "rest"):
-                    name = getattr(node, field, None)
-                    if isinstance(name, str):
-                        setattr(node, field, self._plain(name, scope))
+            for field in ("name", "rest"):
+                name = getattr(node, field, None)
+                if isinstance(name, str):
+                    setattr(node, field, self._plain(name, scope))
             for field in holding_fields(node):
                 self._children(node, field, scope)
 
@@ -83,15 +123,16 @@ class Naming:
         value = getattr(node, field, None)
         if isinstance(value, list):
             for place, item in enumerate(value):
-                if isinstance(item, ast.AST):
+                if isinstance(item, ast.Name):
                     value[place] = self._named(item, scope)
-        elif isinstance(value, ast.AST):
+                elif item.__class__ is not ast.Constant and item is not None:
+                    self._visit(item, scope)
+        elif isinstance(value, ast.Name):
             setattr(node, field, self._named(value, scope))
+        elif value.__class__ is not ast.Constant and value is not None:
+            self._visit(value, scope)
 
-    def _named(self, node: ast.AST, scope: _Scope) -> ast.AST:
-        if not isinstance(node, ast.Name):
-            self._visit(node, scope)
-            return node
+    def _named(self, node: ast.Name, scope: _Scope) -> ast.expr:
         known = self._resolve(node.id, scope)
         if isinstance(known, str):
             node.id = known
@@ -106,14 +147,12 @@ class Naming:
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
-        nodes = list(_walk(body))
-        inner.outer = {name for each in nodes if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-        imported = dict(_imported(nodes))
-        counts = Counter([*(argument.arg for argument in named), *_bound(nodes)])
+        bound = _Bound(body, has_walrus=self._has_walrus)
+        counts = Counter([*(argument.arg for argument in named), *bound.names])
         for name, times in counts.items():
-            if name not in inner.outer:
-                is_import = name in imported and times == 1
-                inner.names[name] = imported[name] if is_import else self._fresh(name)
+            if name not in bound.outer:
+                is_import = name in bound.imported and times == 1
+                inner.names[name] = bound.imported[name] if is_import else self._fresh(name)
         for argument in named:
             argument.arg = self._plain(argument.arg, inner)
             argument.annotation = None
@@ -146,61 +185,13 @@ class Naming:
         return f"{name}{OWN}{self._count}"
 
     def _resolve(self, name: str, start: _Scope) -> str | ast.expr:
-        scope: _Scope | None = start
-        while scope is not None:
-            if name in scope.names and (scope is start or scope.kind != "class"):
-                return scope.names[name]
-            scope = scope.parent
-        return name
-
-
-def _walk(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes of one scope: functions, classes and comprehensions themselves, but not what stands in them."""
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        yield node
-        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            if not isinstance(node, ast.Lambda):
-                stack += node.decorator_list
-        else:  # a `:=` in a comprehension binds outside it
-            stack += children(node)
-
-
-def _bound(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    """The names that a scope's nodes bind, once for each place that does."""
-    inside = set(descendants(node.target for node in nodes if isinstance(node, ast.comprehension)))
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            if not isinstance(node.ctx, ast.Load) and node not in inside:
-                yield node.id
-            continue
-        if not isinstance(node, _BINDING):
-            continue
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield name
-            case ast.MatchMapping(rest=str(name)):
-                yield name
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (alias.asname or alias.name.split(".")[0] for alias in names)
-
-
-def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """What the names of a scope's imports stand for."""
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield (
-                    (alias.asname, _dotted(alias.name))
-                    if alias.asname
-                    else (alias.name.split(".")[0], _dotted(alias.name.split(".")[0]))
-                )
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield alias.asname or alias.name, _dotted(f"{node.module or '.'}.{alias.name}".lstrip("."))
+        found = start.known.get(name)
+        if found is None:
+            scope: _Scope | None = start
+            while scope is not None and (name not in scope.names or (scope.kind == "class" and scope is not start)):
+                scope = scope.parent
+            found = start.known[name] = name if scope is None else scope.names[name]
+        return found
 
 
 def _dotted(name: str) -> ast.expr:
@@ -211,17 +202,19 @@ def _dotted(name: str) -> ast.expr:
     return made
 
 
-def place_keywords(tree: ast.Module) -> None:
+def place_keywords(tree: Tree) -> None:
     """Arguments of own functions by position, in place; all others by name in the order of their names."""
     parameters: dict[str, list[str] | None] = {}
-    nodes = descendants([tree])
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            places = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]]
-            is_known = node.name not in parameters or parameters[node.name] == places
-            parameters[node.name] = places if is_known else None
-    for node in nodes:
-        if isinstance(node, ast.Call) and node.keywords and all(each.arg for each in node.keywords):
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *tree.of(ast.FunctionDef),
+        *tree.of(ast.AsyncFunctionDef),
+    ]
+    for function in functions:
+        places = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
+        is_known = function.name not in parameters or parameters[function.name] == places
+        parameters[function.name] = places if is_known else None
+    for node in tree.of(ast.Call):
+        if node.keywords and all(each.arg for each in node.keywords):
             node.keywords.sort(key=lambda each: each.arg or "")
             match node.func:
                 case ast.Name(id=name):

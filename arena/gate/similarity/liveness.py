@@ -10,16 +10,17 @@ from __future__ import annotations
 import ast
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from arena.gate.source import ENTRY
-from arena.gate.tree import descendants
+from arena.gate.tree import children, holding_fields
 
 Block = list[ast.stmt]
 
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _SILENT = (ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
+_NO_HEADERS = frozenset({"annotation", "returns", "body", "orelse", "finalbody", "type_params"})
 _ACTIVE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _PURE_CALLS = frozenset(
     {
@@ -41,15 +42,22 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 class LiveCode:
     """The statements of a tree that can do anything, block by block."""
 
-    def __init__(self, nodes: Sequence[ast.AST]) -> None:
-        """`nodes` are those of a whole file in pre-order."""
+    def __init__(
+        self,
+        module: ast.Module,
+        reads: Callable[[ast.stmt], Iterable[str]],
+        *,
+        parameters: Set[str],
+        assigned: Set[str],
+    ) -> None:
+        """`reads`: the names that a statement reads, its attributes behind a point; `parameters` of any function and
+        `assigned` variables of the whole file."""
         self._live: set[ast.stmt] = set()
         self._read: set[str] = set()
         self._waiting: defaultdict[str, list[ast.stmt]] = defaultdict(list)
-        self._parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
-        self._assigned = {node.id for node in nodes if isinstance(node, ast.Name) and _is_store(node)}
+        self._reads, self._parameters, self._assigned = reads, parameters, assigned
         self._names: list[str] = []
-        self._body: Block = list(nodes[0].body) if isinstance(nodes[0], ast.Module) else []
+        self._body: Block = list(module.body)
         self._blocks: list[tuple[Block, bool]] = [(self._body, False)]  # with: whether it is a class's
         # the least set of live statements: from the module's body on, along the names that live code reads
         while self._blocks or self._names:
@@ -139,19 +147,15 @@ class LiveCode:
             return
         self._live.add(statement)
         self._blocks += ((block, isinstance(statement, ast.ClassDef)) for block in child_blocks(statement))
-        for part in headers(statement):
-            for node in descendants([part]):
-                if isinstance(node, ast.Name) and not _is_store(node):
-                    self._names.append(node.id)
-                elif isinstance(node, ast.Attribute):
-                    self._names.append(f".{node.attr}")
+        self._names += self._reads(statement)
 
 
 def headers(statement: ast.stmt) -> Iterator[ast.AST]:
     """The parts of a statement that aren't statements, without annotations and parameters' names."""
-    for field, value in ast.iter_fields(statement):
-        if field in ("annotation", "returns", "body", "orelse", "finalbody", "type_params"):
+    for field in holding_fields(statement):
+        if field in _NO_HEADERS:
             continue
+        value = getattr(statement, field, None)
         if field == "args" and isinstance(value, ast.arguments):
             yield from (default for default in [*value.defaults, *value.kw_defaults] if default is not None)
         elif isinstance(value, ast.AST):
@@ -219,13 +223,14 @@ def truth(test: ast.expr) -> bool | None:
 
 def is_pure(value: ast.expr) -> bool:
     """Whether computing it changes nothing: no call but of a pure builtin, no await, yield or `:=`."""
-    for node in ast.walk(value):
+    if isinstance(value, ast.Constant | ast.Name):
+        return True
+    stack: list[ast.AST] = [value]
+    while stack:
+        node = stack.pop()
         if isinstance(node, _ACTIVE):
             return False
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _PURE_CALLS):
             return False
+        stack += children(node)
     return True
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store | ast.Del)

@@ -20,16 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.normal_form.program import normal_form
+from arena.gate.normal_form.statements import Statements
 from arena.gate.similarity.liveness import LiveCode, child_blocks, headers
-from arena.gate.tree import children
+from arena.gate.tree import Tree, children
 
 Phrases = npt.NDArray[np.uint64]
 
 PHRASE_TOKENS = 8
 CONTEXT_TOKENS = 4
 _BASE = 0xD6E8FEB86659FD93
-_ERASED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.arguments)
 _BUILTINS = frozenset(dir(builtins))
+_OPERATIONS = (ast.BinOp, ast.BoolOp, ast.UnaryOp)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -45,20 +46,29 @@ def make_sketch(source: str) -> Sketch:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
-            reader = _Reader(normal_form(ast.parse(source)))
-            parts: list[str] = []
-            kinds: list[int] = []
-            statements: list[int] = []  # the statement of each token
-            number = 0
-            for statement in reader.live.module():
-                values: list[str] = []
-                for tokens, texts in reader.statements(statement, (), {}):
-                    number += 1
-                    kinds += map(_token_hash, tokens)
-                    statements += [number] * len(tokens)
-                    values += texts
-                parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
+            module = ast.parse(source)
     except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a parsable source: {error}") from error
+    return sketch_of(Tree(module))
+
+
+def sketch_of(tree: Tree) -> Sketch:
+    """The sketch of a tree, whose module is changed in place. Raises ValueError for one too deep in normal form."""
+    try:
+        reader = _Reader(normal_form(tree))
+        parts: list[str] = []
+        kinds: list[int] = []
+        statements: list[int] = []  # the statement of each token
+        number = 0
+        for statement in reader.live.module():
+            values: list[str] = []
+            for tokens, texts in reader.statements(statement, (), {}):
+                number += 1
+                kinds += map(_token_hash, tokens)
+                statements += [number] * len(tokens)
+                values += texts
+            parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
+    except (RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
     code = hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()
     return Sketch(code_sha256=code, phrases=_phrases(kinds, statements))
@@ -67,24 +77,21 @@ def make_sketch(source: str) -> Sketch:
 class _Reader:
     """Turns the live statements of one tree into tokens."""
 
-    def __init__(self, nodes: Sequence[ast.AST]) -> None:
-        self.live = LiveCode(nodes)
-        self._attributes: set[str] = set()  # attributes and methods of its own: its own to rename
+    def __init__(self, program: Statements) -> None:
         self._names: set[str] = set()
-        for node in nodes:
-            match node:
-                case ast.Name(ctx=ast.Store()):
-                    self._names.add(node.id)
-                case ast.Attribute(ctx=ast.Store()):
-                    self._attributes.add(node.attr)
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    self._names.add(node.name)
-                    if isinstance(node, ast.ClassDef):
-                        self._attributes.update(inner.name for inner in node.body if isinstance(inner, _DEFINITIONS))
-                case ast.arg():
-                    self._names.add(node.arg)
-                case ast.alias():
-                    self._names.add((node.asname or node.name).split(".")[0])
+        self._attributes: set[str] = set()  # attributes and methods of its own: its own to rename
+        parameters: set[str] = set()
+        assigned: set[str] = set()
+        for parts in program.parts():
+            self._names.update(parts.own)
+            self._attributes.update(parts.written)
+            parameters.update(parts.arguments)
+            assigned.update(parts.assigned)
+        self._names |= parameters
+        for node in program.listed:
+            if isinstance(node, ast.ClassDef):
+                self._attributes.update(inner.name for inner in node.body if isinstance(inner, _DEFINITIONS))
+        self.live = LiveCode(program.module, program.reads, parameters=parameters, assigned=assigned)
 
     def statements(
         self, statement: ast.stmt, around: tuple[str, ...], order: dict[str, str]
@@ -96,9 +103,7 @@ class _Reader:
         own = [type(statement).__name__.replace("AugAssign", "Assign").replace("AnnAssign", "Assign")]
         values: list[str] = list(own)
         for part in headers(statement):
-            for token, value in self._tokens(part, order):
-                own.append(token)
-                values.append(value)
+            self._tell(part, order, own, values)
         yield (*around, *own), values
         is_definition = isinstance(statement, _DEFINITIONS)
         context = () if is_definition else (*around, *own)[-CONTEXT_TOKENS:]
@@ -106,38 +111,37 @@ class _Reader:
             for inner in self.live.block(block):
                 yield from self.statements(inner, context, order)
 
-    def _tokens(self, node: ast.AST, order: dict[str, str]) -> Iterator[tuple[str, str]]:
-        if isinstance(node, _ERASED):
+    def _tell(self, node: ast.AST, order: dict[str, str], tokens: list[str], values: list[str]) -> None:
+        """Add the tokens of a part and of all in it, and the same with values."""
+        kind = value = node.__class__.__name__
+        if isinstance(node, ast.Name):
+            is_own = node.id in self._names or node.id not in _BUILTINS
+            kind = "Name" if is_own else f"builtin {node.id}"
+            tokens.append(kind)
+            values.append(order.setdefault(node.id, f"name {len(order)}") if is_own else kind)
             return
-        kind = type(node).__name__
-        match node:
-            case ast.Name(id=name):
-                is_own = name in self._names or name not in _BUILTINS
-                kind = "Name" if is_own else f"builtin {name}"
-                yield kind, order.setdefault(name, f"name {len(order)}") if is_own else kind
-                return
-            case ast.Attribute(attr=attr):
-                kind = "Attribute" if attr in self._attributes else f"Attribute {attr}"
-                yield kind, kind
-            case ast.Constant(value=value):
-                # spacing and case of texts can be changed for nothing
-                plain = " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
-                yield f"{kind} {type(value).__name__}", f"{kind} {plain}"
-            case ast.keyword(arg=str(name)):
-                is_own = name in self._names
-                yield kind, order.setdefault(name, f"name {len(order)}") if is_own else f"{kind} {name}"
-            case ast.Lambda():
-                yield kind, kind
-                yield from self._tokens(node.body, order)
-                return
-            case ast.Compare(ops=ops):
-                yield kind, kind + "".join(type(op).__name__ for op in ops)
-            case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.UnaryOp(op=op):
-                yield kind, kind + type(op).__name__
-            case _:
-                yield kind, kind
+        if isinstance(node, ast.Constant):
+            held = node.value  # spacing and case of texts can be changed for nothing
+            plain = " ".join(held.lower().split()) if isinstance(held, str) else repr(held)
+            tokens.append(f"{kind} {type(held).__name__}")
+            values.append(f"{kind} {plain}")
+            return
+        if isinstance(node, ast.Attribute):
+            kind = value = "Attribute" if node.attr in self._attributes else f"Attribute {node.attr}"
+        elif isinstance(node, ast.keyword):
+            if node.arg is not None:
+                is_own = node.arg in self._names
+                value = order.setdefault(node.arg, f"name {len(order)}") if is_own else f"{kind} {node.arg}"
+        elif isinstance(node, ast.Compare):
+            value = kind + "".join(type(op).__name__ for op in node.ops)
+        elif isinstance(node, _OPERATIONS):
+            value = kind + type(node.op).__name__
+        elif isinstance(node, ast.arguments):
+            return
+        tokens.append(kind)
+        values.append(value)
         for child in children(node):
-            yield from self._tokens(child, order)
+            self._tell(child, order, tokens, values)
 
 
 def _phrases(kinds: Sequence[int], statements: Sequence[int]) -> Phrases:
