@@ -70,7 +70,8 @@ async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "neurons.worker.process" in child.cmdline()]
+    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in children if "neurons.worker.process" in child.cmdline()]
 
 
 async def busy_worker(known: set[int]) -> psutil.Process:
