@@ -237,8 +237,8 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert [line.split(":")[0] for line in document.arms] == ["full", "no_agentic_split", "mixed"]
     assert f"{len(mixed['lifted'])} of them lifted" in document.arms[-1]
     assert not any(note.startswith(("Of the plan", "Failed")) for note in document.notes)  # it lacks nothing
-    assert sum(note.startswith("Confirmatory: ") and "p = " in note for note in document.notes) == 3
-    assert any(note.startswith(f"What became of refresh-{SEED} on second: ") for note in document.notes)
+    assert [claim.holds is not None and claim.comparison is not None for claim in document.claims] == [True] * 3
+    assert any(one.label == f"refresh-{SEED}" and one.set == "second set" for one in document.endings)
     pages = (out / "report.html").read_text("utf-8")
     assert "its numbers say nothing of ShoppingBench" in pages and "pre-trained from scratch" in pages
     assert all(study.is_done(part) for part in study.parts() if part.kind != "report")

@@ -17,10 +17,11 @@ import msgspec
 
 from training.evaluation.report import EvalReport, EvaluationConditions, SetSpend, compare
 from training.evaluation.statistics import Estimate, Paired, difference_estimate
+from training.report.claims import Endings, StudyClaim
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
 
-DOCUMENT_VERSION = 2  # 1: one family of tests
+DOCUMENT_VERSION = 3  # 1: one family of tests; 2: claims and endings in the notes
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM or NAME@ARM-SEED
 
@@ -99,7 +100,8 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm."""
+    """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm. `claims` and
+    `endings` are a study's."""
 
     version: int = DOCUMENT_VERSION
     title: str
@@ -110,6 +112,24 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     curves: tuple[RunCurves, ...]
     notes: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
+    claims: tuple[StudyClaim, ...] = ()
+    endings: tuple[Endings, ...] = ()
+
+    def overview(self) -> list[tuple[list[NamedConditions], dict[str, list[Row]]]]:
+        """Labels that stand under the same conditions, two at least of each, with their rows in that order."""
+        by_label: dict[str, list[Row]] = {}
+        for row in self.rows:
+            by_label.setdefault(row.label, []).append(row)
+        named = {one.letter: one for one in self.conditions}
+        groups: dict[tuple[str, ...], dict[str, list[Row]]] = {}
+        for label, rows in by_label.items():
+            ordered = sorted(rows, key=lambda row: (len(row.conditions), row.conditions))
+            groups.setdefault(tuple(row.conditions for row in ordered), {})[label] = ordered
+        return [
+            ([named[letter] for letter in letters], labels)
+            for letters, labels in groups.items()
+            if len(letters) > 1 and len(labels) > 1
+        ]
 
 
 def make_document(
@@ -119,6 +139,8 @@ def make_document(
     title: str,
     notes: Sequence[str] = (),
     arms: Sequence[str] = (),
+    claims: Sequence[StudyClaim] = (),
+    endings: Sequence[Endings] = (),
     controls: Mapping[str, str] | None = None,
     processor_s: Mapping[tuple[str, str, float], float] = {},
 ) -> Document:
@@ -166,6 +188,8 @@ def make_document(
         curves=tuple(curves),
         notes=tuple(notes),
         arms=tuple(arms),
+        claims=tuple(claims),
+        endings=tuple(endings),
     )
 
 

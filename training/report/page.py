@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from training.evaluation.statistics import Estimate, Method
+from training.report.claims import Endings, reasons_of
 from training.report.document import Document, Family
 from training.report.figures import make_figures
 from training.report.published import BENCHMARK_HARNESS, OWN_HARNESS
@@ -30,6 +31,7 @@ def render_page(document: Document) -> str:
     """The HTML of a document."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(share=_share, interval=_interval, p=p_text, points=_points)
+    environment.filters["signed"] = lambda share: f"{100 * share:+.1f}"
     environment.filters["thousandths"] = lambda value: "–" if value is None else f"{value / 10:.1f}%"
     environment.filters["count"] = lambda value: "–" if value is None else f"{value:,.0f}"
     environment.filters["dollars"] = lambda micro: "–" if micro is None else f"{micro / 1_000_000:.6f}"
@@ -37,11 +39,15 @@ def render_page(document: Document) -> str:
     groups: dict[str, list[Any]] = {}
     for row in document.published:
         groups.setdefault(row.group, []).append(row)
+    by_set: dict[str, list[Endings]] = {}
+    for one in document.endings:
+        by_set.setdefault(one.set, []).append(one)
     template = environment.from_string(files("training.report").joinpath(TEMPLATE).read_text("utf-8"))
     return template.render(
         document=document,
         figures=[(figure, Markup(figure.svg)) for figure in make_figures(document)],  # made by us, escaped there
         groups=groups,
+        endings=[(place, found, reasons_of(found)) for place, found in by_set.items()],
         methods=METHODS,
         families={family: [test for test in document.tests if test.family == family] for family in get_args(Family)},
         harnesses=(BENCHMARK_HARNESS, OWN_HARNESS),

@@ -46,6 +46,7 @@ class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: str = ""  # the guard that ended it
     lineage_sha256: str = ""
     parent_sha256: str = ""
+    code_commit: str = ""
 
     @property
     def is_finished(self) -> bool:
@@ -94,6 +95,7 @@ def _end(folder: Path) -> dict[str, Any]:
         "stopped_by": lineage.stopped_by,
         "lineage_sha256": lineage_sha256(lineage),
         "parent_sha256": lineage.parent_sha256,
+        "code_commit": lineage.versions.code_commit,
     }
 
 

@@ -41,7 +41,7 @@ def parts_of(plan: StudyPlan, folder: Path) -> tuple[Part, ...]:
     """All parts: what every row stands on, the controls and agent files, then row after row, each with its measurements
     and its result, the rows that are asked under another harness, and the report. The base's own measurements come
     behind the first seed's rows, those of another base behind all rows: nothing is learnt from them."""
-    parts = [Part(name=kind, kind=kind) for kind in _GROUND]
+    parts = [Part(name=kind, kind=kind) for kind in GROUND]
     for label in (*CONTROLS, *(f"{AGENT}{name}" for name in plan.measured_agents)):
         parts += _measured(plan, label, None)
     is_base_due, first_seed = True, plan.trained[0].seed if plan.trained else 0
@@ -112,7 +112,7 @@ _ROLLOUTS = re.compile(r"(?m)^rollouts = .*$")
 _RUN = re.compile(r'"\{study\}/runs/(\w+)"')
 
 
-_GROUND: tuple[Kind, ...] = ("market", "tokenizer", "records", "corpora", "base")
+GROUND: tuple[Kind, ...] = ("market", "tokenizer", "records", "corpora", "base")
 
 
 def _measured(plan: StudyPlan, label: str, run: Path | None, harness: HarnessRules | None = None) -> list[Part]:

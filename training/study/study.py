@@ -59,6 +59,7 @@ from training.study.measure import UNCUT, file_name, measure
 from training.study.parts import (
     BASE,
     GENERATIONS,
+    GROUND,
     STUDY_MARK,
     Part,
     base_run,
@@ -253,7 +254,11 @@ class Study:
             self._recipes,
             self.folder,
             progress_notes(
-                parts,
+                [
+                    part
+                    for part in parts  # what finished rows stand on was made, wherever their folder is now
+                    if (part.row or part.name) not in finished and not (finished and part.name in GROUND)
+                ],
                 self.is_done,
                 {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()},
             ),

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from training.corpus.building import FULL
 from training.evaluation.report import EvalReport
+from training.model import RunLineage
 from training.report.document import Document, controls_of, make_document
-from training.report.series import read_curves
+from training.report.series import RunCurves, read_curves
 from training.study.corpora import MATCHED
 from training.study.findings.beyond import generation_lines, harness_lines
-from training.study.findings.hypotheses import HYPOTHESES, lines_of, read_hypotheses, run_tests
-from training.study.findings.notes import arm_lines, failure_lines, read_arms
+from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, run_tests
+from training.study.findings.notes import arm_lines, endings_of, read_arms
 from training.study.findings.results import RowResult
 from training.study.measure import SET_NAMES
 from training.study.parts import Part
@@ -57,18 +58,21 @@ def study_document(
     labels = [part.row for part in parts if part.kind == "result"]
     asked = read_hypotheses(recipes / HYPOTHESES) if (recipes / HYPOTHESES).exists() else None
     trained = {row: one.lineage[0] for row, one in finished.items() if one.lineage and UNDER not in row}
+    here = [curve for run in sorted((folder / "runs").glob("*/recipe.toml")) for curve in read_curves(run.parent)]
+    known = {curve.lineage_sha256 for curve in here}
+    elsewhere = (_ending(row, finished[row], lineage) for row, lineage in trained.items())
     return make_document(
         [*(report for result in finished.values() for report in result.reports), *unfinished],
-        [curve for run in sorted((folder / "runs").glob("*/recipe.toml")) for curve in read_curves(run.parent)],
+        [*here, *(curve for curve in elsewhere if curve.lineage_sha256 not in known)],
         title=f"Study {plan.name}",
         notes=[
             *(line.format_map(said) for line in _SAID),
-            *(lines_of(run_tests(asked, plan, finished), asked.alpha) if asked else ()),
-            *failure_lines(finished),
             *harness_lines(finished, plan),
             *generation_lines(finished),
             *lacking,
         ],
+        claims=run_tests(asked, plan, finished) if asked else (),
+        endings=endings_of(finished),
         arms=arm_lines(read_arms(folder / "corpora" / MATCHED, [FULL, *plan.arms]), trained),
         controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row
         processor_s={
@@ -76,4 +80,17 @@ def study_document(
             for part in parts
             if (one := part.measurement) is not None and part.name in took_s
         },
+    )
+
+
+def _ending(row: str, result: RowResult, lineage: RunLineage) -> RunCurves:
+    """A run whose folder is elsewhere: its end and its parent, without curves."""
+    return RunCurves(
+        label=row,
+        series=(),
+        steps=lineage.steps,
+        stopped_by=lineage.stopped_by,
+        lineage_sha256=result.reports[0].lineage_sha256,
+        parent_sha256=lineage.parent_sha256,
+        code_commit=lineage.versions.code_commit,
     )

@@ -8,7 +8,7 @@ them has no p value. Holm's correction is over all tests of the file, those not 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from foundation.errors import ArenaError
 from training.evaluation.report import EvalReport, compare
 from training.evaluation.resampling import seed_interval, sign_flip_p
+from training.report.claims import RowComparison, StudyClaim
 from training.report.document import holm
 from training.study.findings.results import RowResult
 from training.study.measure import SET_NAMES
@@ -46,31 +47,6 @@ class Hypotheses(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hypotheses: tuple[Hypothesis, ...]
 
 
-class RowComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """`better` against `worse` over all seeds: difference in success with its interval over seeds and problems, by
-    seed, and the exact test of each seed on greedy episodes (p value, gained, lost)."""
-
-    better: str
-    worse: str
-    problems: int
-    difference: float
-    low: float
-    high: float
-    by_seed: tuple[float, ...]
-    p_value: float
-    greedy: tuple[tuple[float, int, int], ...]
-
-
-class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """A hypothesis with its comparison, None while rows are `missing`; `holm` is its p value, corrected."""
-
-    name: str
-    missing: tuple[str, ...]
-    comparison: RowComparison | None
-    holm: float | None
-    control: RowComparison | None = None
-
-
 def read_hypotheses(path: Path) -> Hypotheses:
     """The file's tests. Raises ArenaError V2120."""
     try:
@@ -79,13 +55,14 @@ def read_hypotheses(path: Path) -> Hypotheses:
         raise ArenaError("V2120", f"{path}: {error}") from error
 
 
-def run_tests(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult]) -> tuple[Tested, ...]:
+def run_tests(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult]) -> tuple[StudyClaim, ...]:
     """Every test, made or not. Raises KeyError for a decoding the plan lacks."""
     compared = [_compared(asked, plan, results, one.better, one.worse) for one in asked.hypotheses]
     corrected = holm([1.0 if found is None else found.p_value for found in compared])
     return tuple(
-        Tested(
+        StudyClaim(
             name=one.name,
+            alpha=asked.alpha,
             missing=tuple(row for row in rows_of(asked, one) if row not in results),
             comparison=found,
             holm=None if found is None else p_value,
@@ -98,24 +75,6 @@ def run_tests(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResul
 def rows_of(asked: Hypotheses, one: Hypothesis) -> tuple[str, ...]:
     """The rows that a test needs."""
     return tuple(dict.fromkeys(_row(recipe, seed) for recipe in (one.better, one.worse) for seed in asked.seeds))
-
-
-def lines_of(tested: Sequence[Tested], alpha: float) -> list[str]:
-    """A sentence a test, for the page."""
-    lines = []
-    for one in tested:
-        if one.comparison is None or one.holm is None:
-            lines.append(f"Confirmatory: {one.name}: not tested yet, {', '.join(one.missing)} not measured.")
-            continue
-        found = one.comparison
-        held = "holds" if one.holm < alpha and found.difference > 0 else "does not hold"
-        beside = f"; over {one.control.worse} {_said(one.control)}" if one.control else ""
-        lines.append(
-            f"Confirmatory: {one.name}: {held}. {_said(found)}, p = {found.p_value:.2g}, {one.holm:.2g} after Holm; "
-            f"by seed {', '.join(f'{100 * value:+.1f}' for value in found.by_seed)}; greedy, exact p by seed "
-            f"{', '.join(f'{p:.2g} (+{gained} -{lost})' for p, gained, lost in found.greedy)}{beside}."
-        )
-    return lines
 
 
 def _compared(
@@ -153,8 +112,3 @@ def _row(recipe: str, seed: int) -> str:
 def _shares(report: EvalReport) -> dict[str, float]:
     """Share of scored samples that succeed, by problem."""
     return {one.problem_id: one.successes / one.scored for one in report.problems if one.scored}
-
-
-def _said(found: RowComparison) -> str:
-    values = (100 * value for value in (found.difference, found.low, found.high))
-    return "{:+.1f} points [{:+.1f}, {:+.1f}] on {} problems".format(*values, found.problems)

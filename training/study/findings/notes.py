@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from training.corpus.building import FULL
 from training.corpus.corpus_files import DATA
 from training.model import RunLineage
+from training.report.claims import Endings
 from training.study.findings.results import RowResult
+from training.study.measure import SET_NAMES
 from training.study.parts import Kind, Part
 from training.study.plan import MIXED, MIXED_PARTS
 
@@ -98,16 +100,14 @@ def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage]) -> list[s
     return lines
 
 
-def failure_lines(results: Mapping[str, RowResult]) -> list[str]:
-    """A line a row: what became of its greedy episodes on each set, in shares of them, most frequent first."""
-    lines = []
+def endings_of(results: Mapping[str, RowResult]) -> list[Endings]:
+    """What became of each row's greedy episodes, set by set."""
+    found = []
     for row, result in results.items():
         for place, by_bucket in result.failures.items():
             counts = Counter[str]()
             for reasons in by_bucket.values():
                 counts.update(reasons)
-            total = counts.total()
-            if place.endswith(GREEDY) and total:
-                shares = ", ".join(f"{reason} {100 * count / total:.1f} %" for reason, count in counts.most_common())
-                lines.append(f"What became of {row} on {place.removesuffix(GREEDY)}: {shares}.")
-    return lines
+            if place.endswith(GREEDY) and counts:
+                found.append(Endings(label=row, set=SET_NAMES[place.removesuffix(GREEDY)], counts=counts))
+    return found
