@@ -49,7 +49,7 @@ CONTROL_SHA256 = "9e3001199bd8d7f95c72853bc136892a0a29911ecebef5b3cd622f056584ba
 
 PAPER = Policy(
     name="paper",
-    limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_400_000_000),
+    limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_150_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
     gate=GateRules(version="gate/4", similarity_review_e4=6_000, remnant_phrases=100),

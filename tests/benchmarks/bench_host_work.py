@@ -51,22 +51,24 @@ from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 DOCUMENTS, MILLIONS, ROUNDS = 20_000, 2_700_000, 3
 LIMITS = PAPER.limits
 MODELS = ("scripted-expert", "scripted-careful", "scripted-hasty")
+BUSY, WHOLE = "all steps", "all steps, the whole question in each search"
 REACT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 COMMAND = "python -m tests.benchmarks.bench_host_work"
 
 
 class BusyUpstream:
-    """A model that asks for four tools in every completion, in the words of the problem."""
+    """A model that asks for four tools in every completion, in six words of the problem each, or in all of them."""
 
     name = "busy"
 
-    def __init__(self, asked: Problem, products: Sequence[Product]) -> None:
-        self._words, self._products, self._step = asked.query.split(), products, 0
+    def __init__(self, asked: Problem, products: Sequence[Product], *, is_whole: bool) -> None:
+        self._words, self._products, self._step, self._is_whole = asked.query.split(), products, 0, is_whole
 
     def complete(self, request: str) -> ModelReply:
         self._step += 1
         start = 7 * self._step % max(1, len(self._words) - 12)
-        queries = [" ".join(self._words[place : place + 6]) for place in (start, start + 3, start + 6)]
+        places = [slice(None)] * 3 if self._is_whole else [slice(start + by, start + by + 6) for by in (0, 3, 6)]
+        queries = [" ".join(self._words[place]) for place in places]
         seen = ",".join(one.product_id for one in self._products[3 * self._step : 3 * self._step + 3])
         basket = msgspec.json.encode([{"q": q, "price": "0-5000"} for q in queries]).decode()
         return reply(
@@ -182,14 +184,16 @@ def _honest_rows(products: Sequence[Product], index: Path, folder: Path) -> list
     problems = synthesize(products, seed=3, counts={"product": 4, "shop": 4, "voucher": 4})
     full = baseline_source(MODELS[0]).replace("MAX_STEPS = 20", "MAX_STEPS = 25")
     agents = {f"baseline, {model}": baseline_source(model) for model in MODELS}
-    agents |= {"subtask": reference_agent("subtask").source, "SN15 ReAct": REACT.read_text("utf-8"), "all steps": full}
+    agents |= {"subtask": reference_agent("subtask").source, "SN15 ReAct": REACT.read_text("utf-8")}
+    agents |= {BUSY: full, WHOLE: full}
     admitted = {text_hash(source) for source in agents.values()}
     sandbox = WatchingSandbox(open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only"))
     rows, largest = [], 0
     for name, source in agents.items():
         here, there = 0, 0
         for asked in problems:
-            upstream = BusyUpstream(asked, products) if name == "all steps" else ScriptedUpstream()
+            is_busy = source == full
+            upstream = BusyUpstream(asked, products, is_whole=name == WHOLE) if is_busy else ScriptedUpstream()
             searches = _run(source, asked, catalogue, upstream, sandbox)
             postings = sum(lengths.get(term, 0) for text in searches for term in count_terms(read_query(text)))
             here, there = max(here, sandbox.spent), max(there, sandbox.spent + int(postings * growth))
