@@ -35,13 +35,15 @@ def bring_export(location: str, below: Path, progress: PhaseProgress | None = No
     """The folder below `below` in which the export at `location` lies now, as it lies there.
 
     What an earlier call brought and the manifest still names is not fetched again. Raises ArenaError V2028 when the
-    store is away, V2029 when it refuses, V2074 without a readable manifest, V2050 for an object that no file can be.
+    store is away, V2029 when it refuses or names an object with a control character, V2074 without a readable manifest,
+    V2050 for an object that no file can be, and for one whose name has what is not printable otherwise.
     """
     folder = below / hashlib.sha256(location.encode()).hexdigest()[:32]
     there = ObjectFolder(location)
     names = there.names()
     for name in names:
-        if PurePosixPath(name).is_absolute() or {"", ".", ".."} & set(name.split("/")):
+        is_path = not PurePosixPath(name).is_absolute() and not {"", ".", ".."} & set(name.split("/"))
+        if not is_path or not name.isprintable():  # control characters, and what turns the reading direction
             raise ArenaError("V2050", f"{location}: {name!r} is no file of an export")
     folder.mkdir(parents=True, exist_ok=True)
     beside = [name for name in (MANIFEST, CHECKSUM, SIGNATURE) if name in names]

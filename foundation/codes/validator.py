@@ -44,9 +44,9 @@ ROWS = (
     ),
     row(
         "V2009",
-        "an episode ended the workers of two slots",
-        "no score is given; a race closes the episode, qualifying tries it again at its longest pause",
-        "nothing to do for other agents; read the agent and problem named here, and report what ends a worker",
+        "an episode, or the judging of a trace, ended the workers of two slots",
+        "no score is given; a race does without it, qualifying tries it again at its longest pause",
+        "nothing to do for others; read the agent and problem, or the trace, named here, and report what ends a worker",
     ),
     row("V2010", "index is broken or truncated", STOPS, "build it again with `arena catalogue build`"),
     row("V2011", "index is missing", STOPS, "build it with `arena catalogue synth` and `arena catalogue build`"),

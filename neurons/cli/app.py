@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
+from neurons.cli.presenter import printable
 
 
 class CommandEntry(NamedTuple):
@@ -225,7 +226,7 @@ def run_guarded(program: Callable[[], int | None]) -> int:
     try:
         return _run_with_paths(program)
     except ArenaError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
         return exit_code(error)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

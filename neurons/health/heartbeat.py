@@ -17,7 +17,15 @@ from arena.bank.stock.level import HORIZON_RACES
 from arena.race.state.schedule import coming_closes_ms
 from arena.records.model import Stage
 from foundation.errors import ArenaError
-from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, PeerSeen, skewed, write_node_file
+from neurons.health.node_file import (
+    Heartbeat,
+    NodeFile,
+    OperatorFacts,
+    PeerSeen,
+    UnjudgedTrace,
+    skewed,
+    write_node_file,
+)
 from neurons.health.status_reading import read_race
 from neurons.loops.chain_watch import ChainWatch
 from neurons.loops.run_loop import StopSignal
@@ -99,6 +107,11 @@ class HeartbeatLoop:
             bank_until_ms=self._bank_until_ms,
             bank_days_min=node.bank_days_min,
             resting=node.pool.resting,
+            unjudged=tuple(
+                UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)
+                for log in self._logs()
+                for row in log.records.quarantined(node.signer.hotkey)
+            ),
             release=self._release(),
         )
         self._show(made)

@@ -26,7 +26,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.episodes = self._counter("arena_episodes", "Evaluations appended.", "stage")
-        self.faults = self._counter("arena_faults", "Attempts that ended in a fault.", "code")
+        self.faults = self._counter("arena_faults", "Attempts and judgings that ended in a fault.", "code")
         self.turn_failures = self._counter("arena_turn_failures", "Turns that failed and are repeated.", "loop", "code")
         self.node = self._gauge("arena_node", "1, with the rules this node runs.", "policy", "guest", "sandbox")
         self.records = self._gauge("arena_records", "Records in this hotkey's log.")

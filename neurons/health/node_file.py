@@ -60,6 +60,14 @@ class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     unusable: tuple[str, ...] = ()  # files that can't be used here
 
 
+class UnjudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace whose judging ended the workers of two slots: its evaluation's record, and the race or ""."""
+
+    seq: int
+    body_sha256: str
+    race_id: str
+
+
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one moment. All times are unix milliseconds."""
 
@@ -83,6 +91,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     bank_days_min: int = 0
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
+    unjudged: tuple[UnjudgedTrace, ...] = ()
     release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 

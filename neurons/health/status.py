@@ -14,6 +14,7 @@ from foundation.codes import lookup
 from foundation.codes.names import (
     FILE_UNUSABLE,
     FILES_LACKING,
+    JOB_QUARANTINED,
     JUDGE_FAILED,
     MODEL_FAILED,
     NO_BATCH_LEFT,
@@ -153,6 +154,10 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
         where = f"slot {slot.slot} on {slot.host or 'this machine'}"
         about = f"{where}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
         points.append(_point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS))
+    for trace in beat.unjudged:
+        where = f"record {trace.seq} of {trace.race_id or 'qualifying'}, body {trace.body_sha256}"
+        about = f"{where} is not judged; see `arena judge explain {trace.seq}`"
+        points.append(_point(JOB_QUARANTINED, about, is_urgent=False))
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"
         points.append(_point("U3036", about, is_urgent=2 * len(others) > len(beat.peers)))

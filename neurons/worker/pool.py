@@ -168,7 +168,7 @@ class WorkerPool:
         self._hosts = dict(hosts or {})
         self._now_ms, self._told = now_ms, told
         self._free = FreeSlots(self._hosts)
-        self._quarantine = Quarantine(len(setups))
+        self._quarantine = Quarantine()
         self._workers: dict[int, _Worker] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._resting: dict[int, RestingSlot] = {}
@@ -261,12 +261,15 @@ class WorkerPool:
             self._revive(slot)
             raise
         else:
-            self._quarantine.clear(who)
+            if not isinstance(reply, Ran):  # what an episode elsewhere found is still to be settled here
+                self._quarantine.clear(who)
             self._free.give(slot)
             return reply
         is_well = await self._revive(slot)
-        if failure.code == WORKER_DIED and is_well and self._quarantine.charge(who, slot):
-            failure = Failure(code=JOB_QUARANTINED, detail=f"problem {who[1]}, agent {who[0][:12]}: {failure.detail}")
+        choices = len(self._setups) - (0 if isinstance(job, EvaluateJob) else len(self._hosts))
+        if failure.code == WORKER_DIED and is_well and self._quarantine.charge(who, slot, choices):
+            about = f"judging body {who[1]}" if isinstance(job, JudgeJob) else f"problem {who[1]}, agent {who[0][:12]}"
+            failure = Failure(code=JOB_QUARANTINED, detail=f"{about}: {failure.detail}")
         return Faulted(job_id=job.job_id, failure=failure)
 
     def _revive(self, slot: int) -> asyncio.Future[bool]:

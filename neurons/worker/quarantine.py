@@ -11,23 +11,23 @@ from collections import OrderedDict
 _ENDS = 2
 _KEPT_MAX = 10_000
 
-JobKey = tuple[str, str]  # sha256 of the agent's source, problem id
+JobKey = tuple[str, str]  # sha256 of the agent's source and problem id; of a judging "" and the body's hash
 
 
 class Quarantine:
-    """What each job ended. `slots`: how many the pool has; with a single one the second end in it counts, too."""
+    """What each job ended."""
 
-    def __init__(self, slots: int) -> None:
-        self._apart = min(_ENDS, slots)
+    def __init__(self) -> None:
         self._ended_by: OrderedDict[JobKey, list[int]] = OrderedDict()  # the oldest is forgotten first
 
-    def charge(self, job: JobKey, slot: int) -> bool:
-        """The job ended the worker of this slot: whether it is quarantined now."""
+    def charge(self, job: JobKey, slot: int, of: int) -> bool:
+        """The job ended the worker of this slot: whether it is quarantined now. `of`: in how many slots it may run;
+        with a single one the second end in it counts, too."""
         ended = self._ended_by.setdefault(job, [])
         ended.append(slot)
         if len(self._ended_by) > _KEPT_MAX:
             self._ended_by.popitem(last=False)
-        return len(ended) >= _ENDS and len(set(ended)) >= self._apart
+        return len(ended) >= _ENDS and len(set(ended)) >= min(_ENDS, of)
 
     def clear(self, job: JobKey) -> None:
         """The job came to its end: what it ended was by chance."""

@@ -106,6 +106,12 @@ class NodeStand:
         self.node.advance()
         self.node.stake(signer.hotkey, stake_rao, has_permit=True)
 
+    async def people(self, validator: Signer, *miners: Signer) -> None:
+        """Enrol them in this order; the first holds a permit."""
+        for signer in (validator, *miners):
+            await self.enrol(signer)
+        await self.make_validator(validator, 10**12)
+
     async def advance(self, blocks: int = 1) -> None:
         self.node.advance(blocks)
 

@@ -26,9 +26,7 @@ VECTOR = ((0, 1), (65_535, 21_845))
 async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
     """Eve is Alice's proxy, and no miner or validator of the subnet."""
     async with node_stand(make_node(request.param)) as made:
-        await made.enrol(ALICE)
-        await made.enrol(BOB)
-        await made.make_validator(ALICE, 10**12)
+        await made.people(ALICE, BOB)
         made.node.proxies.add((EVE.hotkey, ALICE.hotkey))
         await made.chain.close()
         made.chain = BittensorSubtensor(

@@ -18,9 +18,7 @@ VECTOR = ((0, 1), (65_535, 21_845))
 @pytest.fixture(params=[343, 424])
 async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
     async with node_stand(make_node(request.param)) as made:
-        await made.enrol(ALICE)
-        await made.enrol(BOB)
-        await made.make_validator(ALICE, 10**12)
+        await made.people(ALICE, BOB)
         yield made
 
 

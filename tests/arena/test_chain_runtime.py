@@ -19,8 +19,7 @@ VECTOR = ((0,), (65_535,))
 @pytest.fixture(params=[343, 424])
 async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
     async with node_stand(make_node(request.param)) as made:
-        await made.enrol(ALICE)
-        await made.make_validator(ALICE, 10**12)
+        await made.people(ALICE)
         yield made
 
 

@@ -39,9 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture(params=[343, 424])
 async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
     async with node_stand(make_node(request.param)) as made:
-        await made.enrol(ALICE)
-        await made.enrol(BOB)
-        await made.make_validator(ALICE, 10**12)
+        await made.people(ALICE, BOB)
         made.node.write("SubtensorModule", "CommitRevealWeightsEnabled", [NETUID], True)
         made.node.advance()
         yield made

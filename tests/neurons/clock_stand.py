@@ -31,9 +31,10 @@ from arena.store.port import Lease, Store, StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.canonical import text_hash
+from foundation.errors import Failure
 from harness.trace import Totals
 from judge.budget import JudgeBudget
-from judge.verdict import Verdict
+from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
 from neurons.loops.weights import WeightsLoop
@@ -106,6 +107,7 @@ class Desk:
         self.stock = BatchStock(folder / "bank", os.urandom)
         self.inbox = Inbox(folder / "inbox")
         self._bodies = itertools.count(1)
+        self.unjudged: Failure | None = None  # why the judge gives no verdict now
         self.start(policy)
 
     def start(self, policy: Policy) -> None:
@@ -191,7 +193,7 @@ class Desk:
     async def _finish(self, lease: Lease, is_success: bool) -> None:
         body = encode_body(log_stand.body(next(self._bodies)))
         subject, context = lease.item.subject, lease.item.context
-        verdict = Verdict(
+        verdict: Verdict | UnscoredVerdict = Verdict(
             body_sha256=body.body_sha256,
             rubric_id=self.policy.rubric.rubric_id,
             prompt_sha256=self.policy.rubric.prompt_sha256,
@@ -200,6 +202,8 @@ class Desk:
             spread_e4=0,
             opinions=(),
         )
+        if self.unjudged is not None:
+            verdict = UnscoredVerdict(body_sha256=body.body_sha256, rubric_id=verdict.rubric_id, failure=self.unjudged)
         evaluation = EvaluationRecord(
             attempt_id=lease.attempt_id,
             subject=subject,

@@ -1,8 +1,9 @@
 """A worker process that runs no agent, over the frames of a real one.
 
-`python -m tests.neurons.scripted_worker`; SCRIPTED_WORKER names a folder. A problem that a file of it is named after
-ends the process in the middle of the job, or never gets an answer where that file says `hang`. While there is a file
-`sick` no worker starts, as where its jail's self-test fails; each start leaves a line in `starts`.
+`python -m tests.neurons.scripted_worker`; SCRIPTED_WORKER names a folder. A problem, or a body to judge, that a file
+of it is named after ends the process in the middle of the job, or never gets an answer where that file says `hang`;
+where it says `settle`, only what follows the episode does. While there is a file `sick` no worker starts, as where its
+jail's self-test fails; each start leaves a line in `starts`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from arena.evaluate import EpisodeCost, Evaluation
+from arena.evaluate import EpisodeCost, Evaluation, RanEpisode
 from foundation.errors import Failure
+from judge.verdict import Verdict
 from neurons.worker.protocol import (
     LENGTH_BYTES,
+    EpisodeJob,
     Evaluated,
-    EvaluateJob,
     Faulted,
+    Job,
+    Judged,
+    JudgeJob,
+    Ran,
     Ready,
     Reply,
     Request,
@@ -46,14 +52,30 @@ def main() -> None:
     _send(Ready(process_id=os.getpid(), sandbox=level, catalogue_sha256="0" * 64, release="this"))
     while True:
         job = _next()
-        assert isinstance(job, EvaluateJob)
-        if (fatal := folder / job.problem.problem_id).exists():
+        assert isinstance(job, Job)
+        name = job.job_id if isinstance(job, JudgeJob) else job.problem.problem_id
+        if (fatal := folder / name).exists() and not (isinstance(job, EpisodeJob) and fatal.read_text() == "settle"):
             while fatal.read_text() == "hang":
                 time.sleep(1)
             os._exit(9)
-        broken = Failure(code="P4006")
+        if isinstance(job, JudgeJob):
+            verdict = Verdict(
+                body_sha256=job.job_id,
+                rubric_id=setup.policy.rubric.rubric_id,
+                prompt_sha256=setup.policy.rubric.prompt_sha256,
+                quality_e4=9_000,
+                coefficient_e4=10_000,
+                spread_e4=0,
+                opinions=(),
+            )
+            _send(Judged(job_id=job.job_id, verdict=verdict))
+            continue
+        body, broken = replace(log_stand.body(1), problem_id=name), Failure(code="P4006")
+        if isinstance(job, EpisodeJob):
+            _send(Ran(job_id=job.job_id, ran=RanEpisode(body=body, sandbox=level, cost=EpisodeCost())))
+            continue
         evaluation = Evaluation(
-            body=replace(log_stand.body(1), problem_id=job.problem.problem_id),
+            body=body,
             outcome=UnscoredOutcome(failure=broken),
             verdict=None,
             status="unscored",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,24 +14,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arena.chain.keys import verify
+from arena.records.verify.verification import verify_store
+from foundation.codes import lookup
+from foundation.codes.row import Owner
+from foundation.errors import Failure
 from harness.agents.registry import reference_agent
+from judge.verdict import UnscoredVerdict
 from neurons.cli.app import main
+from neurons.health.heartbeat import HeartbeatLoop, Schedules
+from neurons.health.node_file import NodeFile
+from neurons.health.status import Status, assess
+from neurons.loops.chain_watch import ChainWatch
+from neurons.loops.pending_verdicts import VerdictLoop
+from neurons.loops.run_loop import StopSignal
 from neurons.node.settings import resolve
 from neurons.node.wiring import worker_setup
 from neurons.worker import pool as pool_module
-from neurons.worker.pool import WorkerPool
-from neurons.worker.protocol import EvaluateJob, Faulted, Reply
+from neurons.worker.pool import WorkerHost, WorkerPool
+from neurons.worker.protocol import EvaluateJob, Faulted, JudgeJob, Reply
 from neurons.worker.quarantine import Quarantine
 from neurons.worker.slots import RestingSlot
 from problems.model import Problem
+from tests.arena import log_stand
 from tests.neurons.arena_stand import SMALL
+from tests.neurons.clock_stand import Desk
 
 JOBS = st.tuples(st.sampled_from(("a", "b", "c")), st.just("p"))
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(JOBS, st.integers(0, 3), st.booleans()), max_size=30))
 def test_a_job_is_quarantined_by_two_ends_in_two_slots_since_it_last_ended_well(slots, steps):
-    held = Quarantine(slots)
+    held = Quarantine()
     ends: dict[tuple[str, str], list[int]] = {}
     for job, place, is_end in steps:
         if not is_end:
@@ -38,17 +54,24 @@ def test_a_job_is_quarantined_by_two_ends_in_two_slots_since_it_last_ended_well(
             continue
         ends.setdefault(job, []).append(place % slots)
         there = ends[job]
-        assert held.charge(job, place % slots) == (len(there) > 1 and (slots == 1 or len(set(there)) > 1))
+        assert held.charge(job, place % slots, slots) == (len(there) > 1 and (slots == 1 or len(set(there)) > 1))
 
 
 @asynccontextmanager
 async def scripted_pool(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, size: int, told: list[RestingSlot], deadline_s: float = 30.0
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    told: list[RestingSlot],
+    deadline_s: float = 30.0,
+    away: int = 0,
 ) -> AsyncIterator[WorkerPool]:
+    """`away` of the slots, the last ones, are on another machine, as far as the pool knows."""
     script_workers(folder, monkeypatch)
     settings = resolve({"state_dir": folder, "guest_dir": folder, "policy": "demo"}).settings
     setups = tuple(worker_setup(settings, SMALL, (), None, slot) for slot in range(size))
-    pool = WorkerPool(setups, deadline_s, told=told.append)
+    host = WorkerHost(name="w1", launch=("env",), python=sys.executable)
+    pool = WorkerPool(setups, deadline_s, hosts=dict.fromkeys(range(size - away, size), host), told=told.append)
     try:
         await pool.start()
         yield pool
@@ -165,5 +188,117 @@ def test_a_run_at_home_goes_on_past_a_problem_that_ends_its_workers(
     assert len(rows) == 3 and {failure["code"] for failure in rows.values()} == {"P4006"}
     assert code == 3
     shown = run("--workers", "2")[1]
-    assert "an episode ended the workers of two slots" in shown or "episode worker died" in shown
+    assert lookup("V2009").title in shown or "episode worker died" in shown
     assert "the recording holds no reply" not in shown
+
+
+# -- judging
+async def until_judged(pool: WorkerPool, name: str) -> list[str]:
+    codes: list[str] = []
+    async with asyncio.timeout(120):
+        while not codes or codes[-1] == "V2005":
+            codes.append(code_of(await pool.run(JudgeJob(job_id=name, body=log_stand.body(1)))))
+    return codes
+
+
+@pytest.mark.parametrize(("size", "away"), [(1, 0), (2, 0), (3, 2)])
+async def test_a_trace_whose_judging_ends_two_workers_is_quarantined_and_named(tmp_path, monkeypatch, size, away):
+    (tmp_path / "fatal").write_text("end")
+    async with scripted_pool(tmp_path, monkeypatch, size, [], away=away) as pool:
+        codes = await until_judged(pool, "fatal")
+        last = await pool.run(JudgeJob(job_id="fatal", body=log_stand.body(1)))
+        assert await until_judged(pool, "another") == ["Judged"]
+    assert codes[-1] == "V2009" and set(codes[:-1]) == {"V2005"}
+    assert isinstance(last, Faulted) and last.failure.owner is Owner.VALIDATOR
+    assert "judging body fatal" in last.failure.detail
+    assert size - away > 1 or len(codes) == 2, "it runs here alone: the slots elsewhere are no choice of its"
+
+
+async def test_an_episode_that_runs_elsewhere_and_ends_what_settles_it_here_is_quarantined(tmp_path, monkeypatch):
+    (tmp_path / "p0").write_text("settle")
+    told: list[RestingSlot] = []
+    async with scripted_pool(tmp_path, monkeypatch, 2, told, away=1) as pool:
+        codes = await until_done(pool, [job(n) for n in range(6)])
+    assert codes.pop("p0")[-1] == "V2009" and not told
+    assert list(codes.values()) == [["Evaluated"]] * 5
+
+
+async def ask_for_verdicts(desk: Desk, pool: WorkerPool, seconds: int) -> None:
+    """The loop that asks for owed verdicts, for so long; a new process remembers nothing."""
+    verdicts = VerdictLoop(dataclasses.replace(desk.node, pool=pool), desk.clock.current_logs)
+    for _ in range(0, seconds, 5):
+        await verdicts.turn()
+        desk.time.pass_s(5)
+
+
+async def status_of(desk: Desk) -> Status:
+    schedules = Schedules(checkpoint_every_s=600, anchor_every_s=3_600)
+    beat = await HeartbeatLoop(desk.node, ChainWatch(desk.node), schedules, logs=desk.clock.current_logs).beat(
+        StopSignal(desk.time)
+    )
+    return assess(desk.time(), NodeFile(beat=beat), None, 100 << 30)
+
+
+async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_status_names_the_trace(
+    desk, tmp_path, monkeypatch
+):
+    (tmp_path / "workers").mkdir()
+    await desk.settle_in()
+    await desk.submit("one")
+    await desk.turn_until("running")
+    desk.unjudged = Failure(code="U3020")
+    race_id = (await desk.clock.states())[-1].race_id
+    await desk.clock.turn()
+    await desk.work()
+    await desk.clock.turn()
+    log = next(log for log in desk.clock.current_logs() if log.owed_successes())
+    assert log.owed_successes() == 4  # two problems, the agent and the control agent
+    own = next(row for row in log.owed(desk.signer.hotkey) if not row.record.subject.is_control)
+    (tmp_path / "workers" / own.record.body_sha256).write_text("end")
+    async with scripted_pool(tmp_path / "workers", monkeypatch, 2, []) as pool:
+        await ask_for_verdicts(desk, pool, 30)
+        starts = (tmp_path / "workers" / "starts").read_text()
+        desk.start(desk.policy)  # what the log says is enough: the next process does not ask either
+        await desk.clock.turn()
+        await ask_for_verdicts(desk, pool, 30)
+        assert (tmp_path / "workers" / "starts").read_text() == starts
+    said = [
+        row.record.verdict for row in log.records.verdicts if row.record.verdict.body_sha256 == own.record.body_sha256
+    ]
+    assert [type(one) for one in said] == [UnscoredVerdict, UnscoredVerdict]
+    assert (said[-1].failure.code, said[-1].failure.owner) == ("V2009", Owner.VALIDATOR)
+    (point,) = [point for point in (await status_of(desk)).points if point.code == "V2009"]
+    assert f"record {own.seq} of {race_id}, body {own.record.body_sha256}" in point.about
+    assert f"arena judge explain {own.seq}" in point.about
+    state = await desk.turn_until("settled", turns=20)
+    assert state.settlement is not None and state.settlement.state == "settled"
+    defects = (await verify_store(desk.store, verify)).defects
+    assert {defect.rule for defect in defects} == {"body"}  # the stand's bodies are of no real episode
+
+
+async def test_in_qualifying_its_verdict_is_asked_for_again_ever_later_and_is_given_once_it_can_be(
+    desk, tmp_path, monkeypatch
+):
+    workers = tmp_path / "workers"
+    workers.mkdir()
+    await desk.settle_in()
+    desk.unjudged = Failure(code="U3020")
+    subject = await desk.submit("one")
+    await desk.clock.turn()
+    log = desk.clock.current_logs()[0]
+    await log.refresh()
+    own = log.owed(desk.signer.hotkey)[0]
+    (workers / own.record.body_sha256).write_text("end")
+    pause_s = desk.policy.race.retry_max_ms // 1_000
+    async with scripted_pool(workers, monkeypatch, 1, []) as pool:
+        await ask_for_verdicts(desk, pool, 4 * pause_s)
+        ends = len((workers / "starts").read_text().split()) - 1
+        assert ends == 2 + 3, "one more each time that the longest pause is over"
+        assert [point.code for point in (await status_of(desk)).points if "body" in point.about] == ["V2009"]
+        (workers / own.record.body_sha256).unlink()
+        await ask_for_verdicts(desk, pool, 60)
+    await log.refresh()
+    assert not log.owed(desk.signer.hotkey)
+    suite = [problem.problem_id for problem in desk.node.suite]
+    assert log.qualification(subject.agent_version_id, suite, desk.policy).state == "qualified"
+    assert "V2009" not in {point.code for point in (await status_of(desk)).points}

@@ -350,7 +350,12 @@ STEPS: tuple[tuple[str, Step], ...] = (
 
 
 async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
-    """passed, shimmed, impossible or FAILED of every step, told with its words as it ends."""
+    """passed, shimmed, impossible or FAILED of every step, told with its words as it ends.
+
+    Raises ArenaError U3030 for a node that doesn't answer at all.
+    """
+    await net.chain.block()
+    print("| step | outcome | words | time |\n|---|---|---|---|")
     outcomes = []
     for name, step in steps:
         OlderRuntime.stood_in.clear()
@@ -362,7 +367,7 @@ async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
             words += f" [for {', '.join(shims)}]" if shims else ""
         except Impossible as error:
             outcome, words = "impossible", str(error)
-        except (ArenaError, AssertionError, TimeoutError, bittensor.BittensorError) as error:
+        except (ArenaError, AssertionError, OSError, bittensor.BittensorError) as error:
             outcome, words = "FAILED", f"{type(error).__name__}: {getattr(error, 'failure', error)}"
         outcomes.append(outcome)
         print(f"| {name} | {outcome} | {words} | {time.monotonic() - started:.1f} s |", flush=True)
@@ -371,7 +376,7 @@ async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
 
 
 def main() -> int:
-    """Prove; 0 where nothing failed, 1 where something did, 3 without a chain."""
+    """Prove; 0 where nothing failed, 1 where something did, 3 without a chain that answers."""
     url = os.environ.pop("ARENA_PROVE_CHAIN", "")  # taken out: to the validator it would be an unknown setting
     if not url:
         print(HOW, file=sys.stderr)
@@ -380,10 +385,13 @@ def main() -> int:
 
     netuid = int(os.environ.pop("ARENA_PROVE_NETUID", "1"))
     coldkey = os.environ.pop("ARENA_PROVE_COLDKEY", "//Alice")
-    print("| step | outcome | words | time |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="arena-localnet-") as folder:
         net = Localnet(url, netuid, coldkey, Path(folder))
-        outcomes = asyncio.run(prove(net, (*STEPS, ("one whole race by `arena validator`", race_step))))
+        try:
+            outcomes = asyncio.run(prove(net, (*STEPS, ("one whole race by `arena validator`", race_step))))
+        except ArenaError as error:
+            print(f"{error}\n{HOW}", file=sys.stderr)
+            return 3
     return 1 if "FAILED" in outcomes else 0
 
 

@@ -6,13 +6,14 @@ import multiprocessing
 import shutil
 from pathlib import Path
 
+import boto3
 import msgspec
 import obstore
 import pytest
 
 from arena.chain.keys import verify
 from arena.export.elsewhere import bring_export
-from arena.store.objects import folder_location, open_objects
+from arena.store.objects import ObjectFolder, folder_location, open_objects
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
@@ -94,6 +95,39 @@ def test_a_shard_that_was_changed_in_the_store_since_is_not_read(location: str, 
 def test_an_empty_place_and_a_bucket_that_is_not_there_are_said(location: str, tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match=r"V2074|V2029"):
         bring_export(location.replace("/there", "/nowhere").replace("/prefix", "/other"), tmp_path / "exports")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("log/a\u202eb", "V2050"), ("log/a\x85b", "V2050"), ("a\x1b[2Jb", "V2029"), ("a\x7fb", "V2029")]
+)
+def test_a_name_that_could_drive_a_terminal_is_refused_before_anything_is_fetched(
+    location: str,
+    tmp_path: Path,
+    name: str,
+    code: str,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if location.startswith("file:"):
+        (tmp_path / "there" / name).write_bytes(b"x")
+    else:
+        client = boto3.client("s3", endpoint_url=request.getfixturevalue("s3"), region_name="us-east-1")
+        client.put_object(Bucket=location[5:].partition("/")[0], Key=f"some/prefix/{name}", Body=b"x")
+    with pytest.raises(ArenaError) as caught:
+        bring_export(location, tmp_path / "exports")
+    assert caught.value.failure.code == code
+    assert not (tmp_path / "exports").exists()
+    with pytest.raises(SystemExit):
+        main(["records", "verify", "--export", location, "--state-dir", str(tmp_path / "state")])
+    said = capsys.readouterr().err
+    assert code in said and said.replace("\n", "").isprintable()
+
+
+def test_a_name_with_nul_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr(ObjectFolder, "names", lambda self: ["a\0b"])  # no store here holds one
+    with pytest.raises(ArenaError, match=r"V2050.*'a\\x00b' is no file of an export"):
+        bring_export(folder_location(tmp_path / "there"), tmp_path / "exports")
 
 
 def test_a_corpus_from_a_store_is_that_of_the_folder_and_the_export_verifies(

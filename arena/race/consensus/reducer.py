@@ -15,7 +15,7 @@ from arena.race.consensus.rulings import GateWord, next_word
 from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.settlement.qualifying import QualifyingResult
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
-from foundation.codes.names import JUDGE_UNUSABLE
+from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE
 from foundation.codes.row import Owner
 from judge.verdict import Verdict
 from problems.scoring.outcome import OutcomeScore
@@ -34,6 +34,7 @@ class RaceRecords:
         self.words: dict[Subject, dict[str, GateWord]] = {}
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
+        self._quarantined: set[tuple[str, str]] = set()  # validator and body
         self._of_agent: dict[str, list[CountedEvaluation]] = {}
         self._compacted: dict[str, list[tuple[str, QualifyingResult]]] = {}  # by agent: policy hash and result
         self._closings: dict[str, dict[tuple[str, str], Owner]] = {}  # by agent, then by validator and problem id
@@ -53,6 +54,8 @@ class RaceRecords:
                 self._first.setdefault(key, payload.verdict)
             elif payload.verdict.failure.code == JUDGE_UNUSABLE:
                 self._refusals[key] += 1
+            elif payload.verdict.failure.code == JOB_QUARANTINED:
+                self._quarantined.add(key)
         elif isinstance(payload, AttemptRecord):
             if payload.ended != "evaluated" and payload.context.stage == "race":
                 self.attempts.append(
@@ -71,10 +74,16 @@ class RaceRecords:
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.
 
-        A body that the judge refused `REFUSALS_MAX` times is not asked about again.
+        A body that the judge refused `REFUSALS_MAX` times is not asked about again, nor in a race one that is
+        quarantined.
         """
         rows = [row for row in self.evaluations if row.validator == validator and self._is_owed(row)]
         return sorted(rows, key=lambda row: not is_success(row.record))
+
+    def quarantined(self, validator: str) -> list[CountedEvaluation]:
+        """A validator's evaluations whose judging ended the workers of two slots, and that have no verdict."""
+        keys = self._quarantined - self._first.keys()
+        return [row for row in self.evaluations if row.validator == validator and _key(row) in keys]
 
     def compact(self) -> None:
         """Keep of evaluations on which nothing is owed their qualifying results alone, and of verdicts nothing else."""
@@ -91,12 +100,13 @@ class RaceRecords:
                 validator=intern(result.validator), problem_id=intern(result.problem_id), score_e4=result.score_e4
             )
             self._compacted.setdefault(agent, []).append((intern(policy_sha256), small))
-        bodies = {(row.validator, row.record.body_sha256) for row in kept}
+        bodies = {_key(row) for row in kept}
         self.evaluations, self.verdicts, self._of_agent = kept, [], {}
         for row in kept:
             self._of_agent.setdefault(row.record.subject.agent_version_id, []).append(row)
         self._first = {key: verdict for key, verdict in self._first.items() if key in bodies}
         self._refusals = Counter({key: count for key, count in self._refusals.items() if key in bodies})
+        self._quarantined &= bodies
 
     def forget(self, agent_version_id: str, policy_sha256: str) -> None:
         """Let go of an agent's compacted results under a policy: it was decided."""
@@ -127,20 +137,25 @@ class RaceRecords:
             return _unscored(row.validator, problem_id, outcome.failure.owner)
         if not outcome.is_success:
             return QualifyingResult(validator=row.validator, problem_id=problem_id, score_e4=0)
-        verdict = self._first.get((row.validator, row.record.body_sha256))
+        verdict = self._first.get(_key(row))
         if verdict is None:
             return None
         return QualifyingResult(validator=row.validator, problem_id=problem_id, score_e4=verdict.coefficient_e4)
 
     def _is_owed(self, row: CountedEvaluation) -> bool:
-        key = (row.validator, row.record.body_sha256)
+        key = _key(row)
         is_judgeable = isinstance(row.record.outcome, OutcomeScore) and key not in self._first
-        return is_judgeable and self._refusals[key] < REFUSALS_MAX
+        is_over = row.record.context.stage == "race" and key in self._quarantined
+        return is_judgeable and not is_over and self._refusals[key] < REFUSALS_MAX
 
 
 def is_success(record: EvaluationRecord) -> bool:
     """Whether the episode solved its problem."""
     return isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
+
+
+def _key(row: CountedEvaluation) -> tuple[str, str]:
+    return row.validator, row.record.body_sha256
 
 
 def _unscored(validator: str, problem_id: str, owner: Owner) -> QualifyingResult | None:

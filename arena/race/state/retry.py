@@ -6,7 +6,8 @@ waits ever longer, so that it costs ever less. An outage closes nothing: it ends
 that an endpoint refuses while it answers a neutral one (U3006) is counted in every stage; the last attempt the policy
 allows ends by it as the agent's, with a score. The two caps are counted apart: neither kind of fault uses up the
 other's. An episode that ended two workers in slots that went on well (V2009) is closed at once in a race and takes the
-longest pause in qualifying: a third worker would tell nothing, and settlement charges both faults alike.
+longest pause in qualifying: a third worker would tell nothing, and settlement charges both faults alike. What follows
+such a judging of a trace is the same.
 
 A restart owes what the attempts before it were answered (`harness.inference.port.CompletionJournal`), and may leave it
 out only after what no agent can bring about: an outage in which nothing answers, a lease that this node lost.
