@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import json
 import os
 import platform
@@ -133,7 +132,6 @@ class LandlockSandbox:
         exposure: Exposure = landlock.uid_mode
         self._filter = build_filter(native_architecture(), exposure)
         self._slots = threading.BoundedSemaphore(slots)
-        self._serials = itertools.count(1)
         self._clock = clock
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
@@ -145,9 +143,8 @@ class LandlockSandbox:
                 uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
             group = None
             if how.cgroups is not None:
-                serial, memory_bytes, processes = next(self._serials), limits.memory_bytes, limits.processes
                 group = stack.enter_context(
-                    open_group(how.cgroups, serial, memory_bytes=memory_bytes, processes=processes)
+                    open_group(how.cgroups, memory_bytes=limits.memory_bytes, processes=limits.processes)
                 )
             try:
                 work = make_work_directory(uids[0] if uids else None)
