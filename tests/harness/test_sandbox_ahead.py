@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -16,9 +17,11 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
+from harness.sandbox.confinement.processes import descendants
 from harness.sandbox.confinement.seccomp import build_filter, native_architecture
 from harness.sandbox.jails.ahead import JailsAhead
 from harness.sandbox.jails.bubblewrap import BubblewrapSandbox, host_mark
+from harness.sandbox.probing.selftest import inspect
 from tests.harness.jail_stand import WHY_NO_JAIL, CallHost, best_sandbox, guest_root, has_jail, run
 from tests.harness.test_sandbox_orphans import marked, wait_for
 
@@ -154,6 +157,17 @@ def own() -> set[int]:
     return set(marked(host_mark(os.getpid())))
 
 
+def runners() -> list[int]:
+    """Living runners below this process."""
+    found = []
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+            if b"/arena/runner.py" in words and host_mark(os.getpid()).encode() not in words:
+                found.append(pid)
+    return found
+
+
 LOOKS = """
 import os, threading
 from arena_sdk import tools
@@ -187,6 +201,36 @@ def test_the_jail_that_waited_is_used_once_and_holds_nothing_of_an_earlier_agent
     del sandbox
     gc.collect()
     assert own() == set()
+
+
+@needs_jail
+def test_a_jail_that_waited_keeps_what_every_jail_promises():
+    sandbox = jails_ahead()
+    for _ in range(2):
+        assert inspect(sandbox, is_uid_own=sandbox.bubblewrap.entry != "user") == ()
+        wait_for(lambda: len(runners()) == 1)
+    assert len(runners()) == 1
+
+
+@needs_jail
+def test_a_runner_that_waits_is_confined_already():
+    sandbox = jails_ahead()
+    run(LOOKS, None, sandbox)
+
+    def status() -> dict[str, str]:
+        (runner,) = runners() or [0]
+        lines = Path("/proc", str(runner), "status").read_text().splitlines() if runner else ()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+    identity = str(os.getuid() if sandbox.bubblewrap.entry == "user" else 0)
+    bounded = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+    assert wait_for(lambda: bounded.items() <= status().items()), status()
+    assert (status()["Uid"].split()[0] == identity) == (sandbox.bubblewrap.entry == "user")
+    (runner,) = runners()
+    limits = Path("/proc", str(runner), "limits").read_text()
+    assert f"Max address space         {LIMITS.memory_bytes}" in limits
+    if sandbox.bubblewrap.cgroups is not None:
+        assert "/arena-jail-" in Path("/proc", str(runner), "cgroup").read_text()
 
 
 @needs_jail

@@ -38,7 +38,7 @@ from harness.sandbox.host_loop import START_MS, Pipes
 from harness.sandbox.jails.ahead import JailsAhead
 from harness.sandbox.jails.supervision import Looks, explain_death, look_at_use, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import build_init
+from harness.sandbox.rpc import build_bounds, build_init
 
 EntryMode = Literal["root", "root-userns", "user"]
 
@@ -113,8 +113,7 @@ class BubblewrapSandbox:
             def confine() -> bytes:
                 jail.confine()
                 self._jails.prepare(limits)
-                identity = jail.uid if self.bubblewrap.entry == "root" else None
-                return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
+                return build_init(job)
 
             is_over: Looks = {
                 **look_at_use(limits, jail.group, first_pid=jail.process.pid, pids=jail.guest_pids),
@@ -144,7 +143,9 @@ class _Opening:
                     open_group(how.cgroups, memory_bytes=limits.memory_bytes, processes=limits.processes)
                 )
             process, info_fd = self._start(uid, limits)
-            return _Jail(process, info_fd, uid, group, stack.pop_all())
+            identity = uid if how.entry == "root" else None
+            bounds = build_bounds(limits, identity=identity, is_alone_with_uid=True, is_host_watched=False)
+            return _Jail(process, info_fd, bounds, group, stack.pop_all())
 
     def _start(self, uid: int | None, limits: EpisodeLimits) -> tuple[subprocess.Popen[bytes], int]:
         """bubblewrap, and a descriptor from which its account of the jail can be read."""
@@ -205,13 +206,13 @@ class _Jail:
         self,
         process: subprocess.Popen[bytes],
         info_fd: int,
-        uid: int | None,
+        bounds: bytes,
         group: JailGroup | None,
         held: contextlib.ExitStack,
     ) -> None:
-        """`held` gives back uid and group."""
-        self.process, self.pipes, self.uid, self.group = process, Pipes.of(process), uid, group
-        self._info_fd, self._held = info_fd, held
+        """`bounds` is the runner's first message; `held` gives back uid and group."""
+        self.process, self.pipes, self.group = process, Pipes.of(process), group
+        self._info_fd, self._bounds, self._held = info_fd, bounds, held
         self._first_pid = 0
         self._pidfd: int | None = None
         self._folders: list[int] = []
@@ -224,7 +225,8 @@ class _Jail:
             raise ArenaError("V2002", f"no guest was ready after {START_MS} ms")
 
     def confine(self) -> None:
-        """Take hold of the jail and bound it, once its runner is ready; at a second time nothing is left to do."""
+        """Take hold of the jail, once its runner is ready, and make that bound itself: what waits on is no root and
+        holds no more than an agent may. At a second time nothing is left to do."""
         if self._pidfd is not None:
             return
         self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
@@ -239,6 +241,8 @@ class _Jail:
                 self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
             raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
+        with contextlib.suppress(BrokenPipeError):  # it ended: reading on tells how
+            os.write(self.pipes.to_guest.fileno(), self._bounds)  # far smaller than a pipe's buffer
 
     def is_alive(self) -> bool:
         """False once it has ended by itself."""

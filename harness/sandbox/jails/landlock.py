@@ -43,7 +43,7 @@ from harness.sandbox.guest_root.workdir import WorkDirectory, make_work_director
 from harness.sandbox.host_loop import Pipes
 from harness.sandbox.jails.supervision import Limit, explain_death, look_at_use, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import build_init
+from harness.sandbox.rpc import build_bounds, build_init
 
 UidMode = Literal["own-uid", "host-uid"]
 
@@ -158,7 +158,9 @@ class LandlockSandbox:
                     if group is not None:
                         group.add(pid)
                     Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)  # before its warden
-                return build_init(job, identity=None, is_alone_with_uid=uids is not None, is_host_watched=False)
+                is_alone = uids is not None
+                bounds = build_bounds(limits, identity=None, is_alone_with_uid=is_alone, is_host_watched=False)
+                return bounds + build_init(job)
 
             def is_over_disk() -> bool:
                 # Twice: a file that moves or a process that ends during one look may count twice or not be readable.

@@ -7,8 +7,8 @@ agent is loaded and cannot be given back.
 
 Frame     4-byte big-endian length, then one UTF-8 JSON object (JSON-RPC 2.0).
 guest ->  ready      {"python": "3.11.7"}                                  no id; the host may now confine the process
-host  ->  init       {"source", "problem", "schemas", "models", "identity", "rlimits", "frame_bytes", "filter",
-                      "watch_host"}
+host  ->  bounds     {"identity", "rlimits", "frame_bytes", "filter", "watch_host"}
+host  ->  init       {"source", "problem", "schemas", "models"}            at once, or when there is an episode
 guest ->  tool.call  {"name", "arguments"}                                 id, answered
 guest ->  llm.chat   {"model", "messages", ...}                            id, answered
 guest ->  final      {"claim": any} or {"error": str, "kind": str}         no id, ends the run
@@ -205,14 +205,16 @@ def main() -> None:
     """Serve one run, then wait for the host to end it."""
     channel = _open_channel()
     channel.send({"jsonrpc": "2.0", "method": "ready", "params": {"python": sys.version.split()[0]}})
+    bounds = channel.receive()["params"]
+    assert isinstance(bounds, dict)
+    channel.frame_bytes = bounds["frame_bytes"]
+    if bounds["watch_host"]:
+        channel.watch()
+    _confine(bounds["identity"], bounds["rlimits"])
+    if bounds["filter"]:
+        _install(bytes.fromhex(bounds["filter"]))
     init = channel.receive()["params"]
     assert isinstance(init, dict)
-    channel.frame_bytes = init["frame_bytes"]
-    if init["watch_host"]:
-        channel.watch()
-    _confine(init["identity"], init["rlimits"])
-    if init["filter"]:
-        _install(bytes.fromhex(init["filter"]))
     _link.connect(channel.request, schemas=init["schemas"], models=tuple(init["models"]))
     params = _final(init, channel.frame_bytes)
     try:
