@@ -26,7 +26,7 @@ from harness.sandbox.rpc import BreachError, Final, FrameInbox, GuestReady, enco
 _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 4_000
 _ERROR_CHARS = 500  # of what a guest says of its own error: the runner keeps to it, a forger need not
-_START_MS = 20_000  # host backstop for a jail that never becomes ready; a fault of ours, not agent time
+START_MS = 20_000  # host backstop for a jail that never becomes ready; a fault of ours, not agent time
 _TICK_S = 0.1  # the longest wait before the limits are asked about again
 
 
@@ -112,7 +112,7 @@ class GuestConversation:
             if self._is_started:
                 patience_s = min(max(0.0, self._limits.agent_time_ms / 1000 - self._agent_s), _TICK_S)
             else:
-                patience_s = max(0.0, _START_MS / 1000 - self._start_s)
+                patience_s = max(0.0, START_MS / 1000 - self._start_s)
             ready = selector.select(patience_s)
             now = self._clock()
             elapsed_s = now - before - self._host_s
@@ -125,8 +125,8 @@ class GuestConversation:
                     return limit
             else:
                 self._start_s += elapsed_s
-                if self._start_s * 1000 >= _START_MS:
-                    raise ArenaError("V2002", f"the guest was not ready after {_START_MS} ms")
+                if self._start_s * 1000 >= START_MS:
+                    raise ArenaError("V2002", f"the guest was not ready after {START_MS} ms")
             for key, _ in ready:
                 if key.fileobj is self._pipes.output:
                     if not self._keep_output():

@@ -3,7 +3,7 @@
 What `FrameInbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply
 that was never asked for. Everything else is a `BreachError` that names the cap or rule. JSON is read by orjson, which
 refuses NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed values are always
-serialised again before they go anywhere. Nothing is executed here. The first message to a guest is built here for all
+serialised again before they go anywhere. Nothing is executed here. The first messages to a guest are built here for all
 adapters, so that a limit of the policy means the same at every level.
 """
 
@@ -128,21 +128,20 @@ class FrameInbox:
         raise BreachError("protocol", "a notice with an unknown method")
 
 
-def build_init(
-    job: GuestJob,
+def build_bounds(
+    limits: EpisodeLimits,
     *,
     identity: int | None,
     is_alone_with_uid: bool,
     is_host_watched: bool,
     seccomp_filter: bytes = b"",
 ) -> bytes:
-    """The frame of the host's first message: the job, and what the runner sets on itself before the agent is loaded.
+    """The frame of the host's first message: what the runner sets on itself before it is told anything of an episode.
 
     `identity` is the uid the runner takes; `is_alone_with_uid` says that counting the uid's processes counts the jail's
     alone; `is_host_watched` makes the runner end itself when the host's pipe closes; `seccomp_filter` is what it puts
     on itself, where the level did not do so before.
     """
-    limits = job.limits
     rlimits = {  # by name, soft and hard
         "CORE": [0, 0],
         "FSIZE": [limits.disk_bytes, limits.disk_bytes],
@@ -156,16 +155,18 @@ def build_init(
     if is_alone_with_uid:
         rlimits["NPROC"] = [limits.processes, limits.processes]
     params = {
-        "source": job.source,
-        "problem": job.problem,
-        "schemas": job.tools,
-        "models": list(job.models),
         "identity": identity,
         "rlimits": rlimits,
         "frame_bytes": limits.frame_bytes,
         "filter": seccomp_filter.hex(),
         "watch_host": is_host_watched,
     }
+    return _frame({"jsonrpc": "2.0", "method": "bounds", "params": params})
+
+
+def build_init(job: GuestJob) -> bytes:
+    """The frame of the host's second message: the job."""
+    params = {"source": job.source, "problem": job.problem, "schemas": job.tools, "models": list(job.models)}
     return _frame({"jsonrpc": "2.0", "method": "init", "params": params})
 
 

@@ -74,6 +74,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[Eva
         slots=at_once,
         wanted=setup.sandbox,
         choice=setup.guest,
+        ahead=at_once,
     )
     yield EvaluatePorts(
         policy=setup.policy,

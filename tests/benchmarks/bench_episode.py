@@ -84,7 +84,7 @@ def measure(episodes: int = EPISODES) -> Sequence[Row]:
             write_documents(products, stream)
         build_index(folder / "documents.jsonl", folder / "index")
         catalogue = open_catalogue(folder / "index")
-        on = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS)
+        on = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS, ahead=WORKERS)
         off = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS, wanted="reference-agents-only")
         return [*_episode_rows(problems, catalogue, on, off, command), _round_trip_row(on, off, command)]
 

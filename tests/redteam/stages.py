@@ -150,12 +150,8 @@ def _own_group() -> Iterator[Callable[[int], None] | None]:
     if not isinstance(found, Cgroups):
         yield None
         return
-    serial = next(_SERIALS)
-    with open_group(found, serial, memory_bytes=_MEMORY_BYTES, processes=_PROCESSES) as group:
+    with open_group(found, memory_bytes=_MEMORY_BYTES, processes=_PROCESSES) as group:
         yield group.add
-
-
-_SERIALS = iter(range(2_000_000, 3_000_000))
 
 
 def _collect(process: subprocess.Popen[str], *, is_bounded: bool) -> Findings:

@@ -7,6 +7,7 @@ does little harm.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Literal
 
@@ -114,10 +115,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def price_filter(self) -> str:
         """The bounds as find_product's `price` argument; empty when both sides are open."""
-        if self.price_low_php is None and self.price_high_php is None:
-            return ""
-        low, high = (f"{side:g}" if side is not None else "" for side in (self.price_low_php, self.price_high_php))
-        return f"{low}-{high}"
+        return _price_filter(self.price_low_php, self.price_high_php)
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +133,9 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
         return self.bucket == "shop"
 
 
+@functools.lru_cache(maxsize=256)
 def read_brief(text: str) -> Brief:
-    """The request in `text`; always at least one wish."""
+    """The request in `text`; always at least one wish. Kept, since a model without state reads it at each turn."""
     found = _VOUCHER_START.search(text)
     goods = (text[: found.start()] if found else text).strip()
     asks_for_shop = re.search(r"\b(?:shops?|stores?|sellers?|one place)\b", goods, re.I) is not None
@@ -146,6 +145,14 @@ def read_brief(text: str) -> Brief:
     if asks_for_shop and len(parts) > 1:
         return Brief(bucket="shop", wishes=_wishes(parts))
     return Brief(bucket="product", wishes=_wishes([goods]))
+
+
+@functools.lru_cache(maxsize=256)
+def _price_filter(low_php: float | None, high_php: float | None) -> str:
+    if low_php is None and high_php is None:
+        return ""
+    low, high = (f"{side:g}" if side is not None else "" for side in (low_php, high_php))
+    return f"{low}-{high}"
 
 
 def content_words(text: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ the same results rank the same everywhere.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -138,15 +139,20 @@ def with_details(offers: Iterable[Offer], details: Mapping[str, Details]) -> lis
 
 def _name_words(wish: Wish, offer: Offer) -> list[tuple[str, bool]]:
     """Each name word and whether the title has it; for free prose, options and attributes count as well."""
-    known = set(_WORD.findall(offer.title.lower()))
-    is_prose = not wish.phrases
-    if is_prose and offer.details is not None:
+    said = _title_words(offer.title)
+    if wish.phrases:
+        return [(word, word in said) for word in wish.name]
+    known = set(said)
+    if offer.details is not None:
         for phrases in (offer.details.attributes, *offer.details.options):
             known.update(word for phrase in phrases for word in content_words(phrase))
-    if is_prose:
-        known |= {_singular(word) for word in known}
-        return [(word, _singular(word) in known) for word in wish.name]
-    return [(word, word in known) for word in wish.name]
+    known |= {_singular(word) for word in known}
+    return [(word, _singular(word) in known) for word in wish.name]
+
+
+@functools.lru_cache(maxsize=4_096)
+def _title_words(title: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(title.lower()))
 
 
 def _singular(word: str) -> str:

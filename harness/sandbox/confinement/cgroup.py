@@ -8,6 +8,7 @@ its context ends; groups left by a killed host are swept at the next start. Wher
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import msgspec
 
 _PREFIX = "arena-jail-"
 _NO_LIMIT_BYTES = 1 << 60
+_SERIALS = itertools.count(1)  # of this process, whichever sandbox asks
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\d+")
 
 
@@ -68,9 +70,9 @@ class JailGroup:
 
 
 @contextlib.contextmanager
-def open_group(cgroups: Cgroups, serial: int, *, memory_bytes: int, processes: int) -> Iterator[JailGroup]:
-    """A fresh group with its limits set. `serial` is unique within this process."""
-    name = f"{_PREFIX}{os.getpid()}-{serial}"
+def open_group(cgroups: Cgroups, *, memory_bytes: int, processes: int) -> Iterator[JailGroup]:
+    """A fresh group with its limits set."""
+    name = f"{_PREFIX}{os.getpid()}-{next(_SERIALS)}"
     limited = tuple(dict.fromkeys((cgroups.memory / name, cgroups.pids / name)))
     cpu = None if cgroups.cpu is None else cgroups.cpu / name
     directories = limited if cpu is None else tuple(dict.fromkeys((*limited, cpu)))

@@ -14,7 +14,6 @@ Three ways in, by what the host is and allows:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -22,7 +21,7 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -30,15 +29,16 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.confinement.cgroup import Cgroups, open_group
+from harness.sandbox.confinement.cgroup import Cgroups, JailGroup, open_group
 from harness.sandbox.confinement.processes import descendants, started_ticks
 from harness.sandbox.confinement.uids import lease_uid
 from harness.sandbox.guest_root.rootfs import GuestRoot, guest_command, guest_environment
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
-from harness.sandbox.host_loop import Pipes
+from harness.sandbox.host_loop import START_MS, Pipes
+from harness.sandbox.jails.ahead import JailsAhead
 from harness.sandbox.jails.supervision import Looks, explain_death, look_at_use, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import build_init
+from harness.sandbox.rpc import build_bounds, build_init
 
 EntryMode = Literal["root", "root-userns", "user"]
 
@@ -96,46 +96,59 @@ class BubblewrapSandbox:
         *,
         slots: int,
         clock: Callable[[], float],
+        ahead: int = 0,
     ) -> None:
-        """At most `slots` jails run at once; further runs wait. `clock` gives seconds, monotonic."""
-        self.bubblewrap, self._root, self._filter, self.level = bubblewrap, root, seccomp_filter, level
+        """At most `slots` jails run at once, further runs wait, and at most `ahead` wait for the runs to come. `clock`
+        gives seconds, monotonic."""
+        self.bubblewrap, self.level = bubblewrap, level
         self._slots = threading.BoundedSemaphore(slots)
-        self._serials = itertools.count(1)
+        self._jails = JailsAhead(_Opening(bubblewrap, root, seccomp_filter).open, ahead)
         self._clock = clock
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent in a fresh jail. Raises ArenaError V2002 when the jail cannot start."""
-        how, limits = self.bubblewrap, job.limits
-        with self._slots, contextlib.ExitStack() as stack:
-            uid = None if how.entry == "user" else stack.enter_context(lease_uid())
-            group = None
-            if how.cgroups is not None:
-                serial, memory_bytes, processes = next(self._serials), limits.memory_bytes, limits.processes
-                group = stack.enter_context(
-                    open_group(how.cgroups, serial, memory_bytes=memory_bytes, processes=processes)
-                )
-            jail = stack.enter_context(self._open_jail(uid, limits))
+        limits = job.limits
+        with self._slots, contextlib.closing(self._jails.take(limits)) as jail:
 
             def confine() -> bytes:
-                # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
-                for pid in descendants(jail.first_pid()):
-                    if group is not None:
-                        group.add(pid)
-                jail.hold_folders()
-                identity = uid if how.entry == "root" else None
-                return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
+                jail.confine()
+                self._jails.prepare(limits)
+                return build_init(job)
 
             is_over: Looks = {
-                **look_at_use(limits, group, first_pid=jail.process.pid, pids=jail.guest_pids),
+                **look_at_use(limits, jail.group, first_pid=jail.process.pid, pids=jail.guest_pids),
                 "disk": lambda: jail.file_count() > FILES_AT_MOST,
             }
             ended = supervise(jail.pipes, job, host, self._clock, confine=confine, is_over=is_over, end_guest=jail.kill)
             if ended.end != "died":
                 return ended
-            return explain_death(ended, jail.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
+            was_out_of_memory = jail.group is not None and jail.group.was_out_of_memory()
+            return explain_death(ended, jail.wait(), was_out_of_memory=was_out_of_memory)
 
-    @contextlib.contextmanager
-    def _open_jail(self, uid: int | None, limits: EpisodeLimits) -> Iterator[_Jail]:
+
+class _Opening:
+    """Starts jails, each with a uid and a group of its own where the host has them."""
+
+    def __init__(self, bubblewrap: Bubblewrap, root: GuestRoot, seccomp_filter: bytes) -> None:
+        self.bubblewrap, self._root, self._filter = bubblewrap, root, seccomp_filter
+
+    def open(self, limits: EpisodeLimits) -> _Jail:
+        """A jail that has just been started. Raises ArenaError V2002 when it cannot be."""
+        how = self.bubblewrap
+        with contextlib.ExitStack() as stack:
+            uid = None if how.entry == "user" else stack.enter_context(lease_uid())
+            group = None
+            if how.cgroups is not None:
+                group = stack.enter_context(
+                    open_group(how.cgroups, memory_bytes=limits.memory_bytes, processes=limits.processes)
+                )
+            process, info_fd = self._start(uid, limits)
+            identity = uid if how.entry == "root" else None
+            bounds = build_bounds(limits, identity=identity, is_alone_with_uid=True, is_host_watched=False)
+            return _Jail(process, info_fd, bounds, group, stack.pop_all())
+
+    def _start(self, uid: int | None, limits: EpisodeLimits) -> tuple[subprocess.Popen[bytes], int]:
+        """bubblewrap, and a descriptor from which its account of the jail can be read."""
         filter_read, filter_write = os.pipe()
         info_read, info_write = os.pipe()
         try:
@@ -161,11 +174,7 @@ class BubblewrapSandbox:
         finally:
             os.close(filter_read)
             os.close(info_write)
-        jail = _Jail(process, info_read)
-        try:
-            yield jail
-        finally:
-            jail.close()
+        return process, info_read
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
         # The host's name is for `sweep_jails`: --clearenv takes it back before the guest is started.
@@ -193,27 +202,51 @@ class BubblewrapSandbox:
 class _Jail:
     """A started jail and what is needed to end it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], info_fd: int) -> None:
-        self.process, self.pipes = process, Pipes.of(process)
-        self._info_fd = info_fd
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        info_fd: int,
+        bounds: bytes,
+        group: JailGroup | None,
+        held: contextlib.ExitStack,
+    ) -> None:
+        """`bounds` is the runner's first message; `held` gives back uid and group."""
+        self.process, self.pipes, self.group = process, Pipes.of(process), group
+        self._info_fd, self._bounds, self._held = info_fd, bounds, held
         self._first_pid = 0
         self._pidfd: int | None = None
         self._folders: list[int] = []
 
-    def first_pid(self) -> int:
-        """The host's pid of the jail's own pid 1. Call it when the guest is ready: it takes hold of the namespace."""
+    def await_runner(self) -> None:
+        """Wait until the runner says that it is ready, and leave it unread. Raises ArenaError V2002."""
+        poll = select.poll()
+        poll.register(self.pipes.from_guest, select.POLLIN)
+        if not any(event & select.POLLIN for _, event in poll.poll(START_MS)):
+            raise ArenaError("V2002", f"no guest was ready after {START_MS} ms")
+
+    def confine(self) -> None:
+        """Take hold of the jail, once its runner is ready, and make that bound itself: what waits on is no root and
+        holds no more than an agent may. At a second time nothing is left to do."""
+        if self._pidfd is not None:
+            return
         self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
         self._pidfd = os.pidfd_open(self._first_pid)
-        return self._first_pid
-
-    def hold_folders(self) -> None:
-        """Open the guest's writable folders, to count their files from outside. Raises ArenaError V2002."""
+        if self.group is not None:
+            # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
+            for pid in descendants(self._first_pid):
+                self.group.add(pid)
         try:
             for name in _WRITABLE:
                 path = Path("/proc", str(self._first_pid), "root", name)
                 self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
             raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
+        with contextlib.suppress(BrokenPipeError):  # it ended: reading on tells how
+            os.write(self.pipes.to_guest.fileno(), self._bounds)  # far smaller than a pipe's buffer
+
+    def is_alive(self) -> bool:
+        """False once it has ended by itself."""
+        return self.process.poll() is None
 
     def file_count(self) -> int:
         """Names in the folders held. A name without content takes the kernel's memory and no space."""
@@ -262,3 +295,4 @@ class _Jail:
         for descriptor in (self._info_fd, *self._folders):
             os.close(descriptor)
         self.pipes.close()
+        self._held.close()

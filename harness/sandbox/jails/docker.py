@@ -28,7 +28,7 @@ from harness.sandbox.guest_root.workdir import FILES_AT_MOST
 from harness.sandbox.host_loop import GuestConversation, Pipes
 from harness.sandbox.jails.supervision import explain_death
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import build_init
+from harness.sandbox.rpc import build_bounds, build_init
 
 Runtime = Literal["runsc", "runc"]
 
@@ -143,9 +143,10 @@ class DockerSandbox:
 
         def confine() -> bytes:
             # Containers share the uid's count of processes; --pids-limit counts each by itself.
-            return build_init(
-                job, identity=None, is_alone_with_uid=False, is_host_watched=True, seccomp_filter=self._filter
+            bounds = build_bounds(
+                limits, identity=None, is_alone_with_uid=False, is_host_watched=True, seccomp_filter=self._filter
             )
+            return bounds + build_init(job)
 
         try:
             command = run_arguments(self._container, limits, name=name, uid=uid, host_pid=os.getpid())

