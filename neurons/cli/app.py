@@ -20,7 +20,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
-from neurons.cli.presenter import printable
 
 
 class CommandEntry(NamedTuple):
@@ -226,6 +225,8 @@ def run_guarded(program: Callable[[], int | None]) -> int:
     try:
         return _run_with_paths(program)
     except ArenaError as error:
+        from neurons.cli.presenter import printable
+
         typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
         return exit_code(error)
     except KeyboardInterrupt:
