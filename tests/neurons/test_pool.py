@@ -75,11 +75,11 @@ def workers() -> list[psutil.Process]:
 
 
 async def busy_worker(known: set[int]) -> psutil.Process:
-    """The worker, not among `known`, whose jail runs."""
+    """The worker, not among `known`, whose jail runs: a jail is three processes, and one more jail waits."""
     async with asyncio.timeout(60):
         while True:
             for worker in workers():
-                if worker.pid not in known and len(worker.children(recursive=True)) >= 2:
+                if worker.pid not in known and len(worker.children(recursive=True)) > 3:
                     return worker
             await asyncio.sleep(0.05)
 
