@@ -16,6 +16,8 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.log.sequencer import Sequencer
+from arena.records.verify.handover import make_slots
+from arena.records.verify.inspection import Entry
 from arena.records.verify.verification import BATCH, verify_store
 from arena.records.verify.workers import open_inspector
 from foundation.errors import ArenaError
@@ -82,6 +84,21 @@ async def test_an_inspector_without_processes_starts_none() -> None:
     async with open_inspector(verify) as inspector:
         assert await inspector.inspect([]) == []
         assert {child.pid for child in psutil.Process().children()} <= before
+
+
+def test_a_slot_holds_the_batch_that_was_put_last_of_whatever_size() -> None:
+    (slot,) = make_slots(1)
+    large, small = ([Entry("5v", seq, "", "", "", bytes(100_000)) for seq in range(count)] for count in (60, 1))
+    for batch in (small, large, [], small):
+        assert slot.take(slot.put(batch)) == batch
+    slot.close()
+
+
+def test_what_processes_were_given_is_given_back() -> None:
+    asyncio.run(verify_store(made_log(), verify, processes=2))
+    files = [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert files
+    assert not [name for name in files if "arena-verify" in name]
 
 
 PARENT = """

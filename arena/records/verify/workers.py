@@ -2,7 +2,8 @@
 
 Both run `arena.records.verify.inspection.inspect` on the same entries and give the same findings in the same
 order; a process that dies ends the verification with V2052, and nothing is skipped. Entries go to a process as stored
-(frames still compressed), and what comes back is small. Processes end with their parent, however it ends.
+(frames still compressed), and what comes back is small (`arena.records.verify.handover`). Processes end with their
+parent, however it ends.
 """
 
 from __future__ import annotations
@@ -15,16 +16,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-import msgspec
-
 from arena.chain.port import Verifier
+from arena.records.verify.handover import Slot, begin, inspect_slot, make_slots, read_findings
 from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from foundation.errors import ArenaError
-from foundation.executors.processes import begin_process
-
-_ENCODER = msgspec.msgpack.Encoder()
-_ENTRIES = msgspec.msgpack.Decoder(list[Entry])
-_FINDINGS = msgspec.msgpack.Decoder(list[RecordFinding])
 
 
 class Inspector(Protocol):
@@ -52,23 +47,29 @@ class ThreadInspector:
 
 
 class ProcessInspector:
-    """Inspects in a pool of processes. `verify_signature` is a function of a module, so that they can import it."""
+    """Inspects in a pool of processes that began with these slots. `verify_signature` is a function of a module, so
+    that they can import it."""
 
-    def __init__(self, pool: ProcessPoolExecutor, processes: int, verify_signature: Verifier) -> None:
+    def __init__(self, pool: ProcessPoolExecutor, slots: Sequence[Slot], verify_signature: Verifier) -> None:
         self._pool = pool
+        self._slots = slots
+        self._free = list(range(len(slots)))
         self._verify_signature = verify_signature
-        self.depth = 2 * processes
+        self.depth = len(slots)
 
     async def inspect(self, entries: Sequence[Entry]) -> list[RecordFinding]:
-        """One finding per entry, in order. Raises ArenaError V2052 when a process died."""
-        packed = _ENCODER.encode(entries)
+        """One finding per entry, in order. At most `depth` at a time. Raises ArenaError V2052 when a process died."""
+        number = self._free.pop()
         try:
+            size = self._slots[number].put(entries)
             running = asyncio.get_running_loop().run_in_executor(
-                self._pool, inspect_packed, self._verify_signature, packed
+                self._pool, inspect_slot, self._verify_signature, number, size
             )
-            findings = _FINDINGS.decode(await running)
+            findings = read_findings(await running)
         except BrokenProcessPool as error:
             raise ArenaError("V2052", str(error)) from error
+        finally:
+            self._free.append(number)
         if len(findings) != len(entries):
             raise ArenaError("V2052", f"{len(findings)} of {len(entries)} records came back")
         return findings
@@ -80,16 +81,15 @@ async def open_inspector(verify_signature: Verifier, processes: int = 0) -> Asyn
     if processes <= 0:
         yield ThreadInspector(verify_signature)
         return
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=begin_process)
+    slots = make_slots(2 * processes)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=begin, initargs=(slots,))
     try:
-        yield ProcessInspector(pool, processes, verify_signature)
+        yield ProcessInspector(pool, slots, verify_signature)
     finally:
         await asyncio.to_thread(pool.shutdown, cancel_futures=True)
-
-
-def inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
-    """What a process does: entries in, findings out, both as MessagePack."""
-    return _ENCODER.encode(_inspect_all(verify_signature, _ENTRIES.decode(packed)))
+        for slot in slots:
+            slot.close()
 
 
 def _inspect_all(verify_signature: Verifier, entries: Sequence[Entry]) -> list[RecordFinding]:
