@@ -1,7 +1,8 @@
 """Episodes: what jail, RPC, tools and record cost, with the scripted model in this process, sandbox on and off.
 
-"Off" is the `reference-agents-only` level: the same runner, protocol, tools and recorder without a jail; the ratio is
-the price of the jail alone. Run alone: `python -m tests.benchmarks.bench_episode [episodes]`, one JSON line a figure.
+"On" is as a worker opens it: the next jail starts while an agent runs. "Off" is the `reference-agents-only` level: the
+same runner, protocol, tools and recorder without a jail, whose Python starts in the episode. Run alone:
+`python -m tests.benchmarks.bench_episode [episodes]`, one JSON line a figure.
 """
 
 from __future__ import annotations

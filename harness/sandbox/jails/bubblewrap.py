@@ -102,7 +102,7 @@ class BubblewrapSandbox:
         gives seconds, monotonic."""
         self.bubblewrap, self.level = bubblewrap, level
         self._slots = threading.BoundedSemaphore(slots)
-        self._jails = JailsAhead(_Opening(bubblewrap, root, seccomp_filter).open, ahead)
+        self._jails = JailsAhead(_JailOpener(bubblewrap, root, seccomp_filter).open, ahead)
         self._clock = clock
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
@@ -126,7 +126,7 @@ class BubblewrapSandbox:
             return explain_death(ended, jail.wait(), was_out_of_memory=was_out_of_memory)
 
 
-class _Opening:
+class _JailOpener:
     """Starts jails, each with a uid and a group of its own where the host has them."""
 
     def __init__(self, bubblewrap: Bubblewrap, root: GuestRoot, seccomp_filter: bytes) -> None:
