@@ -13,14 +13,17 @@ import hashlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest
 from arena.export.writing.shards import file_hash
-from arena.store.objects import ObjectFolder
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
+
+if TYPE_CHECKING:
+    from arena.store.objects import ObjectFolder
 
 SCHEMES = ("s3://", "file://")
 _FETCHED_KEPT = 4  # of a process: the row groups of a file are read one after the other
@@ -39,7 +42,7 @@ def bring_export(location: str, below: Path, progress: PhaseProgress | None = No
     V2050 for an object that no file can be, and for one whose name has what is not printable otherwise.
     """
     folder = below / hashlib.sha256(location.encode()).hexdigest()[:32]
-    there = ObjectFolder(location)
+    there = _opened(location)
     names = there.names()
     for name in names:
         is_path = not PurePosixPath(name).is_absolute() and not {"", ".", ".."} & set(name.split("/"))
@@ -82,6 +85,12 @@ class ExportFiles(msgspec.Struct, frozen=True):
         yield Path(held.name)
 
 
+def _opened(location: str) -> ObjectFolder:
+    from arena.store.objects import ObjectFolder  # a process that reads a folder starts in less time without it
+
+    return ObjectFolder(location)
+
+
 def _is(path: Path, sha256: str) -> bool:
     return path.is_file() and file_hash(path)[0] == sha256
 
@@ -90,7 +99,7 @@ def _is(path: Path, sha256: str) -> bool:
 def _fetched(location: str, sha256s: tuple[tuple[str, str], ...]) -> tempfile.TemporaryDirectory[str]:
     held = tempfile.TemporaryDirectory(prefix="arena-shards-")
     for name, sha256 in sha256s:
-        ObjectFolder(location).fetch(name, Path(held.name) / name)
+        _opened(location).fetch(name, Path(held.name) / name)
         if not _is(Path(held.name) / name, sha256):
             raise ArenaError("V2050", f"{location}: {name} is not the file that was verified")
     return held

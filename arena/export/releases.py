@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.reading import read_lines
-from arena.export.writing.exporter import REFERENCES
-from arena.export.writing.shards import LOG
+from arena.export.writing.shards import LOG, REFERENCES
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError

@@ -23,9 +23,8 @@ from arena.export.verify.line_scan import ScannedRow, look_all
 from arena.export.verify.rederive import Rederivation
 from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.cursor import LogWalk
-from arena.export.writing.exporter import REFERENCES
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
-from arena.export.writing.shards import LOG, file_hash, shard_name
+from arena.export.writing.shards import LOG, REFERENCES, file_hash, shard_name
 from arena.export.writing.sinks import open_sink
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.verify.log_check import LogCheck, LogStart

@@ -29,7 +29,7 @@ from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.ipc import Outgoing
 from arena.export.writing.journal import Journal
 from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import LinesFile, describe, shard_is_full
+from arena.export.writing.shards import REFERENCES, LinesFile, describe, shard_is_full
 from arena.export.writing.sinks import Finished, Sink, await_writers, open_sink
 from arena.export.writing.supplement import Supplement, gather_supplement, refer_to_promotions, write_supplement
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
@@ -44,7 +44,7 @@ from foundation.progress import PhaseProgress
 
 PAGE = 128
 PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
-CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
+CHECKPOINTS = "checkpoints"
 
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ from arena.export.writing.ipc import Outgoing
 ZSTD_LEVEL = 1
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
 SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
+REFERENCES = "references.jsonl.zst"  # log rows from outside the range that rows in it refer to
 _HASHED_AT_ONCE = 1 << 20
 
 ViewFiles = dict[Format, tuple[ShardFile, ...]]  # paths relative to the view's folder

@@ -24,6 +24,7 @@ the first is compared. A trace that shares no band with another is never compare
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import os
@@ -63,7 +64,8 @@ _PRINT = np.dtype(  # a fingerprint on disk
         ("searched", "<u4", (_SEARCH_HASHES,)),
     ]
 )
-_MEMBER = struct.Struct("<I")  # one more than the number of a kept trace; 0 where there is none yet
+_PRINT_HELD_BYTES = 1_000  # with what Python holds beside it
+_MEMBER = struct.Struct("=I")  # one more than the number of a kept trace; 0 where there is none yet
 
 _ID_DIGITS = 6
 _NUMBER = re.compile(r"[0-9](?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
@@ -152,7 +154,7 @@ def likenesses(
 
     None is one that is kept; what repeats it is not, and nothing is compared with that. `near_e4` None finds exact
     duplicates only. All are taken before the first answer. `folder` takes 664 bytes of each on disk, 528 while bands
-    are sorted, and up to 660 where all are shared. Memory: up to eight `run_bytes`. Raises OSError when the disk does
+    are sorted, and up to 660 where all are shared. Memory: up to nine `run_bytes`. Raises OSError when the disk does
     not take them.
     """
     with tempfile.TemporaryFile(dir=folder) as prints, tempfile.TemporaryFile(dir=folder) as members:
@@ -176,8 +178,16 @@ def likenesses(
         by_number = itertools.groupby(_one_by_one(shared), itemgetter(0))
         ahead = next(by_number, None)
         prints.flush()
-        for number in range(prints.tell() // _PRINT.itemsize):
-            record = os.pread(prints.fileno(), _PRINT.itemsize, number * _PRINT.itemsize)
+        count = prints.tell() // _PRINT.itemsize
+        # zeros for as many as there can be: what nothing is written to takes no disk
+        os.ftruncate(members.fileno(), count * (_BANDS + 1) * _MEMBER.size)
+
+        @functools.lru_cache(maxsize=run_bytes // _PRINT_HELD_BYTES)  # those kept first are met again and again
+        def print_of(number: int) -> bytes:
+            return os.pread(prints.fileno(), _PRINT.itemsize, number * _PRINT.itemsize)
+
+        for number in range(count):
+            record = print_of(number)
             likeness: Likeness | None = None
             open_places: list[int] = []
             if ahead is not None and ahead[0] == number:
@@ -185,13 +195,13 @@ def likenesses(
                 for _, band in ahead[1]:
                     place, room = band >> _ROOM_BITS, band & (1 << _ROOM_BITS) - 1
                     data = os.pread(members.fileno(), room * _MEMBER.size, place * _MEMBER.size)
-                    kept_numbers = [one - 1 for (one,) in _MEMBER.iter_unpack(data) if one]
-                    met.update(kept_numbers)
-                    if len(kept_numbers) < room:
-                        open_places.append(place + len(kept_numbers))
+                    seated = memoryview(data).cast("I").tolist()
+                    met.update(seated)
+                    if not seated[-1]:
+                        open_places.append(place + seated.index(0))
                 ahead = next(by_number, None)
-                starts = (one * _PRINT.itemsize for one in sorted(met))
-                kept = np.frombuffer(b"".join(os.pread(prints.fileno(), _PRINT.itemsize, at) for at in starts), _PRINT)
+                met.discard(0)
+                kept = np.frombuffer(b"".join(print_of(one - 1) for one in sorted(met)), _PRINT)
                 likeness = likeness_to(kept, np.frombuffer(record, _PRINT), near_e4)
             if likeness is None:
                 for place in open_places:

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.reading import read_lines
-from arena.export.writing.exporter import REFERENCES
-from arena.export.writing.shards import LOG, shard_name
+from arena.export.writing.shards import LOG, REFERENCES, shard_name
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, VerdictRecord
 from judge.verdict import Verdict

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,7 +25,9 @@ from judge.verdict import Verdict
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
 from training.corpus.sources.arena_rows import ROW_FACTS, row_place, trace_of_row
 from training.corpus.sources.log_index import LogIndex, index_shards
-from training.corpus.sources.verified import Export
+
+if TYPE_CHECKING:
+    from training.corpus.sources.verified import Export
 
 PARQUET = "parquet"
 _MESSAGES, _CALLS = tuple[ChatMessage, ...], tuple[ExecutedCall, ...]
