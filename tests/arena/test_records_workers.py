@@ -16,7 +16,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.log.sequencer import Sequencer
-from arena.records.verify.handover import make_slots
+from arena.records.verify.handover import make_memory_files
 from arena.records.verify.inspection import Entry
 from arena.records.verify.verification import BATCH, verify_store
 from arena.records.verify.workers import open_inspector
@@ -87,11 +87,11 @@ async def test_an_inspector_without_processes_starts_none() -> None:
 
 
 def test_a_slot_holds_the_batch_that_was_put_last_of_whatever_size() -> None:
-    (slot,) = make_slots(1)
+    (file,) = make_memory_files(1)
     large, small = ([Entry("5v", seq, "", "", "", bytes(100_000)) for seq in range(count)] for count in (60, 1))
     for batch in (small, large, [], small):
-        assert slot.take(slot.put(batch)) == batch
-    slot.close()
+        assert file.take(file.put(batch)) == batch
+    file.close()
 
 
 def test_what_processes_were_given_is_given_back() -> None:

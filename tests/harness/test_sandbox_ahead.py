@@ -153,19 +153,33 @@ def jails_ahead() -> BubblewrapSandbox:
     return BubblewrapSandbox(best.bubblewrap, guest_root(), program, best.level, slots=2, clock=time.monotonic, ahead=1)
 
 
-def own() -> set[int]:
-    return set(marked(host_mark(os.getpid())))
+class Below:
+    """Processes of the jails below this process. Jails that were there before are those of other tests' sandboxes."""
+
+    def __init__(self) -> None:
+        self._others: set[int] = set()
+        self._others = self.bubblewraps() | self.runners()
+
+    def bubblewraps(self) -> set[int]:
+        """Of a jail with a runner two: bubblewrap, and the first process in the jail."""
+        return set(marked(host_mark(os.getpid()))) - self._others
+
+    def runners(self) -> set[int]:
+        found = set()
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+                if b"/arena/runner.py" in words and host_mark(os.getpid()).encode() not in words:
+                    found.add(pid)
+        return found - self._others
+
+    def one_waits(self) -> bool:
+        return (len(self.bubblewraps()), len(self.runners())) == (2, 1)
 
 
-def runners() -> list[int]:
-    """Living runners below this process."""
-    found = []
-    for pid in descendants(os.getpid()):
-        with contextlib.suppress(OSError):
-            words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
-            if b"/arena/runner.py" in words and host_mark(os.getpid()).encode() not in words:
-                found.append(pid)
-    return found
+@pytest.fixture
+def below() -> Below:
+    return Below()
 
 
 LOOKS = """
@@ -180,17 +194,17 @@ def agent_main(p):
 
 
 @needs_jail
-def test_the_jail_that_waited_is_used_once_and_holds_nothing_of_an_earlier_agent():
+def test_the_jail_that_waited_is_used_once_and_holds_nothing_of_an_earlier_agent(below):
     sandbox = jails_ahead()
     seen: list[set[int]] = []
-    host = CallHost(lambda method, params: seen.append(own()) or {"result": "[]", "failure": None})
+    host = CallHost(lambda method, params: seen.append(below.bubblewraps()) or {"result": "[]", "failure": None})
     claims = []
     for _ in range(3):
         ended = run(LOOKS, host, sandbox)
         assert ended.end == "final", ended
         claims.append(json.loads(ended.claim))
-        wait_for(lambda: len(own()) == 2)  # bubblewrap, and the first process of the jail that waits
-        seen.append(own())
+        assert wait_for(below.one_waits)
+        seen.append(below.bubblewraps())
     assert [claim[0] for claim in claims] == [[], [], []]
     assert [claim[2:] for claim in claims] == [[1, ["TMPDIR"]]] * 3
     after_first, in_second, after_second, in_third = seen[1:5]
@@ -200,25 +214,24 @@ def test_the_jail_that_waited_is_used_once_and_holds_nothing_of_an_earlier_agent
         assert all(one[1] != two[1] for one, two in itertools.pairwise(claims))
     del sandbox
     gc.collect()
-    assert own() == set()
+    assert below.bubblewraps() == set()
 
 
 @needs_jail
-def test_a_jail_that_waited_keeps_what_every_jail_promises():
+def test_a_jail_that_waited_keeps_what_every_jail_promises(below):
     sandbox = jails_ahead()
     for _ in range(2):
         assert inspect(sandbox, is_uid_own=sandbox.bubblewrap.entry != "user") == ()
-        wait_for(lambda: len(runners()) == 1)
-    assert len(runners()) == 1
+        assert wait_for(below.one_waits)
 
 
 @needs_jail
-def test_a_runner_that_waits_is_confined_already():
+def test_a_runner_that_waits_is_confined_already(below):
     sandbox = jails_ahead()
     run(LOOKS, None, sandbox)
 
     def status() -> dict[str, str]:
-        (runner,) = runners() or [0]
+        (runner,) = below.runners() or {0}
         lines = Path("/proc", str(runner), "status").read_text().splitlines() if runner else ()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
@@ -226,7 +239,7 @@ def test_a_runner_that_waits_is_confined_already():
     bounded = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
     assert wait_for(lambda: bounded.items() <= status().items()), status()
     assert (status()["Uid"].split()[0] == identity) == (sandbox.bubblewrap.entry == "user")
-    (runner,) = runners()
+    (runner,) = below.runners()
     limits = Path("/proc", str(runner), "limits").read_text()
     assert f"Max address space         {LIMITS.memory_bytes}" in limits
     if sandbox.bubblewrap.cgroups is not None:
@@ -278,10 +291,10 @@ def test_a_jail_that_waits_ends_with_its_host(tmp_path: Path):
     host = os.fork()
     if host == 0:
         try:
-            sandbox = jails_ahead()
+            below, sandbox = Below(), jails_ahead()
             run(LOOKS, None, sandbox)
-            wait_for(lambda: len(own()) == 2)
-            (tmp_path / "waits").write_text(str(len(own())))
+            if wait_for(below.one_waits):
+                (tmp_path / "waits").write_text(str(len(marked(host_mark(os.getpid())))))
             time.sleep(60)
         finally:
             os._exit(0)

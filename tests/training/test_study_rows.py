@@ -224,7 +224,7 @@ def test_a_finished_row_is_of_this_plan_policy_and_recipes_and_names_no_folder(p
     assert found.plan_sha256 == plan.sha256_of(found.row) and not any(report.unscored for report in found.reports)
     if not under:
         assert {report.conditions.policy_sha256 for report in found.reports} == {study_policy(plan).policy_sha256}
-        assert len(found.reports) == 4
+        assert len(found.reports) == (4 if found.lineage else 2)  # what has no weights draws nothing: greedily alone
     for lineage in found.lineage:
         assert '"{study}/' in lineage.recipe and not re.search(r'= "/', lineage.recipe)
     if found.lineage and not inner.startswith(BASE):

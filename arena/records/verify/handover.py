@@ -23,10 +23,10 @@ _ENCODER = msgspec.msgpack.Encoder()
 _ENTRIES = msgspec.msgpack.Decoder(list[Entry])
 _FINDINGS = msgspec.msgpack.Decoder(list[RecordFinding])
 
-_slots: Sequence[Slot] = ()  # of a process that was started with them
+_files: Sequence[MemoryFile] = ()  # of a process that was started with them
 
 
-class Slot:
+class MemoryFile:
     """Room for one batch at a time, as large as that is. Its maker and the processes it starts share it."""
 
     def __init__(self, file: int) -> None:
@@ -55,21 +55,21 @@ class Slot:
         os.close(self._file)
 
 
-def make_slots(count: int) -> list[Slot]:
+def make_memory_files(count: int) -> list[MemoryFile]:
     """So many empty ones."""
-    return [Slot(os.memfd_create("arena-verify")) for _ in range(count)]
+    return [MemoryFile(os.memfd_create("arena-verify")) for _ in range(count)]
 
 
-def begin(slots: Sequence[Slot]) -> None:
+def begin(files: Sequence[MemoryFile]) -> None:
     """What a process starts with."""
-    global _slots
+    global _files
     begin_process()
-    _slots = slots
+    _files = files
 
 
-def inspect_slot(verify_signature: Verifier, number: int, size: int) -> bytes:
-    """What a process does: the entries of a slot in, findings out as MessagePack."""
-    return _ENCODER.encode([inspect(entry, verify_signature) for entry in _slots[number].take(size)])
+def inspect_batch(verify_signature: Verifier, number: int, size: int) -> bytes:
+    """What a process does: the entries of a file in, findings out as MessagePack."""
+    return _ENCODER.encode([inspect(entry, verify_signature) for entry in _files[number].take(size)])
 
 
 def read_findings(packed: bytes) -> list[RecordFinding]:
@@ -77,5 +77,5 @@ def read_findings(packed: bytes) -> list[RecordFinding]:
     return _FINDINGS.decode(packed)
 
 
-def _inherited(file: Any) -> Slot:
-    return Slot(file.detach())
+def _inherited(file: Any) -> MemoryFile:
+    return MemoryFile(file.detach())

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from arena.chain.port import Verifier
-from arena.records.verify.handover import Slot, begin, inspect_slot, make_slots, read_findings
+from arena.records.verify.handover import MemoryFile, begin, inspect_batch, make_memory_files, read_findings
 from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from foundation.errors import ArenaError
 
@@ -47,23 +47,23 @@ class ThreadInspector:
 
 
 class ProcessInspector:
-    """Inspects in a pool of processes that began with these slots. `verify_signature` is a function of a module, so
+    """Inspects in a pool of processes that began with these files. `verify_signature` is a function of a module, so
     that they can import it."""
 
-    def __init__(self, pool: ProcessPoolExecutor, slots: Sequence[Slot], verify_signature: Verifier) -> None:
+    def __init__(self, pool: ProcessPoolExecutor, files: Sequence[MemoryFile], verify_signature: Verifier) -> None:
         self._pool = pool
-        self._slots = slots
-        self._free = list(range(len(slots)))
+        self._files = files
+        self._free = list(range(len(files)))
         self._verify_signature = verify_signature
-        self.depth = len(slots)
+        self.depth = len(files)
 
     async def inspect(self, entries: Sequence[Entry]) -> list[RecordFinding]:
         """One finding per entry, in order. At most `depth` at a time. Raises ArenaError V2052 when a process died."""
         number = self._free.pop()
         try:
-            size = self._slots[number].put(entries)
+            size = self._files[number].put(entries)
             running = asyncio.get_running_loop().run_in_executor(
-                self._pool, inspect_slot, self._verify_signature, number, size
+                self._pool, inspect_batch, self._verify_signature, number, size
             )
             findings = read_findings(await running)
         except BrokenProcessPool as error:
@@ -81,15 +81,15 @@ async def open_inspector(verify_signature: Verifier, processes: int = 0) -> Asyn
     if processes <= 0:
         yield ThreadInspector(verify_signature)
         return
-    slots = make_slots(2 * processes)
+    files = make_memory_files(2 * processes)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=begin, initargs=(slots,))
+    pool = ProcessPoolExecutor(processes, context, initializer=begin, initargs=(files,))
     try:
-        yield ProcessInspector(pool, slots, verify_signature)
+        yield ProcessInspector(pool, files, verify_signature)
     finally:
         await asyncio.to_thread(pool.shutdown, cancel_futures=True)
-        for slot in slots:
-            slot.close()
+        for file in files:
+            file.close()
 
 
 def _inspect_all(verify_signature: Verifier, entries: Sequence[Entry]) -> list[RecordFinding]:
