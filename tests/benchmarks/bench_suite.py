@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,5 +22,5 @@ def measure() -> Sequence[Row]:
     if not os.environ.get("ARENA_BENCH_SUITE"):
         return []
     started = time.perf_counter()
-    subprocess.run(["make", "--silent", "test"], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(["make", "--silent", "test"], cwd=ROOT, stdout=sys.stderr, check=True)
     return [Row(name="make test", value=(time.perf_counter() - started) / 60, unit="min", command=COMMAND)]
