@@ -3,7 +3,7 @@
 An episode is three records and one body of about 40 kB. Each figure is taken in a fresh process that does only that,
 its start not included, with as many processes beside it as the commands would use; memory is the highest sum over all
 of them, looked at every few hundredths of a second. The floor is what Postgres hands out when nobody looks: COPY of the
-same compressed bodies to a file, in the same run. Sizes in records: `ARENA_BENCH_RECORDS=100000 make bench ARGS=export`
+same compressed bodies to a file, in the same run. Sizes in records: `BENCH_RECORDS=100000 make bench ARGS=export`
 lets the log grow further.
 """
 
@@ -39,7 +39,7 @@ from tests.benchmarks.row import Row
 
 BODY_BYTES, BATCH = 40_000, 100
 EPISODES_TARGET, RECORDS_TARGET, MEMORY_MB = 1_000, 5_000, 500
-GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
+GROWN = int(os.environ.get("BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 COMMAND = "make bench ARGS=export"

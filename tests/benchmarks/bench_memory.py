@@ -1,6 +1,6 @@
 """What a validator holds at rest and in races, all its processes together, and how long `arena validator status` takes.
 
-Six races, some ten seconds each; `ARENA_BENCH_RACES=30 make bench ARGS=memory` is what `make prove` bounds too
+Six races, some ten seconds each; `BENCH_RACES=30 make bench ARGS=memory` is what `make prove` bounds too
 (`tests/neurons/test_soak.py`).
 """
 
@@ -13,7 +13,7 @@ from tests.benchmarks.row import Row
 from tests.neurons.arena_stand import build_small_catalogue, short_folder
 from tests.neurons.soak_stand import growth_mb, soak
 
-RACES = int(os.environ.get("ARENA_BENCH_RACES", "6"))
+RACES = int(os.environ.get("BENCH_RACES", "6"))
 COMMAND = "make bench ARGS=memory"
 
 

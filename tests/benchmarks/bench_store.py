@@ -4,7 +4,7 @@ A record is an evaluation with its body of 30-60 kB (an episode adds a small att
 apart). The floors are the same compressed bodies put into a bare table by the bare driver: nothing signed, chained or
 indexed. A disk's mood changes by the second: floors and appends take turns, and the median of the rounds counts. A new
 server first has to make the files of its write-ahead log: that is over before anything is measured.
-`ARENA_BENCH_RECORDS=100000 make bench ARGS=store` lets the log grow further than to 10,000 records.
+`BENCH_RECORDS=100000 make bench ARGS=store` lets the log grow further than to 10,000 records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUNDS, SINGLE, BATCHES, BATCH = 5, 60, 4, 100  # of each round
 WARM = 2_000
 BODY_BYTES = range(30_000, 60_001, 2_000)
 WINDOW = 1_000  # records over which a rate is taken while the log grows
-GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
+GROWN = int(os.environ.get("BENCH_RECORDS", "10000"))
 COMMAND = "make bench ARGS=store"
 
 Episode = tuple[list[Payload], StoredBody]

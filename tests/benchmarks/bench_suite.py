@@ -1,4 +1,4 @@
-"""How long `make test` takes here, where `ARENA_BENCH_SUITE` asks for it: a quarter of an hour. Install is not in it if
+"""How long `make test` takes here, where `BENCH_SUITE` asks for it: a quarter of an hour. Install is not in it if
 `make install` was run before.
 """
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from tests.benchmarks.row import Row
 
 ROOT = Path(__file__).parents[2]
-COMMAND = "ARENA_BENCH_SUITE=1 make bench ARGS=suite"
+COMMAND = "BENCH_SUITE=1 make bench ARGS=suite"
 
 
 def measure() -> Sequence[Row]:
     """Minutes of the clock; nothing where it is not asked for. Raises CalledProcessError for a suite that fails."""
-    if not os.environ.get("ARENA_BENCH_SUITE"):
+    if not os.environ.get("BENCH_SUITE"):
         return []
     started = time.perf_counter()
     subprocess.run(["make", "--silent", "test"], cwd=ROOT, stdout=sys.stderr, check=True)

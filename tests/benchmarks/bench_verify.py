@@ -2,7 +2,7 @@
 
 A body is about 40 kB; in an episode every third record has one. Each figure is taken in a fresh process that only
 verifies, its start included; memory is the peak of that process and both it starts, added up. The floor is the
-signatures alone, one after another. `ARENA_BENCH_RECORDS=100000 make bench ARGS=verify` lets the log grow further.
+signatures alone, one after another. `BENCH_RECORDS=100000 make bench ARGS=verify` lets the log grow further.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
 
 BODY_BYTES, BATCH, PROCESSES, TARGET, MEMORY_MB = 40_000, 100, 2, 5_000, 500
-GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
+GROWN = int(os.environ.get("BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
 EVALUATIONS, SIGNATURES = 27_000, 2_000  # a subnet's day
 COMMAND = "make bench ARGS=verify"
