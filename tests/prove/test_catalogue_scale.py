@@ -1,6 +1,6 @@
 """2.7 million documents: built within 4 GB and 20 minutes, searched within 1 GB, pages still the reference's.
 
-`ARENA_PROVE_DOCUMENTS=/path/documents.jsonl.gz make prove` proves it on a real catalogue instead of a synthetic one.
+`PROVE_DOCUMENTS=/path/documents.jsonl.gz make prove` proves it on a real catalogue instead of a synthetic one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DISK = 12 << 30  # bytes: documents, index, and the runs it is made from
 
 
 def test_the_production_size_is_built_and_searched_within_its_bounds(tmp_path: Path) -> None:
-    given = os.environ.get("ARENA_PROVE_DOCUMENTS")
+    given = os.environ.get("PROVE_DOCUMENTS")
     documents, index = Path(given or tmp_path / "documents.jsonl"), tmp_path / "index"
     free = shutil.disk_usage(tmp_path).free
     if free < DISK:
