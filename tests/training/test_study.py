@@ -236,7 +236,7 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert all(one is not None and 0.0 <= one.value <= 1.0 for one in partial)
     assert [line.split(":")[0] for line in document.arms] == ["full", "no_agentic_split", "mixed"]
     assert f"{len(mixed['lifted'])} of them lifted" in document.arms[-1]
-    assert not any(note.startswith(("Of the plan", "Failed")) for note in document.notes)  # it lacks nothing
+    assert not any(note.startswith(("Of the plan", "Failed")) for note in document.lacking)  # it lacks nothing
     assert [claim.holds is not None and claim.comparison is not None for claim in document.claims] == [True] * 3
     assert any(one.label == f"refresh-{SEED}" and one.set == "second set" for one in document.endings)
     pages = (out / "report.html").read_text("utf-8")
@@ -328,10 +328,10 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
     assert "scripted concise" in page and "Failed: stage refresh-11: error[V2124]" in page
     reopened = open_study(plan, tmp_path / "out").document()
     assert any(
-        note.startswith("Failed: stage refresh-11: error[V2124]") for note in reopened.notes
+        note.startswith("Failed: stage refresh-11: error[V2124]") for note in reopened.lacking
     )  # by whoever opens it
     mark(tmp_path / "out", f"stage refresh-{SEED}")
-    assert not any("stage refresh" in note for note in open_study(plan, tmp_path / "out").document().notes)
+    assert not any("stage refresh" in note for note in open_study(plan, tmp_path / "out").document().lacking)
 
 
 def test_a_dry_run_lists_parts_and_makes_none(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_generation_that_fails_is_named_and_the_study_goes_on(
     command = ["--file", str(study.folder.parent / "recipes" / "study.toml"), "--out", str(study.folder)]
     asked = CliRunner().invoke(app, [*command, "--only", "generation"])
     assert asked.exit_code == 1 and "none of 2 episodes is kept" in asked.output
-    assert any(note.startswith(f"Failed: generation {NEXT}: error[V2123]") for note in study.document().notes)
+    assert any(note.startswith(f"Failed: generation {NEXT}: error[V2123]") for note in study.document().lacking)
 
 
 def test_an_agent_that_the_gate_refuses_does_not_race(
@@ -162,7 +162,7 @@ def test_a_race_that_another_checkpoint_began_is_not_gone_on_with(
 
 def test_a_row_is_asked_under_another_harness_and_the_page_says_what_that_changed(study: Study, raced: Path) -> None:
     study.run(part(study, f"generation {NEXT}"))
-    assert any(f"{ASKED} (second greedy)" in note for note in study.document().notes)  # it lacks that
+    assert any(f"{ASKED} (second greedy)" in note for note in study.document().lacking)  # it lacks that
     for one in study.parts():
         if one.row in (NEXT, ASKED):
             study.run(one)
@@ -176,7 +176,7 @@ def test_a_row_is_asked_under_another_harness_and_the_page_says_what_that_change
     document = study.document()
     assert sum(row.label == ASKED for row in document.rows) == 1
     assert not any(ASKED in (test.first, test.second) for test in document.tests)  # its conditions differ
-    (said,) = [note for note in document.notes if note.startswith(f"Exploratory: {ASKED}")]
+    (said,) = [note for note in document.explored if note.startswith(f"Exploratory: {ASKED}")]
     assert "tools paper4 and another system prompt" in said and "as it learnt" in said
-    assert any(note.startswith(f"Exploratory: before {NEXT} {WIDE} raced on 2") for note in document.notes)
-    assert any(note.startswith("Of the plan not measured yet: ") and "base~wide" in note for note in document.notes)
+    assert any(note.startswith(f"Exploratory: before {NEXT} {WIDE} raced on 2") for note in document.explored)
+    assert any(note.startswith("Of the plan not measured yet: ") and "base~wide" in note for note in document.lacking)

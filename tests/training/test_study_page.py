@@ -54,10 +54,19 @@ def test_claims_and_endings_stand_in_tables_before_the_papers_rows() -> None:
         Endings(label="b-11", set="second set", counts={"no search": 4}),
     ]
     assert reasons_of(endings) == ["no search", "solved", "cut turn"]
-    text = render_page(make_document([], [], title="t", claims=claims, endings=endings))
+    text = render_page(
+        make_document(
+            [], [], title="t", claims=claims, comparisons=claims[1:2], endings=endings, explored=["also <this>"],
+            lacking=["d-13"],
+        )
+    )  # fmt: skip
     shown = re.sub(r"\s+", " ", text.partition("<h2>Table 1</h2>")[0])
     assert "<td>holds</td>" in shown and "<td>does not hold</td>" in shown and "a beats &lt;c&gt;" in shown
     assert "d-11, d-12 not measured" in shown
     assert "+12.5<small>[+5.0, +20.0], n 9</small>" in shown and "+3 -1, p .250<br>+20 -0, p &lt; .001" in shown
     assert "beside it, a over b" in shown
+    tests, beside = shown.split("<h2>Compared beside them</h2>")
+    assert tests.count("a beats &lt;c&gt;") == beside.count("a beats &lt;c&gt;") == 1
+    assert "corrected for these 1 alone" in beside
+    assert beside.index("also &lt;this&gt;") < beside.index("<li>d-13</li>")
     assert "75.0%" in shown and "25.0%" in shown and "100.0%" in shown

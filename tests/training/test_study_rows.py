@@ -19,7 +19,7 @@ from training.report.page import render_page
 from training.stages.run import lineage_sha256
 from training.study.agent_versions import versions_of
 from training.study.costs import estimate_minutes, read_recipes
-from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, rows_of
+from training.study.findings.hypotheses import HYPOTHESES, Hypotheses, read_asked, rows_of
 from training.study.findings.notes import ArmRows, arm_lines, progress_notes
 from training.study.findings.results import RowResult
 from training.study.parts import BASE, named_runs, parts_of, recipe_text
@@ -123,7 +123,7 @@ def test_every_row_of_the_plan_comes_after_what_it_starts_from_and_confirmatory_
         assert parse_recipe(text, part.name).seed == part.trained.seed
         if part.trained.generation:
             assert plan.racer_of(part.trained).name in before
-    asked = read_hypotheses(SHIPPED / HYPOTHESES)
+    asked = read_asked(SHIPPED / HYPOTHESES, Hypotheses)
     needed = {row for one in asked.hypotheses for row in rows_of(asked, one)} - {"base"}
     needed |= {f"{one.control}-{seed}" for one in asked.hypotheses if one.control for seed in asked.seeds}
     assert {part.row for part in trained[: len(needed)]} == needed
@@ -203,7 +203,7 @@ def test_the_page_shows_what_finished_rows_took_and_names_every_row_that_is_not_
     for row in document.rows:
         assert row.spent is None and row.processor_ms_a_solved is not None and 100 < row.processor_ms_a_solved < 2_000
     assert "processor seconds a solved" in render_page(document)
-    lacking = " ".join(note for note in document.notes if note.startswith("Of the plan"))
+    lacking = " ".join(note for note in document.lacking)
     rows = {part.row for part in study.parts() if part.row} - {"sft-11", "base", "base~wide"}
     assert [row for row in sorted(rows) if row not in lacking] == []
 

@@ -21,7 +21,7 @@ from training.report.claims import Endings, StudyClaim
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
 
-DOCUMENT_VERSION = 3  # 1: one family of tests; 2: claims and endings in the notes
+DOCUMENT_VERSION = 4  # 1: one family of tests; 2: claims and endings in the notes; 3: comparisons and what is open too
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM or NAME@ARM-SEED
 
@@ -100,8 +100,11 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm. `claims` and
-    `endings` are a study's."""
+    """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm.
+
+    What follows it is a study's: tests that were named before any run, comparisons that were not, how episodes ended,
+    what else was looked at, and what of the plan is open.
+    """
 
     version: int = DOCUMENT_VERSION
     title: str
@@ -113,7 +116,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
     claims: tuple[StudyClaim, ...] = ()
+    comparisons: tuple[StudyClaim, ...] = ()
     endings: tuple[Endings, ...] = ()
+    explored: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     def overview(self) -> list[tuple[list[NamedConditions], dict[str, list[Row]]]]:
         """Labels that stand under the same conditions, two at least of each, with their rows in that order."""
@@ -140,7 +146,10 @@ def make_document(
     notes: Sequence[str] = (),
     arms: Sequence[str] = (),
     claims: Sequence[StudyClaim] = (),
+    comparisons: Sequence[StudyClaim] = (),
     endings: Sequence[Endings] = (),
+    explored: Sequence[str] = (),
+    lacking: Sequence[str] = (),
     controls: Mapping[str, str] | None = None,
     processor_s: Mapping[tuple[str, str, float], float] = {},
 ) -> Document:
@@ -189,7 +198,10 @@ def make_document(
         notes=tuple(notes),
         arms=tuple(arms),
         claims=tuple(claims),
+        comparisons=tuple(comparisons),
         endings=tuple(endings),
+        explored=tuple(explored),
+        lacking=tuple(lacking),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from training.corpus.building import FULL
 from training.evaluation.report import EvalReport
 from training.model import RunLineage
@@ -15,7 +17,14 @@ from training.report.document import Document, controls_of, make_document
 from training.report.series import RunCurves, read_curves
 from training.study.corpora import MATCHED
 from training.study.findings.beyond import generation_lines, harness_lines
-from training.study.findings.hypotheses import HYPOTHESES, read_hypotheses, run_tests
+from training.study.findings.hypotheses import (
+    COMPARISONS,
+    HYPOTHESES,
+    Comparisons,
+    Hypotheses,
+    read_asked,
+    run_tests,
+)
 from training.study.findings.notes import arm_lines, endings_of, read_arms
 from training.study.findings.results import RowResult
 from training.study.measure import SET_NAMES
@@ -56,7 +65,10 @@ def study_document(
         "context": plan.base.context,
     }
     labels = [part.row for part in parts if part.kind == "result"]
-    asked = read_hypotheses(recipes / HYPOTHESES) if (recipes / HYPOTHESES).exists() else None
+    asked = read_asked(recipes / HYPOTHESES, Hypotheses) if (recipes / HYPOTHESES).exists() else None
+    beside = Comparisons()
+    if (recipes / COMPARISONS).exists():
+        beside = read_asked(recipes / COMPARISONS, Comparisons)
     trained = {row: one.lineage[0] for row, one in finished.items() if one.lineage and UNDER not in row}
     here = [curve for run in sorted((folder / "runs").glob("*/recipe.toml")) for curve in read_curves(run.parent)]
     known = {curve.lineage_sha256 for curve in here}
@@ -65,13 +77,11 @@ def study_document(
         [*(report for result in finished.values() for report in result.reports), *unfinished],
         [*here, *(curve for curve in elsewhere if curve.lineage_sha256 not in known)],
         title=f"Study {plan.name}",
-        notes=[
-            *(line.format_map(said) for line in _SAID),
-            *harness_lines(finished, plan),
-            *generation_lines(finished),
-            *lacking,
-        ],
+        notes=[line.format_map(said) for line in _SAID],
         claims=run_tests(asked, plan, finished) if asked else (),
+        comparisons=run_tests(replace(asked, hypotheses=beside.comparisons), plan, finished) if asked else (),
+        explored=[*harness_lines(finished, plan), *generation_lines(finished)],
+        lacking=lacking,
         endings=endings_of(finished),
         arms=arm_lines(read_arms(folder / "corpora" / MATCHED, [FULL, *plan.arms]), trained),
         controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row

@@ -2,7 +2,8 @@
 
 Which rows, set, decoding and statistic are compared stands in a file that the plan's folder holds
 (`hypotheses.toml`); nothing here chooses. A test is made when all of its rows are finished, and not before: a part of
-them has no p value. Holm's correction is over all tests of the file, those not made yet counted as p = 1.
+them has no p value. Holm's correction is over all tests of the file, those not made yet counted as p = 1. Comparisons
+that were named later (`comparisons.toml`) are made in the same way, corrected among themselves, and shown apart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +25,7 @@ from training.study.measure import SET_NAMES
 from training.study.parts import BASE
 from training.study.plan import SetKey, StudyPlan
 
-HYPOTHESES = "hypotheses.toml"
+HYPOTHESES, COMPARISONS = "hypotheses.toml", "comparisons.toml"
 
 
 class Hypothesis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,10 +49,19 @@ class Hypotheses(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hypotheses: tuple[Hypothesis, ...]
 
 
-def read_hypotheses(path: Path) -> Hypotheses:
-    """The file's tests. Raises ArenaError V2120."""
+class Comparisons(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is compared beside the tests, by their set, decodings and seeds."""
+
+    comparisons: tuple[Hypothesis, ...] = ()
+
+
+AskedT = TypeVar("AskedT", Hypotheses, Comparisons)
+
+
+def read_asked(path: Path, kind: type[AskedT]) -> AskedT:
+    """The file's tests, or comparisons. Raises ArenaError V2120."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Hypotheses)
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), kind)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ArenaError("V2120", f"{path}: {error}") from error
 
