@@ -44,15 +44,37 @@ def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
     )
     with Bars(*columns, console=console) as bars:
         tasks: dict[str, TaskID] = {}
-        begun: dict[str, float] = {}
+        pace = PhasePace(time.monotonic)
 
         def advance(phase: str, done: int, total: int) -> None:
+            is_new, so_far, elapsed_s = pace.take(phase, done)
             if phase not in tasks:
-                tasks[phase], begun[phase] = bars.add_task(phase, total=total, rate=""), time.monotonic()
-            rate = rate_text(phase, done, time.monotonic() - begun[phase])
-            bars.update(tasks[phase], completed=done, total=total, rate=rate)
+                tasks[phase] = bars.add_task(phase, total=total, rate="")
+            elif is_new:
+                bars.reset(tasks[phase], total=total)
+            bars.update(tasks[phase], completed=done, total=total, rate=rate_text(phase, so_far, elapsed_s))
 
         yield advance
+
+
+class PhasePace:
+    """How far each phase has come since its first report, which may tell of what an earlier run did. One that tells of
+    less than before has begun again. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begun: dict[str, tuple[float, int]] = {}
+        self._last: dict[str, int] = {}
+
+    def take(self, phase: str, done: int) -> tuple[bool, int, float]:
+        """Of one report: (whether the phase begins with it, what was done since it began, for how many seconds)."""
+        now = self._clock()
+        is_new = phase not in self._begun or done < self._last[phase]
+        if is_new:
+            self._begun[phase] = (now, done)
+        self._last[phase] = done
+        begun_s, begun_at = self._begun[phase]
+        return is_new, done - begun_at, now - begun_s
 
 
 class PhaseLines:
@@ -60,22 +82,23 @@ class PhaseLines:
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._write, self._clock = write, clock
-        self._begun: dict[str, float] = {}
+        self._pace = PhasePace(clock)
         self._shown_s = clock()
         self._ended: set[str] = set()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Take one report."""
-        now = self._clock()
-        elapsed_s = now - self._begun.setdefault(phase, now)
-        rate = rate_text(phase, done, elapsed_s)
+        is_new, so_far, elapsed_s = self._pace.take(phase, done)
+        if is_new:
+            self._ended.discard(phase)
+        rate = rate_text(phase, so_far, elapsed_s)
         if done >= total:
             if phase not in self._ended:
                 self._ended.add(phase)
                 self._write(f"{phase}: done in {elapsed_s:.1f} s{rate and f', {rate}'}")
-        elif now - self._shown_s >= _LINE_EVERY_S and done > 0:
-            self._shown_s = now
-            left_s = elapsed_s * (total - done) / done
+        elif self._clock() - self._shown_s >= _LINE_EVERY_S and so_far > 0:
+            self._shown_s = self._clock()
+            left_s = elapsed_s * (total - done) / so_far
             self._write(f"{phase}: {done * 100 // total} %{rate and f', {rate}'}, {left_s:.0f} s left")
 
 

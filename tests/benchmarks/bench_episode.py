@@ -1,18 +1,20 @@
-"""Episodes: what jail, RPC, tools and record cost, with the scripted model in this process, sandbox on and off.
+"""Episodes: what jail, RPC, tools and record cost, with the scripted model beside the host, sandbox on and off.
 
 "On" is as a worker opens it: the next jail starts while an agent runs. "Off" is the `reference-agents-only` level: the
-same runner, protocol, tools and recorder without a jail, whose Python starts in the episode. Run alone:
+same runner, protocol, tools and recorder without a jail, whose Python starts in the episode. Episodes a second are those
+of two processes, as a validator's workers are, each with its own jail and model. Run alone:
 `python -m tests.benchmarks.bench_episode [episodes]`, one JSON line a figure.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import msgspec
@@ -38,6 +40,8 @@ from problems.synthesis.generator import synthesize
 from tests.benchmarks.row import Row
 
 DOCUMENTS, EPISODES, ROUND_TRIPS, WORKERS = 3_000, 24, 2_000, 2
+WORKER_EPISODES = 150  # of each worker: some seconds, in which a start and an end count little
+START_TIMEOUT_S = 120.0
 MODEL = "scripted-expert"
 TARGET_MS, TARGET_PER_S, TARGET_US = 150.0, 12.0, 150.0
 RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, models=(MODEL,))
@@ -85,9 +89,40 @@ def measure(episodes: int = EPISODES) -> Sequence[Row]:
             write_documents(products, stream)
         build_index(folder / "documents.jsonl", folder / "index")
         catalogue = open_catalogue(folder / "index")
-        on = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS, ahead=WORKERS)
-        off = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS, wanted="reference-agents-only")
-        return [*_episode_rows(problems, catalogue, on, off, command), _round_trip_row(on, off, command)]
+        on = open_sandbox(folder, reference_sha256s=admitted, slots=1, ahead=1)
+        off = open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
+        rows = [*_episode_rows(problems, catalogue, on, off, command), _round_trip_row(on, off, command)]
+        rate = _rate(folder, problems)
+        return [*rows, _row(f"episodes, {WORKERS} workers", rate, "episodes/s", TARGET_PER_S, command)]
+
+
+def _rate(folder: Path, problems: Sequence[Problem]) -> float:
+    """Episodes a second of all workers together, from the moment that the last of them is ready."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(WORKERS + 1)
+    workers = [context.Process(target=_work, args=(folder, list(problems), barrier)) for _ in range(WORKERS)]
+    for worker in workers:
+        worker.start()
+    barrier.wait(START_TIMEOUT_S)
+    started = time.perf_counter()
+    barrier.wait(START_TIMEOUT_S)
+    seconds = time.perf_counter() - started
+    for worker in workers:
+        worker.join()
+        if worker.exitcode:
+            raise RuntimeError(f"a worker ended with {worker.exitcode}")
+    return WORKERS * WORKER_EPISODES / seconds
+
+
+def _work(folder: Path, problems: Sequence[Problem], barrier: Barrier) -> None:
+    """One worker's process: a jail and an index of its own, as a validator's worker has them."""
+    catalogue = open_catalogue(folder / "index")
+    sandbox = open_sandbox(folder, reference_sha256s=reference_sha256s(), slots=1, ahead=1)
+    _run(problems[0], catalogue, sandbox)
+    barrier.wait(START_TIMEOUT_S)
+    for number in range(WORKER_EPISODES):
+        _run(problems[number % len(problems)], catalogue, sandbox)
+    barrier.wait(START_TIMEOUT_S)
 
 
 def _episode_rows(
@@ -102,11 +137,6 @@ def _episode_rows(
     rows.append(_row(f"episode median, {on.level.name}", jailed_ms, "ms", TARGET_MS, command))
     rows.append(_row("episode median without the model", overhead_ms, "ms", TARGET_MS, command))
     rows.append(_row("episode median, sandbox on against off", jailed_ms, "ms", bare_ms, command))
-    started = time.perf_counter()
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(lambda problem: _run(problem, catalogue, on), problems))
-    rate = len(problems) / (time.perf_counter() - started)
-    rows.append(_row(f"episodes, {WORKERS} workers", rate, "episodes/s", TARGET_PER_S, command))
     calls = statistics.mean(e.body.totals.tool_calls + e.body.totals.steps for e in jailed)
     rows.append(_row("calls in one of these episodes", calls, "calls", None, command))
     return rows

@@ -129,3 +129,20 @@ def test_progress_off_a_terminal_is_a_line_now_and_then_and_one_at_the_end() -> 
     seconds[0] = 42.0
     report("read", 5_000_000, 5_000_000)
     assert lines[-1] == "read: done in 2.0 s, 2.5 MB/s"
+
+
+def test_progress_of_a_phase_counts_from_its_own_first_report() -> None:
+    """One that begins again has a new clock, and what a resumed one finds done is no speed of its own."""
+    seconds = [0.0]
+    lines: list[str] = []
+    report = PhaseLines(lines.append, lambda: seconds[0])
+    report("compare", 0, 10)
+    report("compare", 10, 10)
+    for second, done in ((1_000, 1), (1_011, 3), (1_020, 10)):
+        seconds[0] = float(second)
+        report("compare", done, 10)
+    assert lines[1:] == ["compare: 30 %, 38 s left", "compare: done in 20.0 s"]
+    for second, done in ((2_000, 900), (2_020, 920)):
+        seconds[0] = float(second)
+        report("filter", done, 1_000)
+    assert lines[-1] == "filter: 92 %, 1/s, 80 s left"
