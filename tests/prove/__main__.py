@@ -2,7 +2,9 @@
 
 What has a result in `build/prove/state.json` isn't run again, whatever the commit: `--again` forgets it first, of all
 proofs or of those whose names contain one of the words given. Proofs that were run before go first, by how long they
-took. Exit code 1 where a proof failed or never ran, 130 after an interruption.
+took. The summary keeps what it said of proofs that this checkout has not run; `--adopt` goes on from there, as from
+results of this checkout: hours that were spent on another machine need not be spent again. Exit code 1 where a proof
+failed or never ran, 130 after an interruption.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.prove.results import Result, page, read_outcome, read_state, show_result, totals, write_state
+from tests.prove.results import Result, page, read_outcome, read_page, read_state, show_result, totals, write_state
 
 ROOT = Path(__file__).parents[2]
 SUMMARY = Path("docs") / "prove.md"
@@ -120,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make prove", description="Run every long proof; go on where a run stopped.")
     parser.add_argument("words", nargs="*", help="only proofs whose name contains one of these")
     parser.add_argument("--again", action="store_true", help="forget their results and run them once more")
+    parser.add_argument("--adopt", action="store_true", help=f"what passed by {SUMMARY} counts as run in this checkout")
     parser.add_argument("--list", action="store_true", help="show what is known and run nothing")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     options = parser.parse_args(argv)
@@ -133,7 +136,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"no such proof; there are {len(tests)}, see --list")
     state = folder / "state.json"
-    results = read_state(state)
+    results, summary = read_state(state), root / SUMMARY
+    before = read_page(summary.read_text("utf-8")) if summary.exists() else {}
+    if options.adopt:
+        passed = {test: result for test, result in before.items() if result.outcome == "passed" and test in tests}
+        results = {**passed, **results}
+        write_state(state, results)
     took = {test: result.seconds for test, result in results.items()}
     if options.again and not options.list:
         results = {test: result for test, result in results.items() if test not in wanted}
@@ -156,9 +164,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(totals(wanted, results), flush=True)
     if options.list:
         return 0
-    (root / SUMMARY).parent.mkdir(exist_ok=True)
-    text = page(tests, results, commit=commit_of(root), day=f"{datetime.now(UTC):%Y-%m-%d}")
-    (root / SUMMARY).write_text(text, encoding="utf-8")
+    summary.parent.mkdir(exist_ok=True)
+    text = page(tests, {**before, **results}, commit=commit_of(root), day=f"{datetime.now(UTC):%Y-%m-%d}")
+    summary.write_text(text, encoding="utf-8")
     return status or int(any(test not in results or results[test].is_bad for test in wanted))
 
 

@@ -6,6 +6,7 @@ other. Outcomes are read from the JUnit file that pytest writes; without one, th
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 
 Outcome = Literal["passed", "failed", "timed out", "skipped"]
 _NOTE_CHARACTERS = 160
+_COLUMNS = 6  # of the summary's table
 _TIME_LIMITS = ("Timeout", "TimeoutExpired", "timed out")  # of asyncio, subprocess and the tests' own waits
 
 
@@ -79,6 +81,30 @@ def totals(tests: Sequence[str], results: Mapping[str, Result]) -> str:
     return (
         f"{len(tests)} proofs: {counted['passed']} passed, {failed} failed{late}, {not_run} not run; {minutes:.0f} min"
     )
+
+
+def read_page(text: str) -> dict[str, Result]:
+    """What an earlier summary says, by test: its figures as they are printed there, nothing of rows without a result.
+
+    So a run on a new machine keeps, and may go on from, what was shown on another (`page` writes it).
+    """
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)][1:-1]
+        if len(cells) != _COLUMNS or not cells[0].startswith("`") or not cells[2]:
+            continue
+        test, told, minutes, commit, day, shown = cells
+        cases, _, note = shown.partition("; ")
+        outcome: Outcome = msgspec.convert("skipped" if told == "not run" else told, Outcome)
+        found[test.strip("`")] = Result(
+            outcome,
+            float(minutes) * 60,
+            commit,
+            day,
+            {name: int(count) for count, name in (case.split(" ", 1) for case in cases.split(", ") if case)},
+            note.replace("\\|", "|").replace("\\<", "<"),
+        )
+    return found
 
 
 def page(tests: Sequence[str], results: Mapping[str, Result], *, commit: str, day: str) -> str:

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.prove.results import Result, page, totals
+from tests.prove.results import Result, page, read_page, totals
 
 HERE = Path(__file__).parents[2]
 PROOFS = """
 import os, subprocess, sys, time
 from pathlib import Path
 import pytest
+from msgspec.structs import replace
 
 pytestmark = pytest.mark.prove
 
@@ -162,3 +164,28 @@ def test_the_summary_names_commit_day_and_what_did_not_run() -> None:
     assert "| `a::x` | passed | 1.5 | abc | 2026-11-23 | 3 passed, 1 skipped; no GPU |" in text
     assert "| `a::y` | not run | | | | |" in text and "Last run on 2026-11-24 at def+." in text
     assert totals(["a::x", "a::y"], results) == "2 proofs: 1 passed, 0 failed, 1 not run; 2 min"
+
+
+def test_a_summary_reads_back_as_the_results_it_was_made_of() -> None:
+    note = "expected `a | b` < c"
+    results = {
+        "a::x": Result("passed", 90.0, "abc+", "2026-11-23", {"passed": 3, "skipped": 1}, ""),
+        "a::y": Result("timed out", 6.0, "abc", "2026-11-23", {"failed": 1}, note),
+        "a::z": Result("skipped", 0.0, "abc", "2026-11-23", {"skipped": 1}, "no GPU"),
+    }
+    text = page(["a::w", *results], results, commit="def", day="2026-11-24")
+    found = read_page(text)
+    assert found == {**results, "a::y": replace(results["a::y"], note=note.replace("`", "'"))}
+    assert page(["a::w", *found], found, commit="def", day="2026-11-24") == text
+
+
+def test_what_another_machine_ran_stays_on_the_page_and_is_run_again_unless_adopted(toy: Path) -> None:
+    (toy / "go").touch()
+    assert run(toy, "test_second")[0] == 0
+    (toy / "build" / "prove" / "state.json").unlink()  # a new machine has the page alone
+    assert run(toy, "test_first")[0] == 0
+    assert "6 proofs: 2 passed, 0 failed, 4 not run" in (toy / "docs" / "prove.md").read_text()
+    assert list(state_of(toy)) == ["test_first"]
+    (toy / "second.ran").unlink()
+    status, told = run(toy, "--adopt", "test_first", "test_second")
+    assert status == 0 and "2 proofs, 2 have a result" in told and not (toy / "second.ran").exists()
