@@ -38,7 +38,7 @@ def study(
     ] = None,
     results: Annotated[Path | None, typer.Option("--results", help="Folder of finished rows. Default: in OUT.")] = None,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder. Default: the trimmed one.")] = None,
-    only: Annotated[str, typer.Option("--only", help="Run the unfinished parts whose name begins so.")] = "",
+    only: Annotated[str, typer.Option("--only", help="Run this row or part alone, or all whose names begin so.")] = "",
     plan: Annotated[
         bool, typer.Option("--plan", "--dry-run", help="What is left, and how long; runs nothing.")
     ] = False,
@@ -90,12 +90,18 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _chosen(running: Study, only: str) -> list[Part]:
-    """The parts whose name begins with `only`. Raises typer.BadParameter for none, naming the nearest."""
-    chosen = [part for part in running.parts() if part.name.startswith(only)]
+    """The parts of the row called `only`, as `--plan` lists it, or the part of that name; where there is none, those of
+    which either begins so. Raises typer.BadParameter for none, naming the nearest."""
+    parts = running.parts()
+    if not only:
+        return list(parts)
+    chosen = [part for part in parts if only in (part.name, part.row)]
+    chosen = chosen or [part for part in parts if part.name.startswith(only) or part.row.startswith(only)]
     if chosen:
         return chosen
-    (nearest,) = difflib.get_close_matches(only, [part.name for part in running.parts()], n=1, cutoff=0.0)
-    raise typer.BadParameter(f"no part's name begins with {only!r}; the nearest is {nearest!r}", param_hint="--only")
+    known = {name: None for part in parts for name in (part.row, part.name) if name}
+    (nearest,) = difflib.get_close_matches(only, known, n=1, cutoff=0.0)
+    raise typer.BadParameter(f"no row or part is called {only!r}; the nearest is {nearest!r}", param_hint="--only")
 
 
 def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool) -> None:
