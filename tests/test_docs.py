@@ -17,6 +17,7 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *(path for name in ("docs", "examples", *ROOMS) for path in (ROOT / name).rglob("*.md"))]
 )
 SOURCES = sorted(path for name in (*ROOMS, "tests", "examples") for path in (ROOT / name).rglob("*.py"))
+PLACEHOLDER = re.compile(r"@@\w+@@")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -49,6 +50,11 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         for target in links
         if not is_found(f"{page.name}{target}" if target.startswith("#") else target, page.parent)
     ]
+
+
+def test_no_page_holds_a_placeholder() -> None:
+    pages = [*PAGES, *(ROOT / "docs").rglob("*.html")]
+    assert not {(name_of(page), found) for page in pages for found in PLACEHOLDER.findall(page.read_text("utf-8"))}
 
 
 def test_every_page_that_a_comment_cites_exists() -> None:

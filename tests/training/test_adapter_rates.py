@@ -44,7 +44,7 @@ def kl_of(folder: Path, lr: float, *, is_adapter: bool) -> float:
         return float((first.exp() * (first - logprobs())).sum(-1).mean())
 
 
-def test_at_the_papers_rate_an_adapter_moves_a_hundredth_of_what_all_weights_do_and_at_ours_as_much(
+def test_at_the_papers_rate_an_adapter_moves_a_twentieth_of_what_all_weights_do_and_at_ours_twenty_times_as_much(
     tmp_path: Path,
 ) -> None:
     torch.set_num_threads(1)
@@ -54,6 +54,5 @@ def test_at_the_papers_rate_an_adapter_moves_a_hundredth_of_what_all_weights_do_
         kl_of(tmp_path / "m", 5e-7, is_adapter=True),
         kl_of(tmp_path / "m", read_recipe(PAPER / "grpo_v18.toml").optim.lr, is_adapter=True),
     )
-    print(whole, adapter, ours)
-    assert adapter < 0.1 * whole
-    assert 0.2 * whole < ours
+    assert 0.02 < adapter / whole < 0.1, (adapter, whole)
+    assert 5 < ours / whole < 80, (ours, whole)

@@ -1,4 +1,4 @@
-"""Dr. GRPO over whole episodes, with credit for each token (paper section 6 stage 5, B.6).
+"""Dr. GRPO over whole episodes; all tokens of an episode, or of a turn, share its advantage (paper section 6, B.6).
 
 Rollouts are the arena's own episodes; what was sampled is what is scored, token by token. The behaviour policy
 is the parent, frozen as in the paper, or renewed every so many steps (`refresh_every_steps`), and the importance ratio

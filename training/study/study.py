@@ -312,7 +312,7 @@ class Study:
         return self.folder / REPORTS / f"{part.measurement.file_name}.json"
 
     def _keep_seconds(self, part: Part, took_s: float) -> None:
-        """Mark a part as finished, with the seconds of all its attempts: one that was killed left its own unsaid."""
+        """Mark a part as finished, with the seconds of the process that finished it; killed ones are not counted."""
         self._mark(part).write_text(f"{took_s:.1f}\n", "utf-8")
 
     def _seconds(self, part: Part) -> float | None:
