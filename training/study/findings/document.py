@@ -94,10 +94,10 @@ def study_document(
 
 
 def _ending(row: str, result: RowResult, lineage: RunLineage) -> RunCurves:
-    """A run whose folder is elsewhere: its end and its parent, without curves."""
+    """A run whose folder is elsewhere: its end, its parent, and the curves that its result keeps."""
     return RunCurves(
         label=row,
-        series=(),
+        series=result.curves,
         steps=lineage.steps,
         stopped_by=lineage.stopped_by,
         lineage_sha256=result.reports[0].lineage_sha256,
