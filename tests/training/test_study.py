@@ -232,7 +232,7 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert all(row.spent and row.processor_s is not None for row in document.rows)  # beside the models
     shopper = next(row for row in agents if "concise" in row.label)
     assert shopper.spent and shopper.spent.solved and shopper.processor_ms_a_solved is not None
-    assert "processor seconds a solved" in (out / "report.html").read_text("utf-8")
+    assert "processor time a solved" in (out / "report.html").read_text("utf-8")
     assert {row.set for row in document.rows} == {"second set"}
     expert = [row.asr.value for row in document.rows if row.label == "scripted concise"]
     assert min(expert) > 0.5  # the control really shops

@@ -203,7 +203,7 @@ def test_the_page_shows_what_finished_rows_took_and_names_every_row_that_is_not_
     assert {row.label for row in document.rows} == {"sft-11"}
     for row in document.rows:
         assert row.spent is None and row.processor_ms_a_solved is not None and 100 < row.processor_ms_a_solved < 2_000
-    assert "processor seconds a solved" in render_page(document)
+    assert "processor time a solved" in render_page(document)
     lacking = " ".join(note for note in document.lacking)
     rows = {part.row for part in study.parts() if part.row} - {"sft-11", "base", "base~wide"}
     assert [row for row in sorted(rows) if row not in lacking] == []

@@ -21,7 +21,7 @@ from training.report.claims import Endings, StudyClaim
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
 
-DOCUMENT_VERSION = 4  # 1: one family of tests; 2: claims and endings in the notes; 3: comparisons and what is open too
+DOCUMENT_VERSION = 5  # 2: claims and endings were notes; 3: comparisons too; 4: no commits, and weights by version
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM or NAME@ARM-SEED
 
@@ -40,7 +40,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     `rule` to `steps` are means over scored episodes; where `is_over_all`, an earlier version took `emission`,
     `hallucinated` and `steps` over all. `trained_steps` and `stopped_by` (a guard, "" for none) are of the checkpoint's
-    run, None where no run is given.
+    run, None where no run is given. `weights` is what the sampler was called (a lineage, a served model's name),
+    `weights_sha256` the weights' own hash, "" where nobody told; the commits are those of the code, "" where not known.
     """
 
     label: str
@@ -69,7 +70,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     spent: SetSpend | None = None  # None: not recorded
     processor_s: float | None = None  # of the process that ran the episodes, turns of several sampled together
     weights: str
+    weights_sha256: str = ""
     lineage_sha256: str
+    trained_commit: str = ""
+    measured_commit: str = ""
 
     @property
     def processor_ms_a_solved(self) -> float | None:
@@ -152,12 +156,14 @@ def make_document(
     lacking: Sequence[str] = (),
     controls: Mapping[str, str] | None = None,
     processor_s: Mapping[tuple[str, str, float], float] = {},
+    measured_commits: Mapping[str, str] = {},
 ) -> Document:
     """The document of these reports, in the order given: the first of each conditions is what others are held against.
 
     `controls` says of each ablation's label which label it is held against, its own for the control itself; None: as
-    the labels of the reports say (`controls_of`). `processor_s` is what reports took, by label, name of the set and
-    temperature, where that was kept. Raises ValueError for two reports of one label under one set of conditions.
+    the labels of the reports say (`controls_of`); `matched` what it has in common with that. `processor_s` is what
+    reports took, by label, name of the set and temperature, where that was kept; `measured_commits` by label. Raises
+    ValueError for two reports of one label under one set of conditions.
     """
     found: dict[bytes, EvaluationConditions] = {}
     for report in reports:
@@ -189,6 +195,7 @@ def make_document(
                 letters[_key(report.conditions)],
                 runs.get(report.lineage_sha256),
                 processor_s.get((report.label, report.conditions.set.name, report.conditions.decode.temperature)),
+                measured_commits.get(report.label, ""),
             )
             for report in reports
         ),
@@ -245,7 +252,9 @@ def _key(conditions: EvaluationConditions) -> bytes:
     return msgspec.json.encode(conditions, order="sorted")
 
 
-def _row(report: EvalReport, letter: str, run: RunCurves | None, processor_s: float | None) -> Row:
+def _row(
+    report: EvalReport, letter: str, run: RunCurves | None, processor_s: float | None, measured_commit: str
+) -> Row:
     return Row(
         label=report.label,
         conditions=letter,
@@ -273,7 +282,10 @@ def _row(report: EvalReport, letter: str, run: RunCurves | None, processor_s: fl
         spent=report.spent,
         processor_s=processor_s,
         weights=report.weights,
+        weights_sha256=report.weights_sha256,
         lineage_sha256=report.lineage_sha256,
+        trained_commit=run.code_commit if run else "",
+        measured_commit=measured_commit,
     )
 
 

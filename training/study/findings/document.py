@@ -85,6 +85,7 @@ def study_document(
         endings=endings_of(finished),
         arms=arm_lines(read_arms(folder / "corpora" / MATCHED, [FULL, *plan.arms]), trained),
         controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row
+        measured_commits={row: one.code_commit for row, one in finished.items()},
         processor_s={
             (one.label, SET_NAMES[one.set], one.decode.temperature): took_s[part.name]
             for part in parts
