@@ -91,7 +91,8 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     """`second` against `first` on the same problems.
 
     `difference` is second minus first in success, over problems, with its 95 % interval; `paired` the exact
-    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family.
+    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family;
+    `matched` what an ablation has in common with the first, "" where nothing was said.
     """
 
     family: Family = "stages"
@@ -101,13 +102,14 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     difference: Estimate
     paired: Paired
     holm: float
+    matched: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm.
 
-    What follows it is a study's: tests that were named before any run, comparisons that were not, how episodes ended,
-    what else was looked at, and what of the plan is open.
+    What follows it is a study's: tests that were named before any run, comparisons that were not, what limits both, how
+    episodes ended, what else was looked at, and what of the plan is open.
     """
 
     version: int = DOCUMENT_VERSION
@@ -121,6 +123,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[str, ...] = ()
     claims: tuple[StudyClaim, ...] = ()
     comparisons: tuple[StudyClaim, ...] = ()
+    limits: tuple[str, ...] = ()
     endings: tuple[Endings, ...] = ()
     explored: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -151,10 +154,12 @@ def make_document(
     arms: Sequence[str] = (),
     claims: Sequence[StudyClaim] = (),
     comparisons: Sequence[StudyClaim] = (),
+    limits: Sequence[str] = (),
     endings: Sequence[Endings] = (),
     explored: Sequence[str] = (),
     lacking: Sequence[str] = (),
     controls: Mapping[str, str] | None = None,
+    matched: Mapping[str, str] = {},
     processor_s: Mapping[tuple[str, str, float], float] = {},
     measured_commits: Mapping[str, str] = {},
 ) -> Document:
@@ -185,7 +190,7 @@ def make_document(
     stages = [report for report in reports if report.label not in controls]
     parents = {lineage: run.parent_sha256 for lineage, run in runs.items()}
     tests = _tests("stages", _stage_pairs(stages, parents), letters)
-    tests += _tests("ablations", _ablation_pairs(reports, controls), letters)
+    tests += _tests("ablations", _ablation_pairs(reports, controls), letters, matched)
     return Document(
         title=title,
         published=TABLE_1,
@@ -206,6 +211,7 @@ def make_document(
         arms=tuple(arms),
         claims=tuple(claims),
         comparisons=tuple(comparisons),
+        limits=tuple(limits),
         endings=tuple(endings),
         explored=tuple(explored),
         lacking=tuple(lacking),
@@ -327,7 +333,12 @@ def _by_conditions(reports: Sequence[EvalReport]) -> list[list[EvalReport]]:
     return list(found.values())
 
 
-def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], letters: Mapping[bytes, str]) -> list[Test]:
+def _tests(
+    family: Family,
+    pairs: Sequence[tuple[EvalReport, EvalReport]],
+    letters: Mapping[bytes, str],
+    matched: Mapping[str, str] = {},
+) -> list[Test]:
     """One family of tests, of the pairs that share a scored problem."""
     scored = {
         id(report): {one.problem_id for one in report.problems if one.scored} for pair in pairs for report in pair
@@ -344,6 +355,7 @@ def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], lette
             difference=share_difference(first, second),
             paired=result,
             holm=p_value,
+            matched=matched.get(second.label, ""),
         )
         for (first, second), result, p_value in zip(pairs, paired, corrected, strict=True)
     ]

@@ -20,6 +20,7 @@ from training.evaluation.report import EvalReport, compare
 from training.evaluation.resampling import seed_interval, seed_spread, sign_flip_p
 from training.report.claims import RowComparison, SetDifference, StudyClaim
 from training.report.document import holm
+from training.study.findings.notes import Limits
 from training.study.findings.results import RowResult
 from training.study.measure import CONTROLS, SET_NAMES
 from training.study.parts import BASE
@@ -60,11 +61,11 @@ class Comparisons(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     comparisons: tuple[Hypothesis, ...] = ()
 
 
-AskedT = TypeVar("AskedT", Hypotheses, Comparisons)
+AskedT = TypeVar("AskedT", Hypotheses, Comparisons, Limits)
 
 
 def read_asked(path: Path, kind: type[AskedT]) -> AskedT:
-    """The file's tests, or comparisons. Raises ArenaError V2120."""
+    """The file's tests, comparisons or limits. Raises ArenaError V2120."""
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), kind)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
