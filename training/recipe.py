@@ -311,6 +311,12 @@ def contradictions(recipe: Recipe) -> list[str]:
     return wrong
 
 
+def samples_unnamed(recipe: Recipe) -> bool:
+    """Whether the stage samples on problems that its recipe names no file of: a study deals them itself."""
+    is_sampling = recipe.stage in ("rejection", "grpo") or (recipe.stage == "teacher" and not recipe.data.rollouts)
+    return is_sampling and not recipe.data.problems
+
+
 def require_runnable(recipe: Recipe, place: str) -> None:
     """What a command needs beyond a recipe that reads: the problems it names, and steps it can resume at.
 

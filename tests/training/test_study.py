@@ -26,8 +26,9 @@ from problems.pools.clusters import find_clusters
 from tests.training.eval_reports import as_version_1, make
 from tests.training.toy_study import ROWS, SEED, SHIPPED, TOKENIZER, write_toy_study
 from training.corpus.corpus_files import read_rows
+from training.evaluation.contamination import learnt_by
 from training.report.document import Document
-from training.stages.run import lineage_chain
+from training.stages.run import SAMPLED, lineage_chain
 from training.study.corpora import build_corpora
 from training.study.findings.hypotheses import HYPOTHESES
 from training.study.findings.results import RowResult
@@ -217,6 +218,9 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     kept = study.results.read([f"refresh-{SEED}"])[f"refresh-{SEED}"]
     assert all("{study}/" in one.recipe and str(study.folder) not in one.recipe for one in kept.lineage)
     assert [found.stage for found in kept.lineage] == ["grpo", "sft"] and len(kept.reports) == 2
+    dealt = learnt_by(out / "runs" / f"refresh-{SEED}")  # all of the pool, whatever its parent's corpus holds
+    assert trained <= dealt.problem_ids and not dealt.unread and SAMPLED in kept.lineage[0].problem_files
+    assert {"reward", "groups/mixed"} <= {one.metric for one in kept.curves}
     assert {sum(counts.values()) for place in kept.failures.values() for counts in place.values()} == {1, 2}
     document = msgspec.json.decode((out / "report.json").read_bytes(), type=Document)
     labels = {row.label for row in document.rows}
@@ -228,7 +232,7 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert all(row.spent and row.processor_s is not None for row in document.rows)  # beside the models
     shopper = next(row for row in agents if "concise" in row.label)
     assert shopper.spent and shopper.spent.solved and shopper.processor_ms_a_solved is not None
-    assert "processor seconds a solved" in (out / "report.html").read_text("utf-8")
+    assert "processor time a solved" in (out / "report.html").read_text("utf-8")
     assert {row.set for row in document.rows} == {"second set"}
     expert = [row.asr.value for row in document.rows if row.label == "scripted concise"]
     assert min(expert) > 0.5  # the control really shops

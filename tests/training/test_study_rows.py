@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import tomllib
@@ -16,12 +17,12 @@ from tests.training.toy_study import SHIPPED, TOKENIZER
 from training.model import RunLineage, Versions
 from training.recipe import parse_recipe, read_whole_text
 from training.report.page import render_page
-from training.stages.run import lineage_sha256
+from training.stages.run import LOG, lineage_sha256
 from training.study.agent_versions import versions_of
 from training.study.costs import estimate_minutes, read_recipes
 from training.study.findings.hypotheses import HYPOTHESES, Hypotheses, read_asked, rows_of
 from training.study.findings.notes import ArmRows, arm_lines, progress_notes
-from training.study.findings.results import RowResult
+from training.study.findings.results import CURVE_POINTS, RowResult, kept_curves
 from training.study.parts import BASE, named_runs, parts_of, recipe_text
 from training.study.plan import UNDER, AgentRules, GenerationRules, TrainedRow, read_plan
 from training.study.records import study_policy
@@ -202,7 +203,7 @@ def test_the_page_shows_what_finished_rows_took_and_names_every_row_that_is_not_
     assert {row.label for row in document.rows} == {"sft-11"}
     for row in document.rows:
         assert row.spent is None and row.processor_ms_a_solved is not None and 100 < row.processor_ms_a_solved < 2_000
-    assert "processor seconds a solved" in render_page(document)
+    assert "processor time a solved" in render_page(document)
     lacking = " ".join(note for note in document.lacking)
     rows = {part.row for part in study.parts() if part.row} - {"sft-11", "base", "base~wide"}
     assert [row for row in sorted(rows) if row not in lacking] == []
@@ -229,3 +230,18 @@ def test_a_finished_row_is_of_this_plan_policy_and_recipes_and_names_no_folder(p
         assert '"{study}/' in lineage.recipe and not re.search(r'= "/', lineage.recipe)
     if found.lineage and not inner.startswith(BASE):
         assert found.lineage[0].recipe == written(inner).replace("/study/", "{study}/")
+
+
+def test_a_result_keeps_the_rewards_of_a_run_by_step_and_not_more_than_it_may(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("", "utf-8")
+    steps = 3 * CURVE_POINTS + 2
+    rows = [{"step": step, "reward": step / steps, "groups/mixed": 0.5, "loss": 1.0} for step in range(1, steps + 1)]
+    rows[-1]["kl"] = 0.25
+    (tmp_path / LOG).write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+    kept = {one.metric: one for one in kept_curves(tmp_path)}
+    assert kept.keys() == {"reward", "kl", "groups/mixed"}
+    assert kept["kl"].steps == (steps,) and kept["kl"].values == (0.25,)
+    assert len(kept["reward"].steps) <= CURVE_POINTS and kept["reward"].steps[-1] == steps
+    assert kept["reward"].values == tuple(step / steps for step in kept["reward"].steps)
+    (tmp_path / LOG).write_text("".join(f"{json.dumps(row)}\n" for row in rows[:60]), "utf-8")
+    assert {one.steps for one in kept_curves(tmp_path)} == {tuple(range(1, 61))}

@@ -1,8 +1,9 @@
 """What a checkpoint has learnt from, and whether a set of problems touches it.
 
-Every stage back to the base model is asked: its problem files, its corpora and the episodes it took over. A
-set is held against problem ids and against answers (products and title classes), which paraphrase does not change. What
-can't be read any more, and a corpus that is another one than was learnt, is named, never taken for clean.
+Every stage back to the first is asked: its problem files or the pool it was dealt, its corpora and the episodes it
+took over. A set is held against problem ids and against answers (products and title classes), which paraphrase does not
+change. What can't be read any more, and a corpus or pool that is another one than was learnt, is named, never taken for
+clean. A base is known to what starts from it by the hash of its weights: what a base learnt is not asked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.canonical import content_hash
+from foundation.canonical import content_hash, file_sha256
 from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.pools.clusters import answer_marks
@@ -20,10 +21,10 @@ from problems.suites.formats import read_problems
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.filter.leak_guard import answered
 from training.guards import GuardStopError
-from training.recipe import parse_recipe
+from training.recipe import parse_recipe, samples_unnamed
 from training.rollouts.episode_file import EpisodeFile
 from training.stages.rejection import EPISODES
-from training.stages.run import lineage_chain
+from training.stages.run import SAMPLED, lineage_chain
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         """One line for a report."""
-        missing = f"; not readable any more: {', '.join(self.unread)}" if self.unread else ""
+        missing = f"; could not be read: {', '.join(self.unread)}" if self.unread else ""
         return f"contamination check: no overlap with the {len(self.problem_ids)} training problems{missing}"
 
 
@@ -48,17 +49,25 @@ def learnt_by(run: Path) -> Learnt:
     read: list[str] = []
     unread: list[str] = []
     for folder, _, lineage in lineage_chain(run):
-        data = parse_recipe(lineage.recipe, str(folder)).data
+        recipe = parse_recipe(lineage.recipe, str(folder))
+        data = recipe.data
         # a study's base names its transcripts by a hash too, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
         sources = [("problems", data.problems)] if data.problems else []
         sources += [("corpus", name) for name in data.corpus] + [("episodes", name) for name in data.rollouts]
+        if SAMPLED in lineage.problem_files:
+            sources.append(("problems", str(folder / SAMPLED)))
+        elif samples_unnamed(recipe):
+            unread.append(f"the problems that {folder.name} was dealt (an older lineage does not name them)")
         for kind, name in sources:
             try:
                 if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
                     unread.append(f"{name} (another corpus stands there now)")
                     continue
                 found_ids, found_marks = set[str](), set[str]()
+                if name == str(folder / SAMPLED) and file_sha256(Path(name)) != lineage.problem_files[SAMPLED]:
+                    unread.append(f"{name} (other problems stand there now)")
+                    continue
                 if kind == "problems":
                     problems = read_problems(Path(name).read_bytes().splitlines())
                     found_ids = {problem.problem_id for problem in problems}

@@ -6,10 +6,26 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from training.evaluation.resampling import SeedSpread
+
+
+class SetDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A difference over all seeds on one set, with its interval (bootstrap over seeds and problems)."""
+
+    set: str
+    problems: int
+    difference: float
+    low: float
+    high: float
+
 
 class RowComparison(msgspec.Struct, frozen=True, kw_only=True):
     """`better` against `worse` over all seeds: difference in success with its interval over seeds and problems, by
-    seed, and the exact test of each seed on greedy episodes (p value, gained, lost)."""
+    seed, and the exact test of each seed on greedy episodes (p value, gained, lost).
+
+    `spread` is how far the seeds lie apart, None for one seed; `frozen` the same difference on the set that decides
+    nothing, None where it was not measured; `decode` is said where it is not the tests' own.
+    """
 
     better: str
     worse: str
@@ -20,6 +36,9 @@ class RowComparison(msgspec.Struct, frozen=True, kw_only=True):
     by_seed: tuple[float, ...]
     p_value: float
     greedy: tuple[tuple[float, int, int], ...]
+    spread: SeedSpread | None = None
+    frozen: SetDifference | None = None
+    decode: str = ""
 
 
 class StudyClaim(msgspec.Struct, frozen=True, kw_only=True):

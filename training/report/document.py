@@ -21,7 +21,7 @@ from training.report.claims import Endings, StudyClaim
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
 
-DOCUMENT_VERSION = 4  # 1: one family of tests; 2: claims and endings in the notes; 3: comparisons and what is open too
+DOCUMENT_VERSION = 5  # 2: claims and endings were notes; 3: comparisons too; 4: no commits, and weights by version
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM or NAME@ARM-SEED
 
@@ -40,7 +40,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     `rule` to `steps` are means over scored episodes; where `is_over_all`, an earlier version took `emission`,
     `hallucinated` and `steps` over all. `trained_steps` and `stopped_by` (a guard, "" for none) are of the checkpoint's
-    run, None where no run is given.
+    run, None where no run is given. `weights` is what the sampler was called (a lineage, a served model's name),
+    `weights_sha256` the weights' own hash, "" where nobody told; the commits are those of the code, "" where not known.
     """
 
     label: str
@@ -69,7 +70,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     spent: SetSpend | None = None  # None: not recorded
     processor_s: float | None = None  # of the process that ran the episodes, turns of several sampled together
     weights: str
+    weights_sha256: str = ""
     lineage_sha256: str
+    trained_commit: str = ""
+    measured_commit: str = ""
 
     @property
     def processor_ms_a_solved(self) -> float | None:
@@ -87,7 +91,8 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     """`second` against `first` on the same problems.
 
     `difference` is second minus first in success, over problems, with its 95 % interval; `paired` the exact
-    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family.
+    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family;
+    `matched` what an ablation has in common with the first, "" where nothing was said.
     """
 
     family: Family = "stages"
@@ -97,13 +102,14 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     difference: Estimate
     paired: Paired
     holm: float
+    matched: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm.
 
-    What follows it is a study's: tests that were named before any run, comparisons that were not, how episodes ended,
-    what else was looked at, and what of the plan is open.
+    What follows it is a study's: tests that were named before any run, comparisons that were not, what limits both, how
+    episodes ended, what else was looked at, and what of the plan is open.
     """
 
     version: int = DOCUMENT_VERSION
@@ -117,6 +123,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[str, ...] = ()
     claims: tuple[StudyClaim, ...] = ()
     comparisons: tuple[StudyClaim, ...] = ()
+    limits: tuple[str, ...] = ()
     endings: tuple[Endings, ...] = ()
     explored: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -147,17 +154,21 @@ def make_document(
     arms: Sequence[str] = (),
     claims: Sequence[StudyClaim] = (),
     comparisons: Sequence[StudyClaim] = (),
+    limits: Sequence[str] = (),
     endings: Sequence[Endings] = (),
     explored: Sequence[str] = (),
     lacking: Sequence[str] = (),
     controls: Mapping[str, str] | None = None,
+    matched: Mapping[str, str] = {},
     processor_s: Mapping[tuple[str, str, float], float] = {},
+    measured_commits: Mapping[str, str] = {},
 ) -> Document:
     """The document of these reports, in the order given: the first of each conditions is what others are held against.
 
     `controls` says of each ablation's label which label it is held against, its own for the control itself; None: as
-    the labels of the reports say (`controls_of`). `processor_s` is what reports took, by label, name of the set and
-    temperature, where that was kept. Raises ValueError for two reports of one label under one set of conditions.
+    the labels of the reports say (`controls_of`); `matched` what it has in common with that. `processor_s` is what
+    reports took, by label, name of the set and temperature, where that was kept; `measured_commits` by label. Raises
+    ValueError for two reports of one label under one set of conditions.
     """
     found: dict[bytes, EvaluationConditions] = {}
     for report in reports:
@@ -179,7 +190,7 @@ def make_document(
     stages = [report for report in reports if report.label not in controls]
     parents = {lineage: run.parent_sha256 for lineage, run in runs.items()}
     tests = _tests("stages", _stage_pairs(stages, parents), letters)
-    tests += _tests("ablations", _ablation_pairs(reports, controls), letters)
+    tests += _tests("ablations", _ablation_pairs(reports, controls), letters, matched)
     return Document(
         title=title,
         published=TABLE_1,
@@ -189,6 +200,7 @@ def make_document(
                 letters[_key(report.conditions)],
                 runs.get(report.lineage_sha256),
                 processor_s.get((report.label, report.conditions.set.name, report.conditions.decode.temperature)),
+                measured_commits.get(report.label, ""),
             )
             for report in reports
         ),
@@ -199,6 +211,7 @@ def make_document(
         arms=tuple(arms),
         claims=tuple(claims),
         comparisons=tuple(comparisons),
+        limits=tuple(limits),
         endings=tuple(endings),
         explored=tuple(explored),
         lacking=tuple(lacking),
@@ -245,7 +258,9 @@ def _key(conditions: EvaluationConditions) -> bytes:
     return msgspec.json.encode(conditions, order="sorted")
 
 
-def _row(report: EvalReport, letter: str, run: RunCurves | None, processor_s: float | None) -> Row:
+def _row(
+    report: EvalReport, letter: str, run: RunCurves | None, processor_s: float | None, measured_commit: str
+) -> Row:
     return Row(
         label=report.label,
         conditions=letter,
@@ -273,7 +288,10 @@ def _row(report: EvalReport, letter: str, run: RunCurves | None, processor_s: fl
         spent=report.spent,
         processor_s=processor_s,
         weights=report.weights,
+        weights_sha256=report.weights_sha256,
         lineage_sha256=report.lineage_sha256,
+        trained_commit=run.code_commit if run else "",
+        measured_commit=measured_commit,
     )
 
 
@@ -315,7 +333,12 @@ def _by_conditions(reports: Sequence[EvalReport]) -> list[list[EvalReport]]:
     return list(found.values())
 
 
-def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], letters: Mapping[bytes, str]) -> list[Test]:
+def _tests(
+    family: Family,
+    pairs: Sequence[tuple[EvalReport, EvalReport]],
+    letters: Mapping[bytes, str],
+    matched: Mapping[str, str] = {},
+) -> list[Test]:
     """One family of tests, of the pairs that share a scored problem."""
     scored = {
         id(report): {one.problem_id for one in report.problems if one.scored} for pair in pairs for report in pair
@@ -332,6 +355,7 @@ def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], lette
             difference=share_difference(first, second),
             paired=result,
             holm=p_value,
+            matched=matched.get(second.label, ""),
         )
         for (first, second), result, p_value in zip(pairs, paired, corrected, strict=True)
     ]

@@ -21,6 +21,7 @@ METRICS: dict[str, str] = {  # key in the log -> what it is called
     "loss": "loss",
     "reward": "reward",
     "kl": "KL to the parent",
+    "groups/mixed": "groups whose rewards differ",
     "emission_rate": "emission on dev",
     "logprob_gap": "sampler to trainer, mean |Δ logprob|",
     "grad_norm": "gradient norm",

@@ -27,7 +27,7 @@ from training.guards import emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
 from training.models.opening import copy_tokenizer, device_name, open_parent, placed
 from training.models.render import Qwen3Codec
-from training.recipe import Recipe
+from training.recipe import Recipe, samples_unnamed
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs
 from training.rollouts.rollout import Job, jobs_of
 from training.rollouts.token_rows import TokenRows, blend, rows_of_traces
@@ -39,7 +39,7 @@ from training.stages.engine import quiet_engine
 from training.stages.labels import labelled_rows
 from training.stages.processes import launched, require_shareable
 from training.stages.rejection import EPISODES, keep_successes, sample_rejection
-from training.stages.run import LINEAGE, RunFolder, open_checkpoint, weights_sha256
+from training.stages.run import LINEAGE, SAMPLED, RunFolder, open_checkpoint, weights_sha256
 from training.stages.sft import train_sft
 from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows
 
@@ -119,12 +119,15 @@ def run_stage(
         dropped=outcome.dropped,
         stopped_by=outcome.stopped_by,
         dev_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.dev),
-        problem_files={
-            Path(name).name: file_sha256(Path(name))
-            for name in (recipe.data.problems, recipe.data.dev_problems)
-            if name
-        },
+        problem_files=_problem_files(recipe, run, bench),
     )
+
+
+def _problem_files(recipe: Recipe, run: RunFolder, bench: RunContext) -> dict[str, str]:
+    """Files of problems that a run sampled on or was watched on: sha256 by name."""
+    data = recipe.data
+    found = {Path(name).name: file_sha256(Path(name)) for name in (data.problems, data.dev_problems) if name}
+    return found | ({SAMPLED: run.keep_problems(bench.problems)} if samples_unnamed(recipe) else {})
 
 
 def require_parent(recipe: Recipe) -> str:

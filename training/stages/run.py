@@ -6,6 +6,7 @@ parent.sha256        lineage of the parent it began from; another parent is refu
 trainer/             the engine's own checkpoints, for resuming
 log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
 checkpoint/          weights and tokenizer, once finished
+sampled.jsonl        the problems it was given to sample on, where its recipe names no file of them
 lineage.json         written last: without it the run is not finished
 ```
 
@@ -19,7 +20,7 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -30,13 +31,15 @@ from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
+from problems.model import Problem
+from problems.suites.formats import write_problems
 from training.model import ModelCheckpoint, RunLineage, Versions
 from training.recipe import Recipe, parse_recipe
 from training.stages.processes import ALONE, Processes
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
 RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
-PARENT = "parent.sha256"
+PARENT, SAMPLED = "parent.sha256", "sampled.jsonl"
 _LATER = ("dev_sha256s", "problem_files")  # of a lineage, added after the first were written
 
 
@@ -79,6 +82,14 @@ class RunFolder:
             raise ArenaError(
                 "V2166", f"{self.path} was begun from {begun[:12]} at {place}, which is {parent_sha256[:12]} now"
             )
+
+    def keep_problems(self, problems: Sequence[Problem]) -> str:
+        """Write the problems that the run may sample on, in the order of their ids; the file's sha256."""
+        ordered = sorted(problems, key=lambda problem: problem.problem_id)
+        data = "".join(f"{line}\n" for line in write_problems(ordered)).encode()
+        if self.processes.is_first:
+            write_whole(self.path / SAMPLED, data)
+        return hashlib.sha256(data).hexdigest()
 
     @property
     def engine(self) -> Path:

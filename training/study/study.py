@@ -51,7 +51,7 @@ from training.study.base_model import build_base
 from training.study.corpora import MATCHED, build_corpora
 from training.study.findings.document import study_document
 from training.study.findings.notes import progress_notes
-from training.study.findings.results import ResultFolder, RowResult
+from training.study.findings.results import ResultFolder, RowResult, kept_curves
 from training.study.generations.counts import read_counts
 from training.study.generations.racing import run_generation
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
@@ -290,6 +290,7 @@ class Study:
             failures=failures,
             seconds={name: value for name, value in took.items() if value is not None},
             generation=read_counts(self.folder / GENERATIONS / part.row),
+            curves=kept_curves(chain[0][0]) if chain and chain[0][2].stage == "grpo" and UNDER not in part.row else (),
         )
 
     def _require_uncut(self, part: Part) -> None:

@@ -25,7 +25,7 @@ from training.study.findings.hypotheses import (
     read_asked,
     run_tests,
 )
-from training.study.findings.notes import arm_lines, endings_of, read_arms
+from training.study.findings.notes import LIMITS, Limits, arm_lines, controls_by_recipe, endings_of, read_arms
 from training.study.findings.results import RowResult
 from training.study.measure import SET_NAMES
 from training.study.parts import Part
@@ -69,6 +69,7 @@ def study_document(
     beside = Comparisons()
     if (recipes / COMPARISONS).exists():
         beside = read_asked(recipes / COMPARISONS, Comparisons)
+    limits = read_asked(recipes / LIMITS, Limits) if (recipes / LIMITS).exists() else Limits()
     trained = {row: one.lineage[0] for row, one in finished.items() if one.lineage and UNDER not in row}
     here = [curve for run in sorted((folder / "runs").glob("*/recipe.toml")) for curve in read_curves(run.parent)]
     known = {curve.lineage_sha256 for curve in here}
@@ -80,11 +81,16 @@ def study_document(
         notes=[line.format_map(said) for line in _SAID],
         claims=run_tests(asked, plan, finished) if asked else (),
         comparisons=run_tests(replace(asked, hypotheses=beside.comparisons), plan, finished) if asked else (),
+        limits=limits.limits,
         explored=[*harness_lines(finished, plan), *generation_lines(finished)],
         lacking=lacking,
         endings=endings_of(finished),
         arms=arm_lines(read_arms(folder / "corpora" / MATCHED, [FULL, *plan.arms]), trained),
-        controls=controls_of(labels) | {label: label for label in labels if UNDER in label},  # held against no row
+        controls=controls_by_recipe(labels, recipes)
+        | controls_of(labels)
+        | {label: label for label in labels if UNDER in label},  # held against no row
+        matched={label: words for label in labels if (words := limits.matched.get(label.rpartition("-")[0]))},
+        measured_commits={row: one.code_commit for row, one in finished.items()},
         processor_s={
             (one.label, SET_NAMES[one.set], one.decode.temperature): took_s[part.name]
             for part in parts
@@ -94,10 +100,10 @@ def study_document(
 
 
 def _ending(row: str, result: RowResult, lineage: RunLineage) -> RunCurves:
-    """A run whose folder is elsewhere: its end and its parent, without curves."""
+    """A run whose folder is elsewhere: its end, its parent, and the curves that its result keeps."""
     return RunCurves(
         label=row,
-        series=(),
+        series=result.curves,
         steps=lineage.steps,
         stopped_by=lineage.stopped_by,
         lineage_sha256=result.reports[0].lineage_sha256,

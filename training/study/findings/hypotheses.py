@@ -9,7 +9,7 @@ that were named later (`comparisons.toml`) are made in the same way, corrected a
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,24 +17,30 @@ import msgspec
 
 from foundation.errors import ArenaError
 from training.evaluation.report import EvalReport, compare
-from training.evaluation.resampling import seed_interval, sign_flip_p
-from training.report.claims import RowComparison, StudyClaim
+from training.evaluation.resampling import seed_interval, seed_spread, sign_flip_p
+from training.report.claims import RowComparison, SetDifference, StudyClaim
 from training.report.document import holm
+from training.study.findings.notes import Limits
 from training.study.findings.results import RowResult
-from training.study.measure import SET_NAMES
+from training.study.measure import CONTROLS, SET_NAMES
 from training.study.parts import BASE
 from training.study.plan import SetKey, StudyPlan
 
 HYPOTHESES, COMPARISONS = "hypotheses.toml", "comparisons.toml"
+FROZEN: SetKey = "eval"  # shown beside, and decides nothing
 
 
 class Hypothesis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`better` solves more than `worse`: rows without their seed. `better` against `control` is shown beside."""
+    """`better` solves more than `worse`: rows without their seed. `better` against `control` is shown beside.
+
+    `decode` names another decoding of the plan than the tests' ("": theirs), for a row that has no other.
+    """
 
     name: str
     better: str
     worse: str
     control: str = ""
+    decode: str = ""
 
 
 class Hypotheses(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,11 +61,11 @@ class Comparisons(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     comparisons: tuple[Hypothesis, ...] = ()
 
 
-AskedT = TypeVar("AskedT", Hypotheses, Comparisons)
+AskedT = TypeVar("AskedT", Hypotheses, Comparisons, Limits)
 
 
 def read_asked(path: Path, kind: type[AskedT]) -> AskedT:
-    """The file's tests, or comparisons. Raises ArenaError V2120."""
+    """The file's tests, comparisons or limits. Raises ArenaError V2120."""
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), kind)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -68,7 +74,7 @@ def read_asked(path: Path, kind: type[AskedT]) -> AskedT:
 
 def run_tests(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult]) -> tuple[StudyClaim, ...]:
     """Every test, made or not. Raises KeyError for a decoding the plan lacks."""
-    compared = [_compared(asked, plan, results, one.better, one.worse) for one in asked.hypotheses]
+    compared = [_compared(asked, plan, results, one, one.worse) for one in asked.hypotheses]
     corrected = holm([1.0 if found is None else found.p_value for found in compared])
     return tuple(
         StudyClaim(
@@ -77,7 +83,7 @@ def run_tests(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResul
             missing=tuple(row for row in rows_of(asked, one) if row not in results),
             comparison=found,
             holm=None if found is None else p_value,
-            control=_compared(asked, plan, results, one.better, one.control) if one.control else None,
+            control=_compared(asked, plan, results, one, one.control) if one.control else None,
         )
         for one, found, p_value in zip(asked.hypotheses, compared, corrected, strict=True)
     )
@@ -89,35 +95,54 @@ def rows_of(asked: Hypotheses, one: Hypothesis) -> tuple[str, ...]:
 
 
 def _compared(
-    asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult], better: str, worse: str
+    asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowResult], one: Hypothesis, worse: str
 ) -> RowComparison | None:
-    pairs = [(results.get(_row(worse, seed)), results.get(_row(better, seed))) for seed in asked.seeds]
-    whole = [(mine, other) for mine, other in pairs if mine is not None and other is not None]
-    if len(whole) < len(pairs):
+    """`one.better` against `worse`; None while a row is missing."""
+    found = [(results.get(_row(worse, seed)), results.get(_row(one.better, seed))) for seed in asked.seeds]
+    pairs = [(mine, other) for mine, other in found if mine is not None and other is not None]
+    if len(pairs) < len(found):
         return None
-    place, decodes = SET_NAMES[asked.set], {rules.name: rules for rules in plan.decodes}
-    drawn, beside = (decodes[name].temperature for name in (asked.p_value, asked.beside))
-    shares = [(_shares(mine.report(place, drawn)), _shares(other.report(place, drawn))) for mine, other in whole]
-    shared = sorted(set.intersection(*(mine.keys() & other.keys() for mine, other in shares)))
-    differences = [[other[name] - mine[name] for name in shared] for mine, other in shares]
-    by_problem = [sum(values) / len(values) for values in zip(*differences, strict=True)]
+    decodes = {rules.name: rules.temperature for rules in plan.decodes}
+    drawn, beside = decodes[one.decode or asked.p_value], decodes[asked.beside]
+    place, frozen = SET_NAMES[asked.set], SET_NAMES[FROZEN]
+    differences = _differences(pairs, place, drawn)
     mean, low, high = seed_interval(differences, asked.draws_seed)
-    exact = [compare(mine.report(place, beside), other.report(place, beside)) for mine, other in whole]
+    by_seed = tuple(sum(values) / len(values) for values in differences)
+    exact = [compare(mine.report(place, beside), other.report(place, beside)) for mine, other in pairs]
+    is_frozen = asked.set != FROZEN and all(row.has_report(frozen, drawn) for pair in pairs for row in pair)
     return RowComparison(
-        better=better,
+        better=one.better,
         worse=worse,
-        problems=len(shared),
+        problems=len(differences[0]),
         difference=mean,
         low=low,
         high=high,
-        by_seed=tuple(sum(values) / len(values) for values in differences),
-        p_value=sign_flip_p(by_problem, asked.draws_seed),
-        greedy=tuple((one.p_value, one.second_only, one.first_only) for one in exact),
+        by_seed=by_seed,
+        p_value=sign_flip_p([sum(values) / len(values) for values in zip(*differences, strict=True)], asked.draws_seed),
+        greedy=tuple((test.p_value, test.second_only, test.first_only) for test in exact),
+        spread=seed_spread(by_seed),
+        frozen=_set_difference(pairs, frozen, drawn, asked.draws_seed) if is_frozen else None,
+        decode=one.decode,
     )
 
 
+def _set_difference(
+    pairs: Sequence[tuple[RowResult, RowResult]], place: str, temperature: float, draws_seed: int
+) -> SetDifference:
+    differences = _differences(pairs, place, temperature)
+    mean, low, high = seed_interval(differences, draws_seed)
+    return SetDifference(set=place, problems=len(differences[0]), difference=mean, low=low, high=high)
+
+
+def _differences(pairs: Sequence[tuple[RowResult, RowResult]], place: str, temperature: float) -> list[list[float]]:
+    """Second minus first by seed and problem, over the problems that all have scored."""
+    shares = [[_shares(row.report(place, temperature)) for row in pair] for pair in pairs]
+    shared = sorted(set.intersection(*(mine.keys() & other.keys() for mine, other in shares)))
+    return [[other[name] - mine[name] for name in shared] for mine, other in shares]
+
+
 def _row(recipe: str, seed: int) -> str:
-    return recipe if recipe == BASE else f"{recipe}-{seed}"
+    return recipe if recipe in (BASE, *CONTROLS) else f"{recipe}-{seed}"
 
 
 def _shares(report: EvalReport) -> dict[str, float]:
