@@ -32,7 +32,6 @@ _BY_NETUID = (
     "RevealPeriodEpochs",
     "MechanismCountCurrent",
     "BlocksSinceLastStep",
-    "SubnetEpochConsensus",
     "LastEpochBlock",
     "PendingEpochAt",
     "SubnetEpochIndex",

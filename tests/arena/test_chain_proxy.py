@@ -8,13 +8,14 @@ from pathlib import Path
 import bittensor_core as core
 import pytest
 
+from arena.chain.connection import Connection
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
 from neurons.node.settings import resolve
 from neurons.node.wiring import chain_of
-from tests.arena.chain_stands import NETUID, Clock, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, Clock, NodeStand, client_of, make_node, node_stand
 from tests.arena.first_round import seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1
 
@@ -30,7 +31,7 @@ async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
         made.node.proxies.add((EVE.hotkey, ALICE.hotkey))
         await made.chain.close()
         made.chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
+            made.url, netuid=NETUID, make_client=client_of(made.node), lock_folder=made.lock_folder, proxy=EVE
         )
         yield made
         await made.chain.close()
@@ -99,7 +100,7 @@ async def test_a_runtime_without_proxies_is_told_where_one_is_named() -> None:
         await made.enrol(ALICE)
         await made.chain.check()
         chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
+            made.url, netuid=NETUID, make_client=client_of(made.node), lock_folder=made.lock_folder, proxy=EVE
         )
         with pytest.raises(ArenaError, match="U3037") as caught:
             await chain.check()
@@ -121,7 +122,7 @@ async def test_the_setting_names_a_hotkey_of_the_wallet(stand: NodeStand, tmp_pa
     named = resolve({**flags, "netuid": NETUID, "state_dir": tmp_path / "state", "wallet_proxy": "Eve"}).settings
     chain = chain_of(named)
     assert isinstance(chain, BittensorSubtensor)
-    chain._make_client, chain._lock_folder = make_client, stand.lock_folder
+    chain._connection, chain._lock_folder = Connection(stand.url, client_of(stand.node)), stand.lock_folder
     assert (await chain.commit(ALICE, "cd" * 32)).status == "ok"
     assert nonces(stand) == [(EVE.hotkey, 7)]
     await chain.close()
