@@ -99,8 +99,8 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
 class Subtensor(Protocol):
     """The chain as this software needs it.
 
-    Raises ArenaError U3030 when it can't be reached, and U3033 for a block of the past whose state the node behind it
-    no longer keeps.
+    Raises ArenaError U3030 when it can't be reached, U3049 for a block that isn't sealed yet, and U3033 for a block of
+    the past whose state the node behind it no longer keeps.
     """
 
     @property
@@ -122,8 +122,7 @@ class Subtensor(Protocol):
         ...
 
     async def block_hash(self, block: int) -> str:
-        """The hash of a sealed block. It can change while the block isn't final, and never after. Raises U3030 where
-        there is no such block."""
+        """The hash of a sealed block. It can change while the block isn't final, and never after."""
         ...
 
     async def metagraph(self, block: int | None = None) -> Metagraph: ...

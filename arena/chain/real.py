@@ -2,12 +2,12 @@
 
 Reads are pinned to one block, refusals are typed, and whatever keeps the chain from answering is ArenaError
 U3030, after which the next call connects anew; state that the node has pruned is U3033, where no archive node of the
-network could be asked. A metagraph whose block was replaced while it was read is read again. The SDK is imported when
-the first connection opens (about a second). What is set is what was asked: a vector that the SDK or the subnet's limits
-would change is refused. A storage or call of this release that the chain's runtime lacks, or has in another form, is
-U3037, and costs the call and not the process. Extrinsics of one hotkey go one after the other (`arena.chain.sender`).
-Stake is the alpha staked on this subnet; the root network's isn't counted. Registration spends a coldkey's TAO and is
-left to btcli.
+network could be asked, and a block that isn't sealed yet U3049. A metagraph whose block was replaced while it was read
+is read again. The SDK is imported when the first connection opens (about a second). What is set is what was asked: a
+vector that the SDK or the subnet's limits would change is refused. A storage or call of this release that the chain's
+runtime lacks, or has in another form, is U3037, and costs the call and not the process. Extrinsics of one hotkey go one
+after the other (`arena.chain.sender`). Stake is the alpha staked on this subnet; the root network's isn't counted.
+Registration spends a coldkey's TAO and is left to btcli.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
 from arena.chain.refusals import first_weights_wait, refused, version_refusal
 from arena.chain.runtime import UNKNOWN_FORM, missing_from
 from arena.chain.sender import Prepared, TurnTakenError, by_proxy, default_lock_folder, send_extrinsic, turn_of
-from foundation.codes.names import RUNTIME_UNKNOWN, VERSION_KEY_OLD
+from foundation.codes.names import BLOCK_AHEAD, RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class BittensorSubtensor:
             if any(words in str(error).lower() for words in _PRUNED):
                 raise ArenaError("U3033", f"{self._network}: {error}") from error
             if str(error).startswith(_FUTURE):
-                raise ArenaError("U3030", f"{self._network}: {error}: it is not sealed yet") from error
+                raise ArenaError(BLOCK_AHEAD, f"{self._network}: {error}") from error
             if held is not None:
                 await self._connection.give_up(held)
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error

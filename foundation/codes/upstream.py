@@ -140,6 +140,13 @@ ROWS = (
         True,
     ),
     row(
+        "U3049",
+        "chain has no such block yet",
+        "what needs that block waits; the rest goes on",
+        "wait for the block, or name an earlier one; a node that is still syncing is behind the network",
+        True,
+    ),
+    row(
         "U3050",
         "annotator gave no usable annotation",
         "the trace is not accepted, and counted as such",

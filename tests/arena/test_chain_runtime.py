@@ -135,9 +135,9 @@ async def test_a_block_of_the_future_is_said_and_keeps_the_connection(stand: Nod
         stand.chain.commitments([ALICE.hotkey], ahead),
     )
     for one in asked:
-        with pytest.raises(ArenaError, match="U3030") as caught:
+        with pytest.raises(ArenaError, match="U3049") as caught:
             await one
-        assert f"{ahead}: it is not sealed yet" in caught.value.failure.detail
+        assert f"no block at height {ahead}" in caught.value.failure.detail
     assert await stand.chain.block() == stand.node.block
 
 
