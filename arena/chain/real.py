@@ -23,10 +23,10 @@ from arena.chain.connection import Connection, HeldClient
 from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
-from arena.chain.refusals import first_weights_wait, refused, version_refusal
+from arena.chain.refusals import first_weights_wait, proxy_refusal, refused, version_refusal
 from arena.chain.runtime import UNKNOWN_FORM, missing_from
 from arena.chain.sender import Prepared, TurnTakenError, by_proxy, default_lock_folder, send_extrinsic, turn_of
-from foundation.codes.names import BLOCK_AHEAD, RUNTIME_UNKNOWN, VERSION_KEY_OLD
+from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ class BittensorSubtensor:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
         return await self._times.last_block(unix_ms, await self.finalized_block())
 
-    async def check(self) -> None:
+    async def check(self, hotkey: str | None = None) -> None:
         """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
 
         Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet or mechanism that isn't
-        there, U3038 where it asks for weights of a newer release, U3030. A runtime that was found whole isn't compared
-        again.
+        there, V2032 where the chain would refuse the proxy of `hotkey`, U3038 where it asks for weights of a newer
+        release, U3030. A runtime that was found whole isn't compared again.
         """
         async with self._connected() as client:
             spec = int(await client.spec_version())
@@ -112,6 +112,10 @@ class BittensorSubtensor:
             if self._mechanism >= count:
                 told = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
                 raise ArenaError("U3039", told, fix="check `mechanism`")
+            if self._proxy is not None and hotkey is not None:
+                proxies, _ = await client.query(("Proxy", "Proxies"), [hotkey])
+                if refusal := proxy_refusal(self._proxy.hotkey, hotkey, proxies):
+                    raise ArenaError(NO_PROXY, refusal)
             wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
         if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
             raise ArenaError(VERSION_KEY_OLD, refusal)

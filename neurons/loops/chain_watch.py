@@ -37,8 +37,8 @@ class ChainWatch:
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now.
 
-        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and U3038 while this release
-        can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037, U3038 and V2032 while
+        this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
         """
         chain, now_ms = self._node.chain, self._node.now_ms()
         block, finalized = await chain.block(), await chain.finalized_block()
@@ -76,7 +76,7 @@ class ChainWatch:
         metrics.uid.set(-1 if facts.uid is None else facts.uid)
         metrics.permit.set(facts.has_permit)
         metrics.stake_rao.set(facts.stake_rao)
-        await chain.check()
+        await chain.check(self._node.signer.hotkey)
         return facts
 
     async def _compare(self, block: int, finalized: int) -> None:
