@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from neurons.health.node_file import ChainFacts
+from neurons.health.node_file import ChainFacts, last_place
 from neurons.node.node import Node
 
 STALE_MS = 180_000  # fifteen blocks of the real chain
@@ -25,7 +25,8 @@ class ChainWatch:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._hashes: dict[int, str] = {}  # of heads seen that were not final yet, and of the last final one
-        self.facts = ChainFacts()
+        # Of the process before, until the chain is read: while it can't be, the permit seen last is what a start needs.
+        self.facts = last_place(node.state_dir, node.signer.hotkey, node.chain.netuid)
 
     def is_stale(self) -> bool:
         """Whether the newest block seen stands still: the subnet may look otherwise by now. False before any was seen.
