@@ -53,6 +53,13 @@ ROWS = (
         "raise the endpoint's credit, rate limit and context length, and serve every model of the policy there",
         True,
     ),
+    row(
+        "U3008",
+        "request to a model endpoint waited too long for its turn here",
+        NO_SCORE,
+        "raise the endpoint's requests_at_once, lower the number of workers, or add an endpoint",
+        True,
+    ),
     row("U3010", "catalogue lookup failed", NO_SCORE, "check the catalogue service", True),
     row(
         "U3020",
