@@ -1,14 +1,16 @@
 """From a network's name to open ports: which adapter serves it, and where the local twin keeps its file.
 
 One place, so that miner, validator and demo meet on the same chain. `local` is the twin in the state folder, an `http://`
-address is the twin that another machine serves; anything else is a Bittensor network or a node's URL, with drand as its
-beacon.
+address is the twin that another machine serves; a name in `NETWORKS` is a Bittensor network and a `ws://` or `wss://`
+address a node of one, with drand as the beacon. Anything else is refused before a connection is tried.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from arena.chain.beacon import LocalBeacon
 from arena.chain.drand import DrandBeacon
@@ -21,6 +23,7 @@ from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from foundation.errors import ArenaError
 
 LOCAL_NETWORK = "local"
+NETWORKS = ("finney", "test", "archive", "devnet")  # the SDK's names; its `local` is `ws://127.0.0.1:9944` here
 OWNER_URI = "//Owner"  # the local subnet's owner: uid 0 from the first block on, where emissions burn
 
 
@@ -46,10 +49,12 @@ def open_subtensor(
     """The chain of a network; `mechanism` is the subnet's incentive mechanism whose weights are set and read, `proxy`
     signs extrinsics for the hotkey that sends.
 
-    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do, and V2030 for a mechanism of a local
-    chain that isn't its one and for a proxy there; a real chain, and one of another machine, is connected to at its
-    first call.
+    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do, and V2030 for what is no network,
+    for a mechanism of a local chain that isn't its one and for a proxy there; a real chain, and one of another machine,
+    is connected to at its first call.
     """
+    if not is_local(network) and network not in NETWORKS and not _is_node_address(network):
+        raise _unknown_network(network)
     if is_local(network) and mechanism:
         raise ArenaError("V2030", f"mechanism {mechanism}: a local chain has one, 0", fix="leave mechanism at 0")
     if is_local(network) and proxy:
@@ -60,6 +65,25 @@ def open_subtensor(
     if is_local(network):
         return RemoteSubtensor(network, netuid=netuid)
     return BittensorSubtensor(network, netuid=netuid, mechanism=mechanism, proxy=proxy)
+
+
+def _is_node_address(text: str) -> bool:
+    """Whether a text is a node's websocket address, whoever answers there."""
+    try:
+        parts = urlsplit(text)
+        is_port_possible = parts.port != 0
+    except ValueError:  # a port that is no number below 65536, or brackets that don't close
+        return False
+    is_plain = text.isascii() and text.isprintable() and " " not in text
+    return is_plain and text.startswith(("ws://", "wss://")) and bool(parts.hostname) and is_port_possible
+
+
+def _unknown_network(text: str) -> ArenaError:
+    names = (LOCAL_NETWORK, *NETWORKS)
+    told = f"no network {text!r}; there are {', '.join(names)}, and addresses: ws:// or wss:// of a node, http:// of a"
+    told += " local chain on another machine"
+    near = difflib.get_close_matches(text.strip().lower(), names, n=1)
+    return ArenaError("V2030", told, fix=f"did you mean `{near[0]}`?" if near else "check --subtensor.network")
 
 
 def open_beacon(network: str, now_ms: Callable[[], int]) -> Beacon:

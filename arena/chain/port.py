@@ -99,16 +99,19 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
 class Subtensor(Protocol):
     """The chain as this software needs it.
 
-    Raises ArenaError U3030 when it can't be reached, and U3033 for a block of the past whose state the node behind it
-    no longer keeps.
+    Raises ArenaError U3030 when it can't be reached, U3049 for a block that isn't sealed yet, and U3033 for a block of
+    the past whose state the node behind it no longer keeps.
     """
 
     @property
     def netuid(self) -> int: ...
 
-    async def check(self) -> None:
-        """Whether this release can do all its work on this chain. Raises ArenaError U3037 (a runtime it doesn't know),
-        U3038 (weights of a newer release are asked for), U3039 (no such subnet), U3030. The twin has all of it."""
+    async def check(self, hotkey: str | None = None) -> None:
+        """Whether this release can do all its work on this chain, and the proxy that is set sign for `hotkey`.
+
+        Raises ArenaError U3037 (a runtime it doesn't know), U3038 (weights of a newer release are asked for), U3039 (no
+        such subnet), V2032 (the chain would refuse the proxy), U3030. The twin has all of it.
+        """
         ...
 
     async def block(self) -> int: ...
@@ -122,8 +125,7 @@ class Subtensor(Protocol):
         ...
 
     async def block_hash(self, block: int) -> str:
-        """The hash of a sealed block. It can change while the block isn't final, and never after. Raises U3030 where
-        there is no such block."""
+        """The hash of a sealed block. It can change while the block isn't final, and never after."""
         ...
 
     async def metagraph(self, block: int | None = None) -> Metagraph: ...

@@ -2,12 +2,12 @@
 
 Reads are pinned to one block, refusals are typed, and whatever keeps the chain from answering is ArenaError
 U3030, after which the next call connects anew; state that the node has pruned is U3033, where no archive node of the
-network could be asked. A metagraph whose block was replaced while it was read is read again. The SDK is imported when
-the first connection opens (about a second). What is set is what was asked: a vector that the SDK or the subnet's limits
-would change is refused. A storage or call of this release that the chain's runtime lacks, or has in another form, is
-U3037, and costs the call and not the process. Extrinsics of one hotkey go one after the other (`arena.chain.sender`).
-Stake is the alpha staked on this subnet; the root network's isn't counted. Registration spends a coldkey's TAO and is
-left to btcli.
+network could be asked, and a block that isn't sealed yet U3049. A metagraph whose block was replaced while it was read
+is read again. The SDK is imported when the first connection opens (about a second). What is set is what was asked: a
+vector that the SDK or the subnet's limits would change is refused. A storage or call of this release that the chain's
+runtime lacks, or has in another form, is U3037, and costs the call and not the process. Extrinsics of one hotkey go one
+after the other (`arena.chain.sender`). Stake is the alpha staked on this subnet; the root network's isn't counted.
+Registration spends a coldkey's TAO and is left to btcli.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arena.chain.block_times import BlockTimes
+from arena.chain.connection import Connection, HeldClient
 from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
-from arena.chain.refusals import first_weights_wait, refused, version_refusal
+from arena.chain.refusals import first_weights_wait, proxy_refusal, refused, version_refusal
 from arena.chain.runtime import UNKNOWN_FORM, missing_from
 from arena.chain.sender import Prepared, TurnTakenError, by_proxy, default_lock_folder, send_extrinsic, turn_of
-from foundation.codes.names import RUNTIME_UNKNOWN, VERSION_KEY_OLD
+from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ class BittensorSubtensor:
         lock_folder: Path | None = None,
         proxy: Signer | None = None,
     ) -> None:
-        """`make_client` replaces the SDK's default client (endpoints, backends); `timeout_s` bounds every call, the
-        wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights are set
-        and read. `lock_folder` holds the senders' locks. `proxy` signs every extrinsic in the hotkey's place, as an
-        account that the chain knows as the hotkey's proxy."""
+        """`make_client` replaces the client of `arena.chain.sdk_client` (endpoints, backends); `timeout_s` bounds every
+        call, the wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights
+        are set and read. `lock_folder` holds the senders' locks. `proxy` signs every extrinsic in the hotkey's place,
+        as an account that the chain knows as the hotkey's proxy."""
         self._network = network
         self._mechanism = mechanism
         self._lock_folder = lock_folder or default_lock_folder()
@@ -65,10 +66,8 @@ class BittensorSubtensor:
         self._known_spec: int | None = None  # the runtime that was found to have all that is asked of it
         self._netuid = netuid
         self._storage_index = mechanism * _SUBNETS_MAX + netuid
-        self._make_client = make_client
         self._timeout_s = timeout_s
-        self._client: bittensor.Client | None = None
-        self._connecting = asyncio.Lock()
+        self._connection = Connection(network, make_client)
         self._times = BlockTimes(self._time_of)
 
     @property
@@ -78,15 +77,7 @@ class BittensorSubtensor:
 
     async def close(self) -> None:
         """Close the connection; the next call opens another."""
-        client, self._client = self._client, None
-        if client is None:
-            return
-        from bittensor.result import BittensorError
-
-        # The state it is in is unknown. Where the node hung up politely, the SDK's reader dies of an assertion of
-        # websockets, and closing raises it again.
-        with suppress(BittensorError, OSError, TimeoutError, AssertionError):
-            await client.close()
+        await self._connection.close()
 
     # -- reads
     async def block(self) -> int:
@@ -103,12 +94,12 @@ class BittensorSubtensor:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
         return await self._times.last_block(unix_ms, await self.finalized_block())
 
-    async def check(self) -> None:
+    async def check(self, hotkey: str | None = None) -> None:
         """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
 
         Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet or mechanism that isn't
-        there, U3038 where it asks for weights of a newer release, U3030. A runtime that was found whole isn't compared
-        again.
+        there, V2032 where the chain would refuse the proxy of `hotkey`, U3038 where it asks for weights of a newer
+        release, U3030. A runtime that was found whole isn't compared again.
         """
         async with self._connected() as client:
             spec = int(await client.spec_version())
@@ -121,6 +112,10 @@ class BittensorSubtensor:
             if self._mechanism >= count:
                 told = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
                 raise ArenaError("U3039", told, fix="check `mechanism`")
+            if self._proxy is not None and hotkey is not None:
+                proxies, _ = await client.query(("Proxy", "Proxies"), [hotkey])
+                if refusal := proxy_refusal(self._proxy.hotkey, hotkey, proxies):
+                    raise ArenaError(NO_PROXY, refusal)
             wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
         if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
             raise ArenaError(VERSION_KEY_OLD, refusal)
@@ -255,36 +250,24 @@ class BittensorSubtensor:
     async def _connected(self, *, timeout_s: float = READ_TIMEOUT_S) -> AsyncIterator[bittensor.Client]:
         """The open client, within the time limit. Turns every failure to reach the chain into U3030, and a storage or
         call that its runtime doesn't have into U3037."""
-        from bittensor import Client
         from bittensor.result import BittensorError
 
+        held: HeldClient | None = None
         try:
-            async with asyncio.timeout(min(timeout_s, self._timeout_s)):
-                async with self._connecting:
-                    if self._client is None:
-                        client = self._make_client(self._network) if self._make_client else Client(self._network)
-                        await client.connect()
-                        self._client = client
-                    client = self._client
-                yield client
+            async with asyncio.timeout(min(timeout_s, self._timeout_s)), self._connection.held() as held:
+                yield held.client
         except (BittensorError, OSError, TimeoutError) as error:
             if any(words in str(error).lower() for words in _PRUNED):
                 raise ArenaError("U3033", f"{self._network}: {error}") from error
             if str(error).startswith(_FUTURE):
-                raise ArenaError("U3030", f"{self._network}: {error}: it is not sealed yet") from error
-            await self.close()
+                raise ArenaError(BLOCK_AHEAD, f"{self._network}: {error}") from error
+            if held is not None:
+                await self._connection.give_up(held)
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error
         except UNKNOWN_FORM as error:
-            spec, self._known_spec = await self._spec_or_none(), None
+            self._known_spec = None
+            spec = None if held is None else await _spec_or_none(held.client)
             raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, str(error) or type(error).__name__)) from error
-
-    async def _spec_or_none(self) -> int | None:
-        from bittensor.result import BittensorError
-
-        with suppress(BittensorError, OSError, TimeoutError, *UNKNOWN_FORM):
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                return int(await self._client.spec_version()) if self._client else None
-        return None
 
     async def _demand_subnet(self, client: bittensor.Client) -> None:
         """Raises ArenaError U3039 where the chain has no such subnet."""
@@ -372,6 +355,15 @@ class BittensorSubtensor:
 async def _hash_of(client: bittensor.Client, block: int) -> str:
     # The SDK has no public way to a hash that does not decode the whole block.
     return str(await client._block_hash(block))
+
+
+async def _spec_or_none(client: bittensor.Client) -> int | None:
+    from bittensor.result import BittensorError
+
+    with suppress(BittensorError, OSError, TimeoutError, *UNKNOWN_FORM):
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return int(await client.spec_version())
+    return None
 
 
 def _endpoint(axon: Any) -> str:

@@ -7,8 +7,10 @@ a number and no name. The SDK knows the numbers; the statuses of the port come f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from arena.chain.keys import public_key
 from arena.chain.port import ChainResult
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ _STRANGERS = frozenset(
         "AccountNotAllowedCommit",  # the commitments' pallet asks the subnet, and refuses nobody else
     }
 )
+_PROXY_TYPES = frozenset({"Any", "NonCritical", "NonTransfer", "NonFungible"})  # allow every call that is sent here
 _WORDS = {
     "StakeAmountTooLow": "too little stake to set weights; the owner's StakeThreshold is not reached",
     "NotEnoughStakeToSetWeights": "too little stake to set weights; the owner's StakeThreshold is not reached",
@@ -60,6 +63,20 @@ def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
     if wanted <= sent:
         return None
     return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
+
+
+def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why the chain would refuse what `proxy` signs for a hotkey, or None. `proxies` are the hotkey's, as the chain
+    lists them: of several entries of one key it takes the first."""
+    own = public_key(proxy)
+    found = next((each for each in proxies if public_key(str(each["delegate"])) == own), None)
+    if found is None:
+        return f"{proxy} is no proxy of {hotkey}"
+    kind, delay = found["proxy_type"], int(found["delay"])
+    kind = next(iter(kind)) if isinstance(kind, Mapping) else str(kind)
+    if kind not in _PROXY_TYPES:
+        return f"{proxy} is a proxy of {hotkey} of type {kind}, which may not set weights; NonCritical may"
+    return f"{proxy} is a proxy of {hotkey} with a delay of {delay} blocks; add it without" if delay else None
 
 
 async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, *, storage_index: int) -> str | None:

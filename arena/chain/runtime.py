@@ -32,7 +32,6 @@ _BY_NETUID = (
     "RevealPeriodEpochs",
     "MechanismCountCurrent",
     "BlocksSinceLastStep",
-    "SubnetEpochConsensus",
     "LastEpochBlock",
     "PendingEpochAt",
     "SubnetEpochIndex",
@@ -87,6 +86,7 @@ async def missing_from(client: bittensor.Client, netuid: int, *, is_proxied: boo
     asked += [(name, client.compose(call)) for name, call in sample_calls(netuid)]  # type: ignore[no-untyped-call]
     if is_proxied:
         asked.append(("Proxy.proxy", _proxied(client)))
+        asked.append(("Proxy.Proxies", client.query(("Proxy", "Proxies"), [_NOBODY])))
     answers = await asyncio.gather(*(answer for _, answer in asked), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, UNKNOWN_FORM):

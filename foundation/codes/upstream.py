@@ -53,6 +53,13 @@ ROWS = (
         "raise the endpoint's credit, rate limit and context length, and serve every model of the policy there",
         True,
     ),
+    row(
+        "U3008",
+        "request to a model endpoint waited too long for its turn here",
+        NO_SCORE,
+        "raise the endpoint's requests_at_once, lower the number of workers, or add an endpoint",
+        True,
+    ),
     row("U3010", "catalogue lookup failed", NO_SCORE, "check the catalogue service", True),
     row(
         "U3020",
@@ -137,6 +144,13 @@ ROWS = (
         "chain has no such subnet",
         "nothing can be read or set there",
         "check `netuid` and `network`; a node that is still syncing knows no subnet either",
+        True,
+    ),
+    row(
+        "U3049",
+        "chain has no such block yet",
+        "what needs that block waits; the rest goes on",
+        "wait for the block, or name an earlier one; a node that is still syncing is behind the network",
         True,
     ),
     row(

@@ -89,6 +89,13 @@ ROWS = (
     ),
     row("V2031", "no such hotkey", STOPS, "local network: --wallet.hotkey //Bob; otherwise: btcli wallet new-hotkey"),
     row(
+        "V2032",
+        "key that wallet_proxy names can't sign for this hotkey on chain",
+        "nothing is set, committed or published on chain; judging goes on",
+        "the hotkey's account adds it as a proxy of type NonCritical, without delay: btcli proxy add",
+        True,
+    ),
+    row(
         "V2040",
         "title matcher is not available",
         NO_SCORE,

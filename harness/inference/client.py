@@ -62,8 +62,8 @@ class OpenAIUpstream:
         """One attempt at `request`, the JSON text of a rebuilt request.
 
         Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key or
-        request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit, or
-        no slot came free).
+        request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate
+        limit), U3008 (no slot came free: the endpoint was not asked).
         """
         import httpx
 

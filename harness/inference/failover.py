@@ -12,6 +12,11 @@ size and rate limits refuse long requests. It only tells whether the outage is o
     none, but one-token ones     ArenaError U3007: the shape is not served; nobody's fault, and no attempt is used up
     none, nor one-token ones     ArenaError U3001..U3004: a real outage
 
+What this node's own bound on requests (`slots.py`) kept from being asked proves nothing either way: an endpoint that
+was not asked, or whose neutral request was not, is among those that answer neither, and where no other is left the
+failure is U3008 and no outage. Nobody is charged for it; nor does a restart owe less after it: an agent can fill the
+slots.
+
 One case is the agent's beyond its own shape: a request longer than what the policy makes every endpoint take
 (`served_bytes`), which the endpoint calls malformed (400, 413, 422) while it answers a neutral one of that size.
 """
@@ -26,6 +31,7 @@ from foundation.codes.names import (
     MODEL_FAILED,
     MODEL_REFUSED,
     NO_ENDPOINT,
+    NO_TURN,
     REQUEST_PROVOKED,
     SHAPE_NOT_SERVED,
 )
@@ -79,7 +85,11 @@ class Failover:
                     self.answered_by = self._upstreams[place].name
                     return answer
                 failures[place] = answer
-            candidates = tuple(place for place in candidates if self._answers_neutral(place, failures[place]))
+            candidates = tuple(
+                place
+                for place in candidates
+                if failures[place].code != NO_TURN and self._answers_neutral(place, failures[place])
+            )
             if not candidates:
                 raise self._outage(tuple(failures.values()), models)
         detail, codes = failures[candidates[0]].detail, {failures[place].code for place in candidates}
@@ -132,9 +142,12 @@ class Failover:
         return self._probed[id(upstream), request]
 
     def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
-        """The code of a real outage is the common one when all upstreams failed alike, else U3002; the detail names
-        every upstream."""
+        """The code of a real outage is the common one when all upstreams failed alike, else U3002; U3008 where one was
+        not asked. The detail names every upstream."""
         detail = "; ".join(failure.detail for failure in failures)
+        unasked = [failure for failure in (*failures, *self._probed.values()) if failure and failure.code == NO_TURN]
+        if unasked:
+            return ArenaError(NO_TURN, f"{detail}; {unasked[0].detail}" if unasked[0] not in failures else detail)
         for model in dict.fromkeys((self._request.model, *models)):
             if any(self._probe(upstream, plain_request(model)) is None for upstream in self._upstreams_of(model)):
                 return ArenaError(SHAPE_NOT_SERVED, detail)

@@ -82,7 +82,7 @@ class Gateway:
         """Rebuild `params` and complete it, from the journal where an earlier attempt was answered.
 
         Raises GuestCallError A1040..A1043 for a request that is refused, EndingRefusalError A1043 or A1044 where the
-        episode ends by it, ArenaError U3001..U3007 when no upstream could answer, UnreadableError for what cannot be
+        episode ends by it, ArenaError U3001..U3008 when no upstream could answer, UnreadableError for what cannot be
         read.
         """
         with reading_guest_bytes():

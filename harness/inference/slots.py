@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from foundation.codes.names import NO_TURN
 from foundation.errors import ArenaError
 
 _POLL_S = 0.02
@@ -36,7 +37,7 @@ class RequestSlots:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold one slot. Raises ArenaError U3004 when none came free within `timeout_ms`, V2012 when the folder can't
+        """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2012 when the folder can't
         be written."""
         ends_ms = self._clock_ms() + self._timeout_ms
         while True:
@@ -45,7 +46,7 @@ class RequestSlots:
                     yield
                     return
             if self._clock_ms() >= ends_ms:
-                raise ArenaError("U3004", f"none of {len(self._files)} slots came free in {self._timeout_ms} ms")
+                raise ArenaError(NO_TURN, f"none of {len(self._files)} slots came free in {self._timeout_ms} ms")
             self._sleep(_POLL_S)
 
     def _is_taken(self, file: Path, stack: contextlib.ExitStack) -> bool:

@@ -130,6 +130,15 @@ def read_node_file(state_dir: Path) -> NodeFile:
         return NodeFile()
 
 
+def last_place(state_dir: Path, hotkey: str, netuid: int) -> ChainFacts:
+    """Uid, permit and stake as this hotkey's node saw them last, at whatever block; empty where it never did."""
+    beat = read_node_file(state_dir).beat
+    if beat is None or (beat.hotkey, beat.netuid) != (hotkey, netuid):
+        return ChainFacts()
+    seen = beat.chain
+    return ChainFacts(uid=seen.uid, has_permit=seen.has_permit, stake_rao=seen.stake_rao)
+
+
 def note_ending(state_dir: Path, failure: Failure | None, now_ms: int) -> None:
     """Keep how the node ended beside its last heartbeat. Raises OSError when the folder can't be written."""
     beat = read_node_file(state_dir).beat

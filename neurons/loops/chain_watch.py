@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from neurons.health.node_file import ChainFacts
+from neurons.health.node_file import ChainFacts, last_place
 from neurons.node.node import Node
 
 STALE_MS = 180_000  # fifteen blocks of the real chain
@@ -25,7 +25,8 @@ class ChainWatch:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._hashes: dict[int, str] = {}  # of heads seen that were not final yet, and of the last final one
-        self.facts = ChainFacts()
+        # Of the process before, until the chain is read: while it can't be, the permit seen last is what a start needs.
+        self.facts = last_place(node.state_dir, node.signer.hotkey, node.chain.netuid)
 
     def is_stale(self) -> bool:
         """Whether the newest block seen stands still: the subnet may look otherwise by now. False before any was seen.
@@ -37,8 +38,8 @@ class ChainWatch:
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now.
 
-        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and U3038 while this release
-        can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037, U3038 and V2032 while
+        this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
         """
         chain, now_ms = self._node.chain, self._node.now_ms()
         block, finalized = await chain.block(), await chain.finalized_block()
@@ -76,7 +77,7 @@ class ChainWatch:
         metrics.uid.set(-1 if facts.uid is None else facts.uid)
         metrics.permit.set(facts.has_permit)
         metrics.stake_rao.set(facts.stake_rao)
-        await chain.check()
+        await chain.check(self._node.signer.hotkey)
         return facts
 
     async def _compare(self, block: int, finalized: int) -> None:

@@ -15,11 +15,12 @@ import msgspec
 from arena.submissions.model import SignedSubmission
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
+from neurons.race.address import AddressOnChain
 from neurons.race.sentences import short
 
 TURN_S = 0.5
 PUBLISH_EVERY_S = 10.0
-PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
+LOOK_BLOCKS = 25  # between two looks at the address that the chain names
 
 
 class DoorLoop:
@@ -27,9 +28,10 @@ class DoorLoop:
 
     def __init__(self, node: Node, endpoint: str) -> None:
         """`endpoint` is the door's address, published where the node shares no races."""
-        self._node, self._endpoint = node, endpoint
+        self._node = node
         self._handed: set[tuple[str, int]] = set()  # versions and blocks put into the inbox by this process
-        self._publish_not_before_ms = 0
+        self._address = AddressOnChain(node, endpoint, whose="door's address", told="miners find the door on chain:")
+        self._looked: int | None = None  # the block at which the address on chain was read last
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained."""
@@ -79,14 +81,13 @@ class DoorLoop:
         self._handed &= still
 
     async def publish(self) -> None:
-        """Say on chain where the door is, unless the chain says so. Raises ArenaError U3030."""
-        chain, hotkey, now_ms = self._node.chain, self._node.signer.hotkey, self._node.now_ms()
-        metagraph = await chain.metagraph()
-        published = next((each.endpoint for each in metagraph.neurons if each.hotkey == hotkey), None)
-        if published in (None, self._endpoint) or now_ms < self._publish_not_before_ms:
+        """Say on chain where the door is, unless the chain says so: looked at once in `LOOK_BLOCKS`, and again after
+        each pause while the chain refuses. Raises ArenaError U3030."""
+        if not self._address.may_try():
             return
-        self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
-        result = await chain.publish(self._node.signer, self._endpoint)
-        told = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
-        text = f"miners find the door on chain: {self._endpoint}" if result.status == "ok" else ""
-        self._node.log.info("door's address published", **told, text=text)
+        block = await self._node.chain.block()
+        if self._looked is not None and 0 <= block - self._looked < LOOK_BLOCKS and not self._address.is_refused:
+            return
+        metagraph = await self._node.chain.metagraph()
+        await self._address.keep(metagraph)
+        self._looked = block

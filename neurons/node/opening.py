@@ -31,10 +31,12 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
+from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
+from neurons.health.node_file import last_place
 from neurons.health.probes import ProbeServer
 from neurons.node.bank_preparation import (
     catalogue_products,
@@ -80,7 +82,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door, exchange or
     metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 and V2119 (sharing), V2031
     (wallet), U3001 or U3005 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
-    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race).
+    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race), U3037 (a
+    runtime that this release doesn't know, and a permit that was never seen).
     """
     policy_of(settings)  # a name that is none is told before anything is opened
     objects = open_bodies(settings)
@@ -91,9 +94,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
-        permitted = permitted_validators(await chain.metagraph())
-        if signer.hotkey not in permitted:
-            raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
+        permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
 
         async def open_again() -> PostgresStore:  # for readers from outside, who take none of the node's connections
@@ -104,7 +105,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
         policy = policy_of(settings)
-        if refusal := None if settings.share else lone_race_refusal(policy, permitted):
+        if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
@@ -151,6 +152,26 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             judge=judge,
             silent=silent,
         )
+
+
+async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> tuple[str, ...] | None:
+    """Who holds a validator permit, this hotkey among them.
+
+    None where the chain's runtime was changed so that it can't be read, and this hotkey held a permit when it last was:
+    a node that is started again goes on judging as one that runs does. Raises ArenaError V2065, U3030, and U3037 for a
+    hotkey whose permit was never seen.
+    """
+    try:
+        permitted = permitted_validators(await chain.metagraph())
+    except ArenaError as error:
+        if error.failure.code != RUNTIME_UNKNOWN or not last_place(state_dir, hotkey, chain.netuid).has_permit:
+            raise
+        told = {"code": error.failure.code, "detail": error.failure.detail}
+        structlog.get_logger().warning("started with the permit that was seen last", **told)
+        return None
+    if hotkey not in permitted:
+        raise ArenaError("V2065", f"{hotkey} on netuid {chain.netuid}")
+    return permitted
 
 
 async def _open_pool(

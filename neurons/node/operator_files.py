@@ -8,6 +8,7 @@ finished under its own.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import structlog
 
@@ -20,7 +21,7 @@ from arena.policy import Policy
 from arena.race.state.machine import is_policy_replaceable, runs_under_another
 from arena.store.port import Store
 from foundation.backoff import Backoff
-from foundation.codes.names import FILES_LACKING, POLICY_WAITS
+from foundation.codes.names import FILES_LACKING, POLICY_WAITS, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from neurons.node.node import OperatorFiles, Sharing
 from neurons.node.released_settings import (
@@ -86,17 +87,30 @@ async def take_operator_files(
 
 
 async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
-    """Whose files this node takes: the key that the settings name, else the subnet owner's. None: nobody's.
+    """Whose files this node takes: the key that the settings name, else the subnet owner's; and where the chain's
+    runtime was changed so that the owner can't be read, whoever signed the release that is here. None: nobody's.
 
     Raises ArenaError V2030 for a key that is none, U3030.
     """
     if settings.operator_hotkey == NOBODY:
         return None
-    named = settings.operator_hotkey or await chain.owner_hotkey()
+    named = settings.operator_hotkey or await _owner_of(settings.state_dir, chain)
     hotkey = canonical_hotkey(named) if named else None
     if named and hotkey is None:
         raise ArenaError("V2030", f"operator_hotkey {named!r} is no ss58 address")
     return Operator(hotkey=hotkey, netuid=chain.netuid) if hotkey else None
+
+
+async def _owner_of(state_dir: Path, chain: Subtensor) -> str | None:
+    try:
+        return await chain.owner_hotkey()
+    except ArenaError as error:
+        if error.failure.code != RUNTIME_UNKNOWN:
+            raise
+        told = {"code": error.failure.code, "detail": error.failure.detail}
+        structlog.get_logger().warning("the subnet's owner is the one of the release that is here", **told)
+        held = open_releases(state_dir).whole()
+        return held.release.signer if held else None  # it was checked against the chain when it was kept
 
 
 def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str]]) -> None:

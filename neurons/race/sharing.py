@@ -30,9 +30,9 @@ from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node, Permits, Sharing
 from neurons.node.settings import Settings
 from neurons.node.wiring import held_path
+from neurons.race.address import AddressOnChain
 
 TURN_S = 1.0  # the chain is looked at once a final block
-PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
 PROGRESS_EVERY_MS = 300_000
 SHA256_CHARS = 64
 
@@ -84,7 +84,8 @@ class SharingLoop:
         self._node, self._ports, self._race_id = node, ports, race_id
         self._metagraph: Metagraph | None = None
         self._permitted: frozenset[str] = frozenset()
-        self._publish_not_before_ms = self._progress_not_before_ms = 0
+        self._progress_not_before_ms = 0
+        self._address = AddressOnChain(node, ports.endpoint, whose="address")
         self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(
@@ -116,23 +117,14 @@ class SharingLoop:
     async def turn(self) -> None:
         """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain
         is away."""
-        chain, now_ms = self._node.chain, self._node.now_ms()
+        chain = self._node.chain
         finalized = await chain.finalized_block()
         if finalized == self._block:
             return
         self._metagraph = await chain.metagraph(finalized)
         self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
-        own, endpoint = self._node.signer.hotkey, self._ports.endpoint
-        published = next((each.endpoint for each in self._metagraph.neurons if each.hotkey == own), None)
-        if published not in (None, endpoint) and now_ms >= self._publish_not_before_ms:
-            self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
-            result = await chain.publish(self._node.signer, endpoint)
-            log, told = self._node.log, {"endpoint": endpoint, "status": result.status, "detail": result.detail}
-            if result.status == "ok":
-                log.info("address published", **told)
-            else:
-                log.warning("address not published", **told)
-        self._block = finalized
+        self._block = finalized  # before the address: a publish that fails is no reason to read all of this again
+        await self._address.keep(self._metagraph)
 
     async def bring_sources(self) -> None:
         """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to

@@ -19,6 +19,7 @@ from tests.arena.chain_faults import reorg
 
 NETUID = 15
 BLOCK_MS = 250
+SCHEDULE = ("LastEpochBlock", "PendingEpochAt", "SubnetEpochIndex")  # storages that spec 343 had not yet
 # The SDK caches runtimes under the home folder unless it is told where, before its first import.
 os.environ.setdefault("BITTENSOR_RUNTIME_CACHE_DIR", tempfile.mkdtemp(prefix="arena-runtime-"))
 
@@ -161,7 +162,7 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
         with tempfile.TemporaryDirectory(prefix="arena-senders-") as folder:
             locks = Path(folder)
             chain = BittensorSubtensor(
-                url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s, lock_folder=locks
+                url, netuid=NETUID, make_client=client_of(node), timeout_s=timeout_s, lock_folder=locks
             )
             try:
                 yield NodeStand(node, chain, url, locks)
@@ -169,20 +170,25 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
                 await chain.close()
 
 
+def client_of(node: Any) -> Any:
+    """What makes the adapter's client for a node: the product's own, but for a runtime that is older than the SDK."""
+    return None if node.spec_version == 424 else make_client
+
+
 def make_client(url: str) -> Any:
-    """The SDK's client; storages newer than the metadata's runtime read as unset."""
+    """The client of the product; what spec 343 lacks of the epochs' schedule reads as unset."""
     import bittensor
     from bittensor._transport.errors import StorageFunctionNotFound
 
-    unset = {"SubnetEpochConsensus": "Yuma", "LastEpochBlock": 0, "PendingEpochAt": 0, "SubnetEpochIndex": 0}
+    from arena.chain.sdk_client import NodeSubstrate
 
-    class OlderRuntime(bittensor.RpcSubstrate):
+    class OlderRuntime(NodeSubstrate):
         async def query(self, module: str, storage: str, params: Any = None, block_hash: str | None = None) -> Any:
             try:
                 return await super().query(module, storage, params, block_hash)
             except StorageFunctionNotFound:
-                if storage not in unset:
+                if storage not in SCHEDULE:
                     raise
-                return unset[storage]
+                return 0
 
     return bittensor.Client(url, substrate=OlderRuntime(url))

@@ -150,6 +150,12 @@ class FakeNode:
         """Give a hotkey the next uid."""
         return self.pallets.enrol(hotkey)
 
+    def add_proxy(self, proxy: str, hotkey: str) -> None:
+        """Let another key sign for a hotkey."""
+        self.proxies.add((proxy, hotkey))
+        held = [{"delegate": proxy, "proxy_type": "NonCritical", "delay": 0}]
+        self.write("Proxy", "Proxies", [hotkey], (held, 0))
+
     def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
         """Put stake behind a hotkey and decide on its validator permit."""
         self.pallets.stake(hotkey, rao, has_permit=has_permit)

@@ -255,10 +255,17 @@ async def test_a_reorg_takes_back_what_was_not_final_and_changes_those_hashes_al
     assert held is not None and (held.sha256, held.block) == ("01" * 32, first.block)
 
 
-async def test_a_block_that_is_not_there_has_no_hash(stand: ChainStand) -> None:
-    with pytest.raises(ArenaError) as caught:
-        await stand.chain.block_hash(await stand.chain.block() + 50)
-    assert caught.value.failure.code == "U3030"
+async def test_a_block_that_is_not_there_yet_is_said_and_is_no_outage(stand: ChainStand) -> None:
+    ahead = await stand.chain.block() + 50
+    for asked in (
+        stand.chain.block_hash(ahead),
+        stand.chain.metagraph(ahead),
+        stand.chain.commitment(ALICE.hotkey, ahead),
+        stand.chain.commitments([ALICE.hotkey], ahead),
+    ):
+        with pytest.raises(ArenaError, match="U3049") as caught:
+            await asked
+        assert str(ahead) in caught.value.failure.detail and caught.value.entry.is_retryable
 
 
 async def test_the_owner_is_who_the_chain_names_and_nobody_else(stand: ChainStand) -> None:

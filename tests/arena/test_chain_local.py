@@ -89,7 +89,7 @@ async def test_a_block_that_is_not_sealed_cannot_be_read(tmp_path: Path) -> None
     chain = _open(tmp_path / "chain.sqlite", Clock())
     with pytest.raises(ArenaError) as caught:
         await chain.metagraph(99)
-    assert caught.value.failure.code == "U3030"
+    assert caught.value.failure.code == "U3049"
 
 
 async def test_what_one_opener_writes_every_other_reads(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 import bittensor_core as core
 import pytest
 
+from arena.chain.connection import Connection
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
+from arena.chain.port import Signer
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
+from neurons.health.doctor import examine_network
 from neurons.node.settings import resolve
 from neurons.node.wiring import chain_of
-from tests.arena.chain_stands import NETUID, Clock, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, Clock, NodeStand, client_of, make_node, node_stand
 from tests.arena.first_round import seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1
 
@@ -27,10 +30,10 @@ async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
     """Eve is Alice's proxy, and no miner or validator of the subnet."""
     async with node_stand(make_node(request.param)) as made:
         await made.people(ALICE, BOB)
-        made.node.proxies.add((EVE.hotkey, ALICE.hotkey))
+        made.node.add_proxy(EVE.hotkey, ALICE.hotkey)
         await made.chain.close()
         made.chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
+            made.url, netuid=NETUID, make_client=client_of(made.node), lock_folder=made.lock_folder, proxy=EVE
         )
         yield made
         await made.chain.close()
@@ -41,7 +44,7 @@ def nonces(stand: NodeStand) -> list[tuple[str, int]]:
 
 
 async def test_what_a_proxy_sends_is_the_hotkeys(stand: NodeStand) -> None:
-    await stand.chain.check()
+    await stand.chain.check(ALICE.hotkey)
     done = [
         await stand.chain.commit(ALICE, "ab" * 32),
         await stand.chain.publish(ALICE, "http://203.0.113.7:8750"),
@@ -87,6 +90,34 @@ async def test_a_key_that_is_no_proxy_is_told_what_to_add(stand: NodeStand) -> N
     assert result.status == "failed" and result.detail.startswith("the key that signs is no proxy of this hotkey")
 
 
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [
+        ([], "is no proxy of"),
+        ([(BOB, "Any", 0)], "is no proxy of"),
+        ([(EVE, "Staking", 0)], "of type Staking, which may not set weights; NonCritical may"),
+        ([(EVE, "NonCritical", 10)], "with a delay of 10 blocks"),
+        ([(EVE, "Registration", 0), (EVE, "Any", 0)], "of type Registration"),
+        ([(BOB, "Staking", 5), (EVE, "NonCritical", 0)], ""),
+        ([(EVE, "NonTransfer", 0)], ""),
+    ],
+)
+async def test_a_proxy_that_the_chain_would_refuse_is_told_before_anything_is_sent(
+    stand: NodeStand, added: list[tuple[Signer, str, int]], words: str
+) -> None:
+    held = [{"delegate": key.hotkey, "proxy_type": kind, "delay": delay} for key, kind, delay in added]
+    stand.node.write("Proxy", "Proxies", [ALICE.hotkey], (held, 0))
+    stand.node.advance()
+    if not words:
+        await stand.chain.check(ALICE.hotkey)
+    for asked in (stand.chain.check(ALICE.hotkey), examine_network(stand.chain, ALICE.hotkey, 0)) if words else ():
+        with pytest.raises(ArenaError, match="V2032") as caught:
+            await asked
+        assert words in caught.value.failure.detail and caught.value.entry.is_retryable
+        assert EVE.hotkey in caught.value.failure.detail and ALICE.hotkey in caught.value.failure.detail
+    assert stand.node.extrinsics == []
+
+
 async def test_a_proxys_stale_nonce_is_sent_once_more(stand: NodeStand) -> None:
     stand.node.is_overtaken = True
     assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok"
@@ -99,12 +130,12 @@ async def test_a_runtime_without_proxies_is_told_where_one_is_named() -> None:
         await made.enrol(ALICE)
         await made.chain.check()
         chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
+            made.url, netuid=NETUID, make_client=client_of(made.node), lock_folder=made.lock_folder, proxy=EVE
         )
         with pytest.raises(ArenaError, match="U3037") as caught:
             await chain.check()
         await chain.close()
-        assert "missing Proxy.proxy" in caught.value.failure.detail
+        assert "missing Proxy.proxy, Proxy.Proxies" in caught.value.failure.detail
 
 
 def wallet_with(folder: Path, *names: str) -> None:
@@ -121,7 +152,7 @@ async def test_the_setting_names_a_hotkey_of_the_wallet(stand: NodeStand, tmp_pa
     named = resolve({**flags, "netuid": NETUID, "state_dir": tmp_path / "state", "wallet_proxy": "Eve"}).settings
     chain = chain_of(named)
     assert isinstance(chain, BittensorSubtensor)
-    chain._make_client, chain._lock_folder = make_client, stand.lock_folder
+    chain._connection, chain._lock_folder = Connection(stand.url, client_of(stand.node)), stand.lock_folder
     assert (await chain.commit(ALICE, "cd" * 32)).status == "ok"
     assert nonces(stand) == [(EVE.hotkey, 7)]
     await chain.close()

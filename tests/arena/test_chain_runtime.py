@@ -8,9 +8,11 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
+from arena.chain.sdk_client import CONSENSUS
+from arena.chain.sdk_client import make_client as sdk_client
 from foundation.errors import ArenaError
 from neurons.health.doctor import examine_network
-from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, SCHEDULE, NodeStand, client_of, make_node, node_stand
 
 ALICE, EVE = keypair_signer("//Alice"), keypair_signer("//Eve")
 VECTOR = ((0,), (65_535,))
@@ -81,18 +83,28 @@ async def test_what_a_runtime_lacks_is_named_with_its_spec(old: str, new: str, s
         assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok", "what is not missing goes on"
 
 
-async def test_what_the_two_runtimes_lack_for_the_sdk_as_it_is(stand: NodeStand) -> None:
-    plain = BittensorSubtensor(stand.url, netuid=NETUID, lock_folder=stand.lock_folder)
-    with pytest.raises(ArenaError, match="U3037") as caught:
-        await plain.check()
-    with pytest.raises(ArenaError, match="U3037"):
-        await plain.set_weights(ALICE, *VECTOR)
-    assert (await plain.commit(ALICE, "ab" * 32)).status == "ok"
-    await plain.close()
-    lacks = caught.value.failure.detail.partition("missing ")[2].split(", ")
-    newest = {"SubtensorModule.SubnetEpochConsensus"}
-    schedule = {f"SubtensorModule.{item}" for item in ("LastEpochBlock", "PendingEpochAt", "SubnetEpochIndex")}
-    assert set(lacks) == (newest if stand.node.spec_version == 424 else newest | schedule)
+async def test_a_runtime_without_the_sdks_question_for_null_consensus_takes_weights(stand: NodeStand) -> None:
+    shipped = BittensorSubtensor(stand.url, netuid=NETUID, lock_folder=stand.lock_folder)
+    if stand.node.spec_version == 424:
+        await shipped.check()
+        assert (await shipped.set_weights(ALICE, *VECTOR)).status == "ok"
+    else:
+        with pytest.raises(ArenaError, match="U3037") as caught:
+            await shipped.check()
+        lacks = caught.value.failure.detail.partition("missing ")[2].split(", ")
+        assert set(lacks) == {f"SubtensorModule.{item}" for item in SCHEDULE}
+        assert (await shipped.set_weights(ALICE, *VECTOR)).status == "ok", "in the clear no schedule is asked for"
+    await shipped.close()
+
+
+async def test_nothing_else_that_a_runtime_lacks_reads_as_unset(stand: NodeStand) -> None:
+    client = sdk_client(stand.url)
+    await client.connect()
+    assert await client.query(CONSENSUS, [NETUID]) is None
+    for item in (("SubtensorModule", "SubnetEpochConsensuses"), ("Commitments", CONSENSUS[1])):
+        with pytest.raises(ValueError, match="not found"):
+            await client.query(item, [NETUID])
+    await client.close()
 
 
 async def test_an_answer_in_an_unknown_form_is_the_runtimes_too(stand: NodeStand) -> None:
@@ -106,7 +118,7 @@ async def test_an_answer_in_an_unknown_form_is_the_runtimes_too(stand: NodeStand
 
 
 async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:
-    chain = BittensorSubtensor(stand.url, netuid=99, make_client=make_client, lock_folder=stand.lock_folder)
+    chain = BittensorSubtensor(stand.url, netuid=99, make_client=client_of(stand.node), lock_folder=stand.lock_folder)
     asked = (chain.check(), chain.metagraph(), chain.commit(ALICE, "ab" * 32), chain.set_weights(ALICE, *VECTOR))
     for one in asked:
         with pytest.raises(ArenaError, match="U3039") as caught:
@@ -123,9 +135,9 @@ async def test_a_block_of_the_future_is_said_and_keeps_the_connection(stand: Nod
         stand.chain.commitments([ALICE.hotkey], ahead),
     )
     for one in asked:
-        with pytest.raises(ArenaError, match="U3030") as caught:
+        with pytest.raises(ArenaError, match="U3049") as caught:
             await one
-        assert f"{ahead}: it is not sealed yet" in caught.value.failure.detail
+        assert f"no block at height {ahead}" in caught.value.failure.detail
     assert await stand.chain.block() == stand.node.block
 
 
@@ -207,7 +219,7 @@ async def test_a_hotkey_without_money_for_the_fee_is_told_so(stand: NodeStand) -
 
 async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(stand: NodeStand) -> None:
     chain = BittensorSubtensor(
-        stand.url, netuid=NETUID, mechanism=2, make_client=make_client, lock_folder=stand.lock_folder
+        stand.url, netuid=NETUID, mechanism=2, make_client=client_of(stand.node), lock_folder=stand.lock_folder
     )
     with pytest.raises(ArenaError, match="U3039") as caught:
         await chain.check()

@@ -14,7 +14,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer, public_key
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
-from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, NodeStand, client_of, make_node, node_stand
 from tests.arena.fakepallets import read_payload
 from tests.arena.first_round import payload_of, sdk_seal, seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1
@@ -50,7 +50,7 @@ async def test_sealed_weights_are_counted_when_their_pulse_is_published(
     stand: NodeStand, asked: dict[str, Any], mechanism: int
 ) -> None:
     chain = BittensorSubtensor(
-        stand.url, netuid=NETUID, mechanism=mechanism, make_client=make_client, lock_folder=stand.lock_folder
+        stand.url, netuid=NETUID, mechanism=mechanism, make_client=client_of(stand.node), lock_folder=stand.lock_folder
     )
     result = await chain.set_weights(ALICE, *VECTOR)
     assert (result.status, result.detail) == ("ok", "sealed until round 1")

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
+from arena.chain.real import BittensorSubtensor
 from arena.chain.sender import TurnTakenError, turn_of
-from tests.arena.chain_stands import NodeStand, make_node, node_stand
+from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
 from tests.arena.commit_from_elsewhere import COMMITS, commit_some
+from tests.prove.spent_nonce import spending
 
 ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
@@ -56,6 +58,18 @@ async def test_what_another_machine_made_stale_is_sent_once_more(stand: NodeStan
         case _:
             result = await stand.chain.set_weights(ALICE, (0,), (65_535,))
     assert (result.status, stand.node.nonce_refusals, len(stand.node.extrinsics)) == ("ok", 1, 1)
+
+
+async def test_a_client_that_spends_a_nonce_sees_one_refusal(stand: NodeStand) -> None:
+    """What the proof on a real runtime asserts of two machines (`tests/prove/localnet.py`)."""
+    refusals: list[str] = []
+    late = BittensorSubtensor(
+        stand.url, netuid=NETUID, make_client=spending(make_client, refusals), lock_folder=stand.lock_folder
+    )
+    for _ in range(2):
+        assert (await late.commit(ALICE, HASH)).status == "ok"
+    await late.close()
+    assert (len(refusals), stand.node.nonce_refusals, len(stand.node.extrinsics)) == (1, 1, 2)
 
 
 async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(stand: NodeStand) -> None:

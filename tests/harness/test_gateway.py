@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from foundation.codes.row import Owner
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal
@@ -119,6 +119,47 @@ def test_in_the_last_attempt_too_an_outage_is_nobodys(code: str) -> None:
 
 def test_a_fault_of_ours_in_an_upstream_passes_as_it_is() -> None:
     assert run(RecordingUpstream("first", "V2148"), RecordingUpstream("second")) == "V2148"
+
+
+# -- what our own bound on requests kept from being asked
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_request_that_got_no_turn_here_is_never_the_agents(is_last: bool) -> None:
+    upstreams = [RecordingUpstream(name, *["U3008"] * 99) for name in ("first", "second")]
+    for some in (upstreams[:1], upstreams):
+        with pytest.raises(ArenaError) as caught:
+            make_gateway(*some, is_last=is_last).chat(ASK, completion_tokens_left=100)
+        assert caught.value.failure.code == "U3008" and caught.value.entry.is_retryable
+    assert all(one.probed == [] for one in upstreams), "a neutral request would only tell of the endpoint"
+
+
+def test_an_endpoint_that_had_a_turn_answers_in_the_others_place() -> None:
+    assert run(RecordingUpstream("first", *["U3008"] * 99), RecordingUpstream("second")) == "ok"
+
+
+def test_a_refusal_whose_second_round_got_no_turn_is_not_the_agents() -> None:
+    first = RecordingUpstream("first", *["U3002"] * 3, *["U3008"] * 3)
+    with pytest.raises(ArenaError) as caught:
+        make_gateway(first, is_last=True).chat(ASK, completion_tokens_left=100)
+    assert caught.value.failure.code == "U3008"
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_a_refusal_whose_neutral_request_got_no_turn_is_no_outage_that_frees_a_restart(code: str) -> None:
+    class Full(RecordingUpstream):
+        def probe(self, request: str) -> Failure | None:
+            return Failure(code="U3008", detail="none of 1 slots came free")
+
+    with pytest.raises(ArenaError) as caught:
+        make_gateway(Full("first", *[code] * 99), is_last=True).chat(ASK, completion_tokens_left=100)
+    failure = caught.value.failure
+    assert failure.code == "U3008" and "first: said so" in failure.detail and "1 slots" in failure.detail
+
+
+def test_an_endpoint_that_refused_stands_alone_where_the_other_had_no_turn() -> None:
+    busy_here = RecordingUpstream("second", *["U3008"] * 99)
+    assert run(RecordingUpstream("first", *["A1040"] * 99), busy_here) == "U3006"
 
 
 def test_a_request_that_failed_in_a_short_outage_gets_a_second_round() -> None:

@@ -111,14 +111,14 @@ async def test_a_lost_registration_and_a_lost_permit_are_seen_within_minutes(wat
     assert [line["code"] for line in watched.events("place on the subnet")] == ["", "U3035", "U3035"]
 
 
-@pytest.mark.parametrize("code", ["U3037", "U3038", "U3039"])
+@pytest.mark.parametrize("code", ["U3037", "U3038", "U3039", "V2032"])
 async def test_a_chain_that_this_release_can_not_work_on_is_waited_for_by_name_and_ends_no_other_loop(
     watched: Watched, code: str
 ) -> None:
     head, others = watched.watch.facts.block, 0
     drain = StopSignal(watched.desk.time, spread=lambda low, high: 0.0)
 
-    async def unfit() -> None:
+    async def unfit(hotkey: str) -> None:
         raise ArenaError(code, "spec 500, missing SubtensorModule.Tempo")
 
     async def other() -> None:

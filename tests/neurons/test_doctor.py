@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import bittensor_core as core
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,36 @@ def test_the_command_prints_a_row_for_each_check_and_its_exit_code_follows_the_r
     assert report["is_ready"] == all(row["status"] != "fail" for row in report["rows"])
     assert result.exit_code == (0 if report["is_ready"] else 3)
     assert not [row for row in report["rows"] if row["status"] == "fail" and not row["fix"]]
+
+
+def test_the_command_examines_the_node_that_its_flags_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Settings] = []
+
+    def keep(settings: Settings) -> DoctorCheck:
+        seen.append(settings)
+        return DoctorCheck(name="kept", status="ok", found="")
+
+    monkeypatch.setattr("neurons.health.checks.CHECKS", (("kept", keep),))
+    config = tmp_path / "node.toml"
+    config.write_text('policy = "demo"\nnetuid = 3\n')
+    flags = ["--subtensor.network", "finney", "--netuid=7", "--wallet.hotkey", "//Alice", "--state-dir", str(tmp_path)]
+    result = CliRunner().invoke(app, ["doctor", *flags, "--config", str(config), "--json"])
+    assert result.exit_code == 0, result.output
+    (settings,) = seen
+    assert (settings.network, settings.netuid, settings.policy) == ("finney", 7, "demo")
+    assert (settings.wallet_hotkey, settings.state_dir) == ("//Alice", tmp_path)
+    wrong = CliRunner().invoke(app, ["doctor", "--subtensor.netwrok", "finney"])
+    assert isinstance(wrong.exception, ArenaError) and wrong.exception.failure.code == "V2030"
+
+
+def test_a_mistyped_network_is_a_row_that_says_so(tmp_path: Path) -> None:
+    settings = resolve({"state_dir": tmp_path, "network": "finny", "wallet_path": tmp_path}).settings
+    wallet = tmp_path / "default" / "hotkeys"
+    wallet.mkdir(parents=True)
+    key = core.Keypair.create_from_uri("//Somebody")
+    (wallet / "default").write_bytes(bytes(core.serialized_keypair_to_keyfile_data(key)))
+    (row,) = examine(settings, [("network", doctor.check_network)])
+    assert (row.status, row.fix) == ("fail", "did you mean `finney`?") and row.found.startswith("V2030")
 
 
 def test_a_bank_that_lasts_for_too_few_days_is_a_warning_with_its_fix(tmp_path: Path) -> None:

@@ -141,6 +141,30 @@ async def test_without_a_name_the_subnets_owner_is_the_operator_and_nobody_is_wa
     assert policy_of(settings) == DEMO
 
 
+async def test_an_owner_that_can_not_be_read_any_more_is_the_one_whose_release_is_here(world: World) -> None:
+    async def unreadable() -> str:
+        raise ArenaError("U3037", "spec 500, missing SubtensorModule.SubnetOwnerHotkey")
+
+    owned = world.chain.owner_hotkey
+    world.chain.owner_hotkey = unreadable  # type: ignore[method-assign]
+    settings = world.settings(operator_hotkey="")
+    assert await operator_of(settings, world.chain) is None, "no release was ever kept"
+    world.chain.owner_hotkey = owned  # type: ignore[method-assign]
+    publish_folder(world.giver.releases, world.folder / "files")
+    await world.take(settings)
+    world.chain.owner_hotkey = unreadable  # type: ignore[method-assign]
+    again, files = await world.take(settings)
+    assert files is not None and files.operator.hotkey == OPERATOR_KEY.hotkey
+    assert policy_of(again) == DEMO
+
+    async def away() -> str:
+        raise ArenaError("U3030", "away")
+
+    world.chain.owner_hotkey = away  # type: ignore[method-assign]
+    with pytest.raises(ArenaError, match="U3030"):
+        await operator_of(settings, world.chain)
+
+
 async def test_an_operator_that_is_none_and_one_that_nobody_can_be_asked_about(world: World) -> None:
     assert await operator_of(world.settings(operator_hotkey="none"), world.chain) is None
     assert await take_operator_files(

@@ -33,6 +33,7 @@ from foundation.errors import ArenaError
 from tests.arena.first_round import sdk_seal, seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1
 from tests.prove.older_runtime import OlderRuntime, make_client, seal_as_earlier
+from tests.prove.spent_nonce import spending
 
 HOW = """no chain to prove against: set ARENA_PROVE_CHAIN=ws://HOST:PORT
   a localnet:  docker run --rm -p 9944:9944 ghcr.io/opentensor/subtensor-localnet:main   (then ws://127.0.0.1:9944)
@@ -65,11 +66,10 @@ class Localnet:
         self.past = 0
         self.hash = os.urandom(32).hex()
 
-    def another(self, machine: str = "here", netuid: int | None = None) -> BittensorSubtensor:
+    def another(self, machine: str = "here", netuid: int | None = None, by: Any = make_client) -> BittensorSubtensor:
         """A client of its own, as another process has; on another `machine`, it shares no lock."""
         locks = self._folder / machine
-        wanted = self.netuid if netuid is None else netuid
-        return BittensorSubtensor(self.url, netuid=wanted, make_client=make_client, lock_folder=locks)
+        return BittensorSubtensor(self.url, netuid=netuid or self.netuid, make_client=by, lock_folder=locks)
 
     def client(self) -> Any:
         """The SDK's client, shims and all."""
@@ -122,15 +122,14 @@ def expect(result: ChainResult, status: str, words: str = "") -> str:
 
 async def fits(net: Localnet) -> str:
     await net.chain.check()
-    return f"spec {await net.chain._spec_or_none()}"
+    return f"spec {net.chain._known_spec}"
 
 
 async def registers(net: Localnet) -> str:
     for signer in (net.validator, net.miner):
         call = bittensor.calls.SubtensorModule.burned_register(netuid=net.netuid, hotkey=signer.hotkey)
         await net.call(call)
-    metagraph = await net.chain.metagraph()
-    uids = [metagraph.uid_of(signer.hotkey) for signer in (net.validator, net.miner)]
+    uids = [(await net.chain.metagraph()).uid_of(signer.hotkey) for signer in (net.validator, net.miner)]
     assert None not in uids
     return f"uids {uids}"
 
@@ -252,13 +251,15 @@ async def loses_no_extrinsic(net: Localnet) -> str:
 
 
 async def makes_up_for_a_stale_one(net: Localnet) -> str:
-    """Two machines: senders that share no lock."""
-    other = net.another("elsewhere")
-    results = await asyncio.gather(*(chain.commit(net.miner, os.urandom(32).hex()) for chain in (net.chain, other)))
-    await other.close()
-    for result in results:
+    """Two machines share no lock: both send at once, and one sends with a nonce that the other has spent."""
+    refusals: list[str] = []
+    other, late = net.another("elsewhere"), net.another("later", by=spending(make_client, refusals))
+    at_once = await asyncio.gather(*(chain.commit(net.miner, os.urandom(32).hex()) for chain in (net.chain, other)))
+    for result in (*at_once, await late.commit(net.miner, os.urandom(32).hex())):
         expect(result, "ok")
-    return "two at once without a common lock: both landed"
+    await asyncio.gather(other.close(), late.close())
+    (refusal,) = refusals
+    return f"at once: both landed; with a spent nonce: refused once ({refusal}), then landed"
 
 
 async def misses_a_subnet(net: Localnet) -> str:

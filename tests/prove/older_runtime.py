@@ -11,17 +11,17 @@ from typing import Any
 import bittensor
 from bittensor._transport.errors import StorageFunctionNotFound, SubstrateRequestException
 
+from arena.chain.sdk_client import NodeSubstrate
 from tests.arena.first_round import payload_of, sealed_to_first_round
 
-_UNSET = {"SubnetEpochConsensus": "Yuma"}
 _EARLIER = {
     "set_mechanism_weights": "set_weights",
     "commit_timelocked_mechanism_weights": "commit_crv3_weights",
 }
 
 
-class OlderRuntime(bittensor.RpcSubstrate):  # type: ignore[misc]  # the SDK's base is untyped
-    """The SDK's backend; `stood_in` fills with what the chain lacks."""
+class OlderRuntime(NodeSubstrate):
+    """The product's backend; `stood_in` fills with what the chain lacks."""
 
     stood_in: set[str] = set()
 
@@ -46,7 +46,7 @@ class OlderRuntime(bittensor.RpcSubstrate):  # type: ignore[misc]  # the SDK's b
             return await super().query(module, storage, params, block_hash)
         except StorageFunctionNotFound:
             self.stood_in.add(f"storage {module}.{storage}")
-            return _UNSET.get(storage, 0)
+            return 0
 
     async def compose(self, call: Any, *rest: Any, **settings: Any) -> Any:
         try:

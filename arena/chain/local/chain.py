@@ -21,6 +21,7 @@ from arena.chain.local import state as state
 from arena.chain.local.state import LocalRules, LocalState
 from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
 from foundation.canonical import canonical_bytes
+from foundation.codes.names import BLOCK_AHEAD
 from foundation.errors import ArenaError
 
 EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"
@@ -71,7 +72,7 @@ class LocalSubtensor:
         return self._rules
 
     # -- reads
-    async def check(self) -> None:
+    async def check(self, hotkey: str | None = None) -> None:
         """Nothing can lack: the twin is of this release."""
 
     async def block(self) -> int:
@@ -88,11 +89,11 @@ class LocalSubtensor:
         return max(0, block) if await self.finalized_block() > block else None
 
     async def block_hash(self, block: int) -> str:
-        """The hash of a sealed block; a reorg changes it. Raises U3030 for a future block."""
+        """The hash of a sealed block; a reorg changes it. Raises U3049 for a future block."""
         return await self._read(lambda db: state.hash_of_block(db, self._genesis_ms, self._at(db, block)))
 
     async def metagraph(self, block: int | None = None) -> Metagraph:
-        """The subnet at a sealed block, or with everything accepted so far. Raises U3030 for a future block."""
+        """The subnet at a sealed block, or with everything accepted so far. Raises U3049 for a future block."""
         return await self._read(lambda db: state.read_metagraph(db, self._rules, self._at(db, block)))
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
@@ -217,7 +218,7 @@ class LocalSubtensor:
         if block is None:
             return sealed + 1
         if not 0 <= block <= sealed:
-            raise ArenaError("U3030", f"block {block} is not sealed; the chain is at {sealed}")
+            raise ArenaError(BLOCK_AHEAD, f"block {block} is not sealed; the chain is at {sealed}")
         return block
 
     async def _read(self, query: Callable[[sqlite3.Connection], _Answer]) -> _Answer:

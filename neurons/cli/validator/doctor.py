@@ -10,6 +10,7 @@ import typer
 from neurons.cli.exit_codes import EXIT_NOT_READY
 from neurons.cli.options import JsonOption
 from neurons.cli.presenter import echo_json
+from neurons.cli.validator.setting_options import SettingsCommand
 
 app = typer.Typer()
 
@@ -17,25 +18,28 @@ _MARK = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@app.command()
+@app.command(cls=SettingsCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def doctor(
-    state_dir: Annotated[Path | None, typer.Option(help="State folder to examine instead of the one set.")] = None,
+    context: typer.Context,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings instead of arena.toml here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check this host and print the fix for whatever is missing.
 
     Looks at Python, C library, cores, memory, disk, the jail for agents, worker hosts, Postgres, the model endpoint,
-    the search engine, the chain's keys, and on a real network this hotkey's place there. Changes no setting. `warn`
-    means it runs with less; exit code 3 that something failed.
+    the search engine, the chain's keys, and on a real network this hotkey's place there, for a node with these
+    settings: give the flags that `arena validator` is started with. Changes no setting. `warn` means it runs with
+    less; exit code 3 that something failed.
     """
     from neurons.health.checks import CHECKS
     from neurons.health.doctor import examine, is_ready
     from neurons.node.released_settings import with_held_release
-    from neurons.node.settings import resolve
+    from neurons.node.settings import refuse_unknown_flags, resolve_arguments
 
     rows = []
-    settings = with_held_release(resolve({"state_dir": state_dir}, config).settings)
+    resolved = resolve_arguments([*context.args, *(["--config", str(config)] if config else [])])
+    refuse_unknown_flags(resolved.rest)
+    settings = with_held_release(resolved.settings)
     for row in examine(settings, CHECKS):
         rows.append(row)
         if not as_json:

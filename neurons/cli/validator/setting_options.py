@@ -1,15 +1,17 @@
-"""The settings of a node as options of `arena validator --help` and of completion, under a heading for each group.
+"""The settings of a node as options in the help and completion of `arena validator` and `arena doctor`, in groups.
 
 `neurons.node.settings` reads them; here they are only shown, so the names and sentences are taken from there.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Who this validator is": (
@@ -49,6 +51,23 @@ _FLAGS = {
     "wallet_path": "--wallet.path",
     "network": "--subtensor.network",
 }
+
+
+class SettingsCommand(TyperCommand):
+    """Shows every setting in its help and completes it, and leaves reading them to `neurons.node.settings`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help with one option for each setting, grouped."""
+        super(SettingsCommand, self._with_settings()).format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Names of options, those of settings included."""
+        return super(SettingsCommand, self._with_settings()).shell_complete(ctx, incomplete)
+
+    def _with_settings(self) -> SettingsCommand:
+        shown = copy.copy(self)
+        shown.params = [*self.params, *setting_options()]
+        return shown
 
 
 def setting_options() -> list[Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import JsonOutOption, StateDirOption, json_flag
+from neurons.cli.validator.setting_options import SettingsCommand
 
 _RUN, _STATUS = "run", "status"
 _WORDS = (_STATUS, "pause", "resume")
@@ -25,30 +25,11 @@ class _ValidatorGroup(TyperGroup):
         return parsed
 
 
-class _RunCommand(TyperCommand):
-    """Shows every setting in its help and completes it, and leaves reading them to `neurons.node.settings`."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help with one option for each setting, grouped."""
-        super(_RunCommand, self._with_settings()).format_help(ctx, formatter)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Names of options, those of settings included."""
-        return super(_RunCommand, self._with_settings()).shell_complete(ctx, incomplete)
-
-    def _with_settings(self) -> _RunCommand:
-        from neurons.cli.validator.setting_options import setting_options
-
-        shown = copy.copy(self)
-        shown.params = [*self.params, *setting_options()]
-        return shown
-
-
 app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
 
 
 @app.command(
-    _RUN, cls=_RunCommand, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+    _RUN, cls=SettingsCommand, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def validator(
     context: typer.Context,

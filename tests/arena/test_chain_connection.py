@@ -1,0 +1,152 @@
+"""The adapter's one connection: who closes it and when, and that one which can't be opened leaves nothing open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import websockets
+
+from arena.chain.keys import keypair_signer
+from arena.chain.real import BittensorSubtensor
+from foundation.errors import ArenaError
+from tests.arena.chain_stands import NETUID, NodeStand, client_of, make_node, node_stand
+
+ALICE = keypair_signer("//Alice")
+HASH = "ab" * 32
+
+
+@pytest.fixture
+async def stand() -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node()) as made:
+        await made.enrol(ALICE)
+        yield made
+
+
+async def test_a_name_that_only_the_sdk_refuses_is_a_wrong_setting_too() -> None:
+    with pytest.raises(ArenaError, match=r"V2030.*finny"):
+        await BittensorSubtensor("finny", netuid=NETUID).block()
+
+
+# -- a failure closes its own client, when nobody uses it
+
+
+class Watched:
+    """Makes the adapter's clients, and keeps them."""
+
+    def __init__(self, node: Any) -> None:
+        self.made: list[Any] = []
+        self.closed: list[Any] = []
+        self._make = client_of(node)
+
+    def __call__(self, url: str) -> Any:
+        client = self._make(url)
+        close = client.close
+
+        async def closing() -> None:
+            self.closed.append(client)
+            await close()
+
+        client.close = closing
+        self.made.append(client)
+        return client
+
+
+async def test_a_late_failure_closes_no_client_but_its_own(stand: NodeStand) -> None:
+    watched, ends = Watched(stand.node), {"first": asyncio.Event(), "second": asyncio.Event(), "third": asyncio.Event()}
+    chain = BittensorSubtensor(stand.url, netuid=NETUID, make_client=watched, lock_folder=stand.lock_folder)
+    inside: set[str] = set()
+
+    async def fails(name: str) -> None:
+        async with chain._connected():
+            inside.add(name)
+            await ends[name].wait()
+            raise OSError(name)
+
+    async def works() -> int:
+        async with chain._connected() as client:
+            inside.add("third")
+            await ends["third"].wait()
+            return int(await client.block())
+
+    first, second = asyncio.create_task(fails("first")), asyncio.create_task(fails("second"))
+    while len(inside) < 2:
+        await asyncio.sleep(0.01)
+    ends["first"].set()
+    with pytest.raises(ArenaError, match="U3030"):
+        await first
+    assert watched.closed == [], "the second still uses it"
+    third = asyncio.create_task(works())
+    while "third" not in inside:
+        await asyncio.sleep(0.01)
+    ends["second"].set()
+    with pytest.raises(ArenaError, match="U3030"):
+        await second
+    assert watched.made[1] not in watched.closed and watched.made[0] in watched.closed
+    ends["third"].set()
+    assert await third == stand.node.block
+    assert await chain.block() == stand.node.block and len(watched.made) == 2
+    await chain.close()
+
+
+async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> None:
+    node = make_node()
+    node.enrol(ALICE.hotkey)
+    serve, watch = node._serve, node._submit_and_watch
+    connections: list[Any] = []
+    held_back: list[dict[str, Any]] = []
+
+    async def serve_and_keep(connection: Any) -> None:
+        connections.append(connection)
+        await serve(connection)
+
+    def without_the_last_notice(raw: str, decoded: dict[str, Any]) -> Any:
+        subscription, notices = watch(raw, decoded)
+        held_back.append(notices.pop())  # the block is not final yet
+        return subscription, notices
+
+    node._serve, node._submit_and_watch = serve_and_keep, without_the_last_notice
+    async with node_stand(node, timeout_s=20.0) as stand:
+        sending = asyncio.create_task(stand.chain.commit(ALICE, HASH))
+        while not held_back:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ArenaError, match="U3030"):
+            async with stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
+                await asyncio.sleep(10)
+        await connections[0].send(json.dumps(held_back[0]))
+        assert (await sending).status == "ok"
+        assert await stand.chain.block() == node.block and len(connections) == 2
+
+
+@pytest.mark.parametrize("ends", ["its own time limit", "a cancelled caller"])
+async def test_a_node_that_shakes_hands_and_then_says_nothing_leaves_nothing_open(ends: str) -> None:
+    make_node()
+    open_now: set[Any] = set()
+
+    async def mute(connection: Any) -> None:
+        open_now.add(connection)
+        async for _ in connection:
+            pass
+        open_now.discard(connection)
+
+    async with websockets.serve(mute, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        chain = BittensorSubtensor(url, netuid=NETUID, timeout_s=0.3 if ends == "its own time limit" else 30.0)
+        before = len(asyncio.all_tasks())
+        for _ in range(3):
+            asked = asyncio.create_task(chain.block())
+            while not open_now and not asked.done():
+                await asyncio.sleep(0.01)
+            if ends == "a cancelled caller":
+                asked.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await asked
+            else:
+                with pytest.raises(ArenaError, match="U3030"):
+                    await asked
+            async with asyncio.timeout(20):
+                while open_now or len(asyncio.all_tasks()) > before:
+                    await asyncio.sleep(0.01)
