@@ -1,8 +1,8 @@
 """Episodes: what jail, RPC, tools and record cost, with the scripted model beside the host, sandbox on and off.
 
 "On" is as a worker opens it: the next jail starts while an agent runs. "Off" is the `reference-agents-only` level: the
-same runner, protocol, tools and recorder without a jail, whose Python starts in the episode. Episodes a second are those
-of two processes, as a validator's workers are, each with its own jail and model. Run alone:
+same runner, protocol, tools and recorder without a jail, whose Python starts in the episode. Episodes a second are
+those of two processes, as a validator's workers are, each with its own jail and model. Run alone:
 `python -m tests.benchmarks.bench_episode [episodes]`, one JSON line a figure.
 """
 
