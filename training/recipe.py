@@ -181,8 +181,7 @@ def read_whole_text(path: Path) -> str:
         layers[place] = _load(text, str(place))
         base = layers[place].pop(EXTENDS, None)
         if base is not None and (not isinstance(base, str) or base.removeprefix(_ABOVE) != Path(base).name):
-            detail = f"{place}: {EXTENDS} = {base!r}: the name of a file beside it, or {_ABOVE}NAME, is expected"
-            raise ArenaError("V2120", detail)
+            raise ArenaError("V2120", f"{place}: {EXTENDS} = {base!r}: a file beside it, or ../NAME, is expected")
         if base is None:
             place = None
         elif base.startswith(_ABOVE):
