@@ -10,8 +10,7 @@ from foundation.errors import ArenaError
 from tests.training.toy_study import SHIPPED, write_toy_study
 from training.guards import GuardStopError
 from training.study import records
-from training.study.admission import require_admitted
-from training.study.agent_versions import versions_of
+from training.study.agent_versions import require_admitted, versions_of
 from training.study.market import make_market, read_market
 from training.study.plan import read_plan
 from training.study.policies import ScriptedUpstream

@@ -3,7 +3,7 @@
 Every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; the
 corpora are made from that export alone. The 75 are raced too, and stay behind: the request does not name their pool.
 A killed run finds what it has recorded in the log and goes on; nothing is recorded twice. Episodes run in this process,
-without a jail (`reference-agents-only`): all agents are shipped ones.
+without a jail (`reference-agents-only`): all agents are shipped ones. The gate is asked about each of them first.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ from problems.pools.partition import OpenPartition, pool_of
 from problems.scoring.outcome import SCORING_PIPELINE
 from problems.scoring.title_matching import LexicalTitles
 from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.study.admission import require_admitted
-from training.study.agent_versions import versions_of
+from training.study.agent_versions import require_admitted, versions_of
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import StudyPlan
 from training.study.policies import ScriptedUpstream

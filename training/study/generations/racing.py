@@ -39,7 +39,7 @@ from training.guards import GuardStopError
 from training.model import Decode
 from training.package_agent import make_reentry
 from training.rollouts.model_server import ModelEndpoint, open_model_server
-from training.study.admission import require_admitted
+from training.study.agent_versions import require_admitted
 from training.study.corpora import full_rules
 from training.study.generations.counts import COUNTS, GenerationCounts, read_counts
 from training.study.market import open_partition, read_market
