@@ -35,6 +35,7 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 _STEP = re.compile(r"\w+")
 
 EXTENDS = "extends"  # the key of an overlay: the file that it changes
+_ABOVE = "../"  # before the name of a file of the folder above
 
 Count = Annotated[int, Meta(ge=1)]
 CountOrNone = Annotated[int, Meta(ge=0)]
@@ -164,9 +165,9 @@ def read_recipe(path: Path) -> Recipe:
 def read_whole_text(path: Path) -> str:
     """The TOML text of a recipe's file that needs no other file.
 
-    A file that extends another (`extends = "NAME.toml"`, of the same folder) is written out with it, value over value;
-    one that extends none is returned as it is. Raises ArenaError V2120 for a file that is no TOML, or absent, and for
-    files that extend each other in a circle.
+    A file that extends another (`extends = "NAME.toml"` of the same folder, or `"../NAME.toml"` of the one above) is
+    written out with it, value over value; one that extends none is returned as it is. Raises ArenaError V2120 for a
+    file that is no TOML, or absent, and for files that extend each other in a circle.
     """
     layers: dict[Path, dict[str, Any]] = {}  # an overlay first, what it extends behind it
     place: Path | None = path
@@ -179,9 +180,14 @@ def read_whole_text(path: Path) -> str:
             raise ArenaError("V2120", f"{place}: {error}") from error
         layers[place] = _load(text, str(place))
         base = layers[place].pop(EXTENDS, None)
-        if base is not None and (not isinstance(base, str) or Path(base).name != base):
-            raise ArenaError("V2120", f"{place}: {EXTENDS} = {base!r}: the name of a file beside it is expected")
-        place = None if base is None else place.parent / base
+        if base is not None and (not isinstance(base, str) or base.removeprefix(_ABOVE) != Path(base).name):
+            raise ArenaError("V2120", f"{place}: {EXTENDS} = {base!r}: a file beside it, or ../NAME, is expected")
+        if base is None:
+            place = None
+        elif base.startswith(_ABOVE):
+            place = place.absolute().parents[1] / base.removeprefix(_ABOVE)
+        else:
+            place = place.parent / base
     if len(layers) == 1:
         return text
     whole: dict[str, Any] = {}

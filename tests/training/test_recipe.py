@@ -92,6 +92,16 @@ def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> 
     assert recipe.lora.targets == ("q_proj",)
 
 
+def test_an_overlay_may_lie_in_a_folder_below_what_it_extends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").mkdir()
+    overlay(tmp_path, top='extends = "low.toml"\nseed = 3\n', low=BASE)
+    path = overlay(tmp_path / "small", top='extends = "../top.toml"\n[optim]\nsteps_max = 4\n')
+    recipe = read_recipe(path)
+    assert (recipe.seed, recipe.optim.steps_max) == (3, 4)
+    monkeypatch.chdir(tmp_path / "small")
+    assert read_recipe(Path("top.toml")) == recipe
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -102,7 +112,10 @@ def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> 
         ('extends = "low.toml"\n[optim]\nlr = inf\n', "optim.lr = inf"),
         ('extends = "absent.toml"\n', "absent.toml"),
         ('extends = "top.toml"\n', "leads back to top.toml"),
-        ('extends = "../low.toml"\n', "a file beside it is expected"),
+        ('extends = "../absent.toml"\n', "absent.toml"),
+        ('extends = "../../low.toml"\n', "a file beside it, or ../NAME, is expected"),
+        ('extends = "sub/low.toml"\n', "a file beside it, or ../NAME, is expected"),
+        ('extends = "/low.toml"\n', "a file beside it, or ../NAME, is expected"),
         ("extends = 3\n", "extends = 3"),
     ],
 )

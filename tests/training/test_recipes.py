@@ -14,7 +14,7 @@ from training.recipe import ALL_LINEAR, ATTENTION, EXTENDS, parse_recipe, read_r
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 PAPER = sorted((RECIPES / "paper").glob("*.toml"))
-OVERLAYS = sorted(path for path in RECIPES.glob("*/*.toml") if EXTENDS in tomllib.loads(path.read_text("utf-8")))
+OVERLAYS = sorted(path for path in RECIPES.glob("*/**/*.toml") if EXTENDS in tomllib.loads(path.read_text("utf-8")))
 
 _SFT = {  # B.1
     "lora.targets": ALL_LINEAR,

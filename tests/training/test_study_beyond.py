@@ -102,6 +102,9 @@ def test_a_generation_races_at_our_own_server_and_its_records_join_the_corpus(st
     study.run(part(study, f"generation {NEXT}"))
     export = raced / "records" / "export"
     assert verify_export(export, verify).wrong == ()
+    for log, agents in ((study.folder / "records", study.plan.agents), (raced / "records", ("the racer",))):
+        gate = json.loads((log / "gate.json").read_text("utf-8"))  # what each agent was let in by
+        assert len(gate) >= len(agents) and {report["outcome"] for report in gate.values()} == {"accept"}
     counts = read_counts(raced)
     assert counts is not None and counts.racer == WIDE and counts.raced == 2
     table = pq.read_table(export / "views" / "parquet")

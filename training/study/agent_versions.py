@@ -2,15 +2,22 @@
 
 Version 1 is the shipped source; a later one differs by one line that changes what the agent does or says, so
 that its episodes are no copies. A subnet's log is mostly agents whose code drives and whose model narrates (paper,
-section 5), many of them variants of each other: versions give a study that mass without its authors.
+section 5), many of them variants of each other: versions give a study that mass without its authors. All pass the
+arena's gate before they are recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.agents.registry import reference_agents
+from arena.gate.isolation import inspect_isolated
+from arena.gate.knowledge import make_knowledge
+from arena.gate.report import GateReport
+from arena.policy import GateRules
+from harness.agents.registry import published_sources, reference_agents
+from problems.model import Problem
 from training.agents import distilled_source
+from training.guards import GuardStopError
 from training.study.plan import AgentRules
 
 _DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
@@ -46,6 +53,27 @@ def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
         if old not in source:
             raise ValueError(f"{rules.name}/{number}: {old!r} is not in the source")
         yield f"{rules.name}/{number}", source.replace(old, new)
+
+
+def require_admitted(
+    sources: Mapping[str, str], rules: GateRules, published: Sequence[Problem]
+) -> dict[str, GateReport]:
+    """The gate's report on each source, by its name, as a validator asks for it; `published` are the problems whose
+    texts anyone may know.
+
+    What it holds for review races: no person decides here, and its findings are noted. Raises GuardStopError for a
+    source that it rejects, naming agent and rule.
+    """
+    knowledge = make_knowledge(
+        (), [problem.query for problem in published], (*published_sources(), distilled_source()), rules
+    )
+    reports: dict[str, GateReport] = {}
+    for name, source in sources.items():
+        report = inspect_isolated(source, rules, knowledge)
+        if report.failure is not None:
+            raise GuardStopError("gate", f"the gate refuses the agent {name}: {report.failure.detail}")
+        reports[name] = report
+    return reports
 
 
 def _source(name: str) -> str:

@@ -3,7 +3,7 @@
 Every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; the
 corpora are made from that export alone. The 75 are raced too, and stay behind: the request does not name their pool.
 A killed run finds what it has recorded in the log and goes on; nothing is recorded twice. Episodes run in this process,
-without a jail (`reference-agents-only`): all agents are shipped ones.
+without a jail (`reference-agents-only`): all agents are shipped ones. The gate is asked about each of them first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.evaluate.records import records_of
 from arena.export.model import Request
 from arena.export.writing.exporter import export_records
+from arena.gate.report import GateReport
 from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.log.sequencer import Sequencer
@@ -40,6 +41,7 @@ from arena.store.embedded.server import start_embedded
 from arena.store.port import StoredBody
 from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
+from foundation.durable_files import write_whole
 from foundation.progress import Progress
 from harness.catalogue.engines.native import open_catalogue
 from harness.inference.port import Upstream
@@ -50,14 +52,14 @@ from problems.pools.partition import OpenPartition, pool_of
 from problems.scoring.outcome import SCORING_PIPELINE
 from problems.scoring.title_matching import LexicalTitles
 from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.study.agent_versions import versions_of
+from training.study.agent_versions import require_admitted, versions_of
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import StudyPlan
 from training.study.policies import ScriptedUpstream
 
 RACE = "study"
 POLICY = Path(__file__).with_name("policy.json")
-EXPORT = "export"
+EXPORT, GATE = "export", "gate.json"
 POOLS: tuple[Pool, ...] = ("train", "dev")  # what the export is asked for
 
 
@@ -70,14 +72,24 @@ def study_policy(plan: StudyPlan) -> Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """Who races on what: sources by name, each on all `problems` but those in `drawn`, which race on theirs alone."""
+    """Who races on what: sources by name, each on all `problems` but those in `drawn`, which race on theirs alone.
+
+    `admitted` is what the gate said of each source. Raises ValueError for a source that it was not asked about.
+    """
 
     race_id: str
     problems: tuple[Problem, ...]
     sources: Mapping[str, str]
+    admitted: Mapping[str, GateReport]
     drawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
     policy: Policy
     upstream: Upstream
+
+    def __post_init__(self) -> None:
+        """Refuse a source without a report of its own."""
+        for name, source in self.sources.items():
+            if name not in self.admitted or self.admitted[name].source_sha256 != text_hash(source):
+                raise ValueError(f"the gate was not asked about {name}")
 
 
 def record_study(
@@ -91,8 +103,8 @@ def record_study(
 ) -> None:
     """Race each agent on the problems it is given, none of them the suite's; release; export `train` and `dev`.
 
-    The export lies in `folder`/export. Raises ArenaError V2020 when no server can be started, and what `evaluate` and
-    the exporter raise.
+    The export lies in `folder`/export. Raises GuardStopError, before anything is recorded, for an agent that the gate
+    refuses, ArenaError V2020 when no server can be started, and what `evaluate` and the exporter raise.
     """
     market = read_market(market_dir)
     problems = (*market.train, *market.dev, *market.eval)
@@ -105,12 +117,14 @@ def record_study(
         if rules.problems:
             drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
             limited |= dict.fromkeys(versions, frozenset(drawn))
+    policy = study_policy(plan)
     raced = Field(
         race_id=RACE,
         problems=problems,
         sources=sources,
+        admitted=require_admitted(sources, policy.gate, market.train),
         drawn=limited,
-        policy=study_policy(plan),
+        policy=policy,
         upstream=ScriptedUpstream(),
     )
     record_field(raced, plan, market_dir, folder, code_commit=code_commit, now_ms=now_ms, progress=progress)
@@ -126,8 +140,10 @@ def record_field(
     now_ms: Callable[[], int],
     progress: Progress | None,
 ) -> None:
-    """As `record_study`, of any field: run what `folder`'s log lacks, release, and export."""
+    """As `record_study`, of any field: run what `folder`'s log lacks, release, and export. What the gate said of each
+    source stands in `folder`/gate.json."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / GATE, msgspec.json.format(msgspec.json.encode(raced.admitted), indent=1))
     server = start_embedded(folder / "state")
     signer = keypair_signer(SIGNER)
     try:

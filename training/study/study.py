@@ -4,7 +4,7 @@
 plan.toml             what it was told; a plan that differs in more than rows and arms is refused in the same folder
 market/               catalogue, problems, partition
 tokenizer/            what the market's own texts make of Qwen3's
-records/              the arena's log of its episodes, and the export
+records/              what the gate said of the agents, the arena's log of their episodes, and the export
 corpora/              what the filter made of the export; `matched/` for ablations
 runs/NAME/            base and stages (`training.stages.run`)
 generations/ROW/      records and corpus of a row that learns from races of the one before

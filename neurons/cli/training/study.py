@@ -36,6 +36,9 @@ def study(
     file: Annotated[
         Path | None, typer.Option("--file", help="The plan's TOML file; its recipes lie beside it.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The shipped small plan: one seed, under an hour of one core.")
+    ] = False,
     results: Annotated[Path | None, typer.Option("--results", help="Folder of finished rows. Default: in OUT.")] = None,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder. Default: the trimmed one.")] = None,
     only: Annotated[str, typer.Option("--only", help="Run this row or part alone, or all whose names begin so.")] = "",
@@ -51,14 +54,17 @@ def study(
     same command goes on; a stage that can't be trained is named, on the page too, and the rest is measured (exit code
     1). A row's result is a file in RESULTS and is never made twice: with it and without OUT the same command makes
     again what the open rows start from. It takes CPU hours (training/recipes/README.md); `--plan` says what is left
-    and how long, row by row, from what finished parts took. SIGTERM stops it where it is.
+    and how long, row by row, from what finished parts took. SIGTERM stops it where it is. `--quick` runs the same on
+    fewer problems with one seed, which confirms nothing.
     """
     from neurons.node import wiring
     from training.study.plan import read_plan
     from training.study.study import Study
 
     recipes = Path(wiring.__file__).parents[2] / "training" / "recipes"
-    told = file or recipes / "study" / "study.toml"
+    if file and quick:
+        raise typer.BadParameter("a plan is named already, by --file", param_hint="--quick")
+    told = file or recipes / "study" / ("quick/study.toml" if quick else "study.toml")
     with show_progress(is_quiet=as_json) as progress:
         running = Study(
             read_plan(told),

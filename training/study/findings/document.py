@@ -41,6 +41,10 @@ _SAID = (
     "The teacher is the concise scripted model, which uses the tools alone; the expert is another. Tools: {tools}."
     " Episodes: at most {turns} turns and {context} tokens, a turn at most {turn_tokens}.",
 )
+_ONE_SEED = (
+    "A run of one seed: it shows that the study goes from nothing to its page, and confirms nothing. A test that holds"
+    " below holds for this one training run; its interval is over problems, and another seed may give another one."
+)
 
 
 def study_document(
@@ -78,7 +82,10 @@ def study_document(
         [*(report for result in finished.values() for report in result.reports), *unfinished],
         [*here, *(curve for curve in elsewhere if curve.lineage_sha256 not in known)],
         title=f"Study {plan.name}",
-        notes=[line.format_map(said) for line in _SAID],
+        notes=[
+            *([_ONE_SEED] if asked and len(asked.seeds) == 1 else []),
+            *(line.format_map(said) for line in _SAID),
+        ],
         claims=run_tests(asked, plan, finished) if asked else (),
         comparisons=run_tests(replace(asked, hypotheses=beside.comparisons), plan, finished) if asked else (),
         limits=limits.limits,

@@ -25,14 +25,10 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.keys import verify
-from arena.gate.isolation import inspect_isolated
-from arena.gate.knowledge import make_knowledge
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
-from harness.agents.registry import published_sources
 from harness.inference.client import OpenAIUpstream
-from training.agents import distilled_source
 from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
 from training.corpus.filter.funnel import Slice
 from training.corpus.filter.leak_guard import Guard
@@ -41,8 +37,9 @@ from training.corpus.model import Trace
 from training.evaluation.model_loader import LoadedModel, open_candidate
 from training.guards import GuardStopError
 from training.model import Decode
-from training.package_agent import ReEntry, make_reentry
+from training.package_agent import make_reentry
 from training.rollouts.model_server import ModelEndpoint, open_model_server
+from training.study.agent_versions import require_admitted
 from training.study.corpora import full_rules
 from training.study.generations.counts import COUNTS, GenerationCounts, read_counts
 from training.study.market import open_partition, read_market
@@ -84,18 +81,20 @@ def run_generation(
     if begun.exists() and begun.read_text("utf-8") != entry.model_id:
         raise ArenaError("V2166", f"{begun.read_text('utf-8')} began to race in {folder}; it is {entry.model_id} now")
     market = read_market(market_dir)
-    _require_admitted(entry, [problem.query for problem in market.train])
+    agent = f"{name} of {row.name}"
+    sources = {agent: entry.source}
+    admitted = require_admitted(sources, entry.policy.gate, market.train)
     rules = plan.generations or GenerationRules()
     by_id = sorted(market.train, key=lambda problem: problem.problem_id)
     drawn = random.Random(f"{name} {plan.seed} {row.seed}").sample(by_id, min(rules.problems, len(by_id)))
-    agent = f"{name} of {row.name}"
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(begun, entry.model_id.encode())
     with _served(found, entry.model_id, plan) as upstream:
         raced = Field(
             race_id=f"{RACE}-{name}",
             problems=tuple(drawn),
-            sources={agent: entry.source},
+            sources=sources,
+            admitted=admitted,
             policy=entry.policy,
             upstream=upstream,
         )
@@ -140,15 +139,6 @@ def _served(found: LoadedModel, model_id: str, plan: StudyPlan) -> Iterator[Open
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _require_admitted(entry: ReEntry, queries: Sequence[str]) -> None:
-    """The gate lets the packaged agent through, as a validator's asks it. Raises GuardStopError where it does not."""
-    rules = entry.policy.gate
-    published = (*published_sources(), distilled_source())
-    report = inspect_isolated(entry.source, rules, make_knowledge((), queries, published, rules))
-    if report.failure is not None:
-        raise GuardStopError("generation", f"the gate refuses the agent: {report.failure.detail}")
 
 
 def _build(
