@@ -5,30 +5,25 @@ from __future__ import annotations
 from harness.sandbox.port import SandboxLevel
 from neurons.worker.protocol import Ready
 
-_HASH_CHARACTERS = 12
+_SHOWN = 12  # characters of a hash
 
 
 def differences(found: Ready, wanted: Ready) -> str:
     """In what another machine's worker is unlike one of this machine, with both values; "" where it is alike."""
     told = []
     if found.release != wanted.release:
-        told.append(f"release {found.release[:_HASH_CHARACTERS]}, here {wanted.release[:_HASH_CHARACTERS]}")
+        told.append(f"release {found.release[:_SHOWN]}, here {wanted.release[:_SHOWN]}")
     if found.catalogue_sha256 != wanted.catalogue_sha256:
-        own, home = found.catalogue_sha256[:_HASH_CHARACTERS], wanted.catalogue_sha256[:_HASH_CHARACTERS]
-        told.append(f"index {own}, here {home}")
-    if found.sandbox != wanted.sandbox:
-        told.append(_jails(found.sandbox, wanted.sandbox))
+        told.append(f"index {found.catalogue_sha256[:_SHOWN]}, here {wanted.catalogue_sha256[:_SHOWN]}")
+    own, home = found.sandbox, wanted.sandbox
+    unlike = [field for field in SandboxLevel.__struct_fields__ if getattr(own, field) != getattr(home, field)]
+    for field in unlike[:1]:  # what else differs follows from it
+        name = "jail" if field == "name" else f"jail's {field.replace('_', ' ')}"
+        told.append(f"{name} {_text(getattr(own, field), field)}, here {_text(getattr(home, field), field)}")
     return "; ".join(told)
 
 
-def _jails(found: SandboxLevel, wanted: SandboxLevel) -> str:
-    """The first field in which two levels differ, with both values."""
-    field = next(name for name in SandboxLevel.__struct_fields__ if getattr(found, name) != getattr(wanted, name))
-    name = "jail" if field == "name" else f"jail's {field.replace('_', ' ')}"
-    return f"{name} {_shown(getattr(found, field), field)}, here {_shown(getattr(wanted, field), field)}"
-
-
-def _shown(value: object, field: str) -> str:
+def _text(value: object, field: str) -> str:
     if isinstance(value, tuple):
         return " + ".join(value) or "none"
-    return str(value)[:_HASH_CHARACTERS] if field.endswith("_sha256") else str(value)
+    return str(value)[:_SHOWN] if field.endswith("_sha256") else str(value)

@@ -180,10 +180,8 @@ def build(
     if not all(one.kept for one in filtered.funnels):
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
-    with show_progress(is_quiet=as_json) as told:
-        built = building.write_filtered(
-            filtered, out, guard, origin, draw=render_page, executor=executor, progress=told
-        )
+    with show_progress(is_quiet=as_json) as bar:
+        built = building.write_filtered(filtered, out, guard, origin, draw=render_page, executor=executor, progress=bar)
     journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 

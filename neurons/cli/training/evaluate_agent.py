@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from arena.evaluate import EvaluatePorts, Evaluation
     from neurons.node.settings import Settings
     from neurons.practice.local_run import Asked, RunRow
-    from neurons.worker.protocol import WorkerSetup
     from training.evaluation.run_eval import EvaluationPlan
     from training.rollouts.episode_file import EpisodeLine, RunJobs
     from training.rollouts.rollout import Job
@@ -43,9 +43,11 @@ def open_agent(
     workers, or for 0 threads of this process. Ends the command for a file that the gate rejects. Raises ArenaError
     A1001 and A1009 for a file that can't be read, U3001 and U3005 for an endpoint, V2207, V2060, V2208 for a cluster.
     """
-    from foundation.errors import ArenaError
+    from foundation.codes.names import JUDGE_FAILED
+    from foundation.errors import ArenaError, Failure
     from neurons.cli.miner.check import read_agent, report_of, show_report
     from neurons.node.wiring import open_local_ports, policy_of
+    from neurons.practice.pool_run import run_in_pool
     from neurons.practice.problem_choice import open_setups
     from neurons.worker.capacity import usable_memory_bytes, worker_count
     from training.evaluation.agents import agent_plan, by_agent
@@ -69,17 +71,10 @@ def open_agent(
             run = _by_rows(ports, _of_cluster(source, settings, ports, where))
         elif where.workers:
             setups = stack.enter_context(open_setups(settings, policy_of(settings), where.workers, True))
-            run = _by_rows(ports, _of_pool(source, setups))
+            unjudged = Failure(code=JUDGE_FAILED, detail="nobody judges it")
+            pool = partial(run_in_pool, source, setups=setups, time_limit_s=0, clock=time.monotonic, unjudged=unjudged)
+            run = _by_rows(ports, pool)
         yield agent_plan(plan, ports.policy), under, run
-
-
-def _of_pool(source: str, setups: tuple[WorkerSetup, ...]) -> Callable[[Sequence[Asked]], Iterator[RunRow]]:
-    from foundation.codes.names import JUDGE_FAILED
-    from foundation.errors import Failure
-    from neurons.practice.pool_run import run_in_pool
-
-    unjudged = Failure(code=JUDGE_FAILED, detail="nobody judges it")
-    return lambda asked: run_in_pool(source, asked, setups, time_limit_s=0, clock=time.monotonic, unjudged=unjudged)
 
 
 def _of_cluster(

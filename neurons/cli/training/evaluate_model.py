@@ -6,7 +6,7 @@ It opens the inputs and prints the results; the decisions are in `training`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -169,16 +169,14 @@ def evaluate_model(
     from training.model import Decode
 
     subject = _EvaluatedModel(target, model, tokenizer, sample_rows, sampler, sampler_model)
-    urls = tuple(model_url or ())
-    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json, workers, cluster, urls)
+    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json, workers, cluster, model_url or [])
     _require_subject(subject, opening, is_greedy=is_greedy)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
-    named = set_name or "+".join(path.stem for path in problems)
     plan = EvaluationPlan(
         label=label or f"{subject.address} {model}".rstrip(),
-        set=name_set(named, taken, is_reported=not is_diagnostic),
+        set=name_set(set_name or "+".join(path.stem for path in problems), taken, is_reported=not is_diagnostic),
         decode=Decode(
             temperature=0.0 if is_greedy else temperature,
             top_p=1.0 if is_greedy else top_p,
@@ -232,7 +230,7 @@ class _Opening(NamedTuple):
     is_quiet: bool
     workers: int
     cluster: str
-    model_urls: tuple[str, ...]
+    model_urls: Sequence[str]
 
     def settings(self, models: str = "") -> Settings:
         return open_settings(self.catalogue, self.policy, self.state_dir, models, self.model_urls)
@@ -285,7 +283,7 @@ def _examine(
             from neurons.cli.training.evaluate_agent import AgentPlace, open_agent
 
             where = AgentPlace(
-                opening.workers, opening.cluster, opening.catalogue, opening.state_dir, opening.model_urls
+                opening.workers, opening.cluster, opening.catalogue, opening.state_dir, tuple(opening.model_urls)
             )
             settings = opening.settings(subject.model)
             plan, bench, run = stack.enter_context(open_agent(Path(subject.target), settings, plan, bench, where))
