@@ -44,7 +44,7 @@ ROWS = (
     ),
     row(
         "V2009",
-        "an episode, or the judging of a trace, ended the workers of two slots",
+        "an episode, or the judging of a trace, ended workers in two places",
         "no score is given; a race does without it, qualifying tries it again at its longest pause",
         "nothing to do for others; read the agent and problem, or the trace, named here, and report what ends a worker",
     ),
@@ -116,7 +116,7 @@ ROWS = (
     ),
     row(
         "V2207",
-        "host holds a wallet's key, and a cluster would run on it",
+        "host holds a wallet's key or runs a validator, and a cluster would run on it",
         "nothing is run: whoever reaches a cluster's ports could run code beside the key",
         "run `--cluster` on machines without wallets, keep `ray` off this one; `--workers` and `--processes` work here",
     ),

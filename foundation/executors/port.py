@@ -29,9 +29,15 @@ class Executor(Protocol):
     @property
     def slots(self) -> int: ...
 
-    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
+    def map(
+        self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
+    ) -> Iterator[Result]:
         """The results of `work`, in order. Raises what it raises, and ArenaError `died` for a job that is lost again
-        and again."""
+        and again.
+
+        `memory_bytes` is what a job may need at most, 0 where that is nothing to count: whoever chooses the machines
+        begins no more at once than they hold.
+        """
         ...
 
 
@@ -40,7 +46,9 @@ class InThisProcess:
 
     slots = 0
 
-    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
+    def map(
+        self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
+    ) -> Iterator[Result]:
         """The results of `work`, in order."""
         return map(work, jobs)
 

@@ -26,8 +26,11 @@ class ProcessExecutor:
         self.slots = processes
         self._told = told
 
-    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
-        """The results of `work`, in order. A single job is run here: starting a process would not pay."""
+    def map(
+        self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
+    ) -> Iterator[Result]:
+        """The results of `work`, in order. A single job is run here: starting a process would not pay. How many run at
+        once is for whoever chose the number of processes."""
         coming = iter(jobs)
         first = list(itertools.islice(coming, 2))
         if len(first) <= 1:

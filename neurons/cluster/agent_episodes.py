@@ -23,14 +23,16 @@ from foundation.executors.port import Executor
 from neurons.cli.miner.check import miner_settings
 from neurons.node.wiring import open_local_ports
 from neurons.practice.local_run import Asked, RunRow, row_of
+from neurons.worker.capacity import episode_bytes
 from problems.model import Problem
 from problems.scoring.title_matching import AcceptedTitles, TitleMatcher, cut_titles
 
-Job = tuple[Problem, TitleMatcher]
+Job = tuple[int, Problem, TitleMatcher]  # its place among the problems first
 
 
 class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent file, and the flags under which ports are opened; calling it runs a problem. Picklable."""
+    """The agent file, and the flags under which ports are opened; calling it runs a problem. Picklable. Several
+    `model_urls` are dealt: each problem begins with another one, and turns to the next where that one fails."""
 
     source: str
     policy: str | None
@@ -39,12 +41,20 @@ class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     model_urls: tuple[str, ...]
     model: str | None
     alike: tuple[str, str, str]  # what `alike` says of the ports at home
+    is_judged: bool = True
 
     def __call__(self, job: Job) -> Evaluation:
         """Raises ArenaError V2008 on a machine that is unlike, and what opening the ports and `evaluate` raise."""
-        problem, titles = job
+        place, problem, titles = job
         ports, _ = _opened(self)
-        return evaluate(self.source, problem, dataclasses.replace(ports, titles=titles))
+        upstreams = tuple(ports.upstreams)
+        if len(self.model_urls) > 1:
+            first = place % len(upstreams)
+            upstreams = upstreams[first:] + upstreams[:first]
+        judges = ports.judges if self.is_judged else ()
+        return evaluate(
+            self.source, problem, dataclasses.replace(ports, titles=titles, upstreams=upstreams, judges=judges)
+        )
 
 
 def run_elsewhere(
@@ -63,13 +73,14 @@ def run_elsewhere(
     begun_s = clock()
 
     def jobs() -> Iterator[Job]:
-        for problem, ports in asked:
+        for place, (problem, ports) in enumerate(asked):
             if time_limit_s and clock() - begun_s >= time_limit_s:
                 return
             titles = ports.titles
-            yield problem, cut_titles(titles, (problem,)) if isinstance(titles, AcceptedTitles) else titles
+            yield place, problem, cut_titles(titles, (problem,)) if isinstance(titles, AcceptedTitles) else titles
 
-    found = executor.map(episodes, jobs(), died=WORKER_DIED)
+    memory_bytes = max((episode_bytes(ports.policy.limits) for _, ports in asked), default=0)
+    found = executor.map(episodes, jobs(), died=WORKER_DIED, memory_bytes=memory_bytes)
     for (problem, ports), evaluation in zip(asked, found, strict=False):
         yield row_of(problem, ports, evaluation)
 

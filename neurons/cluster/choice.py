@@ -21,16 +21,16 @@ def processes_for(records: int) -> int:
 
 
 @contextlib.contextmanager
-def open_executor(cluster: str, processes: int | None, records: int) -> Iterator[Executor]:
+def open_executor(cluster: str, processes: int | None, records: int, *, state_dir: Path | None) -> Iterator[Executor]:
     """The cluster at that address, or `local`; where that is "", so many processes, with 0 this one, and with None as
-    many as so many records are worth.
+    many as so many records are worth. `state_dir`: the command's own; a validator that runs over it is refused.
 
     Work that was lost is said on standard error and run again. Raises ArenaError V2207, V2060, V2208 for a cluster.
     """
     if cluster:
         from neurons.cluster.ray_executor import open_cluster
 
-        with open_cluster(cluster, _say_lost) as executor:
+        with open_cluster(cluster, _say_lost, state_dir and state_dir.absolute()) as executor:
             yield executor
         return
     yield executor_of(processes_for(records) if processes is None else processes, _say_lost)

@@ -144,7 +144,7 @@ def _until_failed(coming: Iterable[EpisodeLine]) -> Batch:
 def _asked(episodes: EndpointEpisodes) -> tuple[RunContext, Upstream, contextlib.ExitStack]:
     """The context and the endpoint, opened once and held, with what serves it, until the process ends."""
     bench, held = episodes.inputs.open(), contextlib.ExitStack()
-    return bench, held.enter_context(open_endpoint("model", episodes.url)), held
+    return bench, held.enter_context(open_endpoint("model", episodes.url, episodes.inputs.state_dir)), held
 
 
 @functools.lru_cache(maxsize=1)

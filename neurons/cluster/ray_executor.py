@@ -23,9 +23,10 @@ from typing import Any
 from foundation.codes.names import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Job, Result, Told, answered, in_order
-from neurons.cluster.host_keys import require_no_keys
+from neurons.cluster.host_keys import require_no_keys, running_validators
 from neurons.node.settings import resolve
-from neurons.node.wiring import code_commit
+from neurons.node.wiring import code_commit, unix_ms
+from neurons.worker.capacity import claimed_bytes
 
 LOCAL = "local"
 _LOOPBACK = "127.0.0.1"
@@ -35,24 +36,32 @@ _work: tuple[str, Callable[[Any], Any]] | None = None  # of a worker process: th
 
 
 class RayExecutor:
-    """`Executor` of the cluster that this process is connected to, one job a processor."""
+    """`Executor` of the cluster that this process is connected to, one job a processor, and no more than memory holds.
+    No machine runs one that holds a key, or a validator over the state folder of that name."""
 
-    def __init__(self, told: Told = lambda lost: None) -> None:
+    def __init__(self, told: Told = lambda lost: None, state_dir: Path | None = None) -> None:
         import ray
 
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._told = told
+        self._told, self._state_dir = told, state_dir
 
-    def map(self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str) -> Iterator[Result]:
-        """The results of `work`, in order. It is sent once to each process that runs it."""
+    def map(
+        self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
+    ) -> Iterator[Result]:
+        """The results of `work`, in order. It is sent once to each process that runs it. A job claims `memory_bytes` of
+        its machine."""
         import ray
         from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
 
-        run = ray.remote(max_retries=0)(_run)  # `in_order` runs lost jobs again, and counts them
-        name, release, held = uuid.uuid4().hex, code_commit(), ray.put(work)
+        machines = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
+        claim = claimed_bytes(memory_bytes, machines)
+        # `in_order` runs lost jobs again, and counts them
+        run = ray.remote(max_retries=0, **({"memory": claim} if claim else {}))(_run)
+        name, held = uuid.uuid4().hex, ray.put(work)
+        wanted = code_commit(), self._state_dir
 
         def submit(job: Job) -> Future[Result | Failure]:
-            answer: Future[Result | Failure] = run.remote(name, release, [held], job).future()
+            answer: Future[Result | Failure] = run.remote(name, wanted, [held], job).future()
             return answer
 
         return in_order(
@@ -66,14 +75,15 @@ class RayExecutor:
 
 
 @contextlib.contextmanager
-def open_cluster(address: str, told: Told = lambda lost: None) -> Iterator[RayExecutor]:
+def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path | None = None) -> Iterator[RayExecutor]:
     """The cluster at `address`, host:port of its head, or `local`: one of this machine that ends with the block.
 
     This process runs on a machine of the cluster (`ray start --address=...`). The token is the one that Ray finds:
-    RAY_AUTH_TOKEN, the file in RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token. Raises ArenaError V2207 where this host holds
-    a key, V2060 without Ray, V2208 for a cluster that does not answer.
+    RAY_AUTH_TOKEN, the file in RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token. `state_dir`: the folder that the command was
+    given, None: the one that is set. Raises ArenaError V2207 where this host holds a key or runs a validator, V2060
+    without Ray, V2208 for a cluster that does not answer.
     """
-    _require_no_keys()
+    _require_no_keys(state_dir)
     if importlib.util.find_spec("ray") is None:
         raise ArenaError("V2060", "Ray is not installed here, and --cluster asks for it", fix=_INSTALL)
     with contextlib.ExitStack() as stack:
@@ -98,30 +108,31 @@ def open_cluster(address: str, told: Told = lambda lost: None) -> Iterator[RayEx
             why = str(error).strip().partition("\n")[0].partition(". ")[0]
             raise ArenaError("V2208", f"{address}: {why or type(error).__name__}") from error
         stack.callback(ray.shutdown)
-        yield RayExecutor(told)
+        yield RayExecutor(told, state_dir)
 
 
-def _run(name: str, release: str, held: list[Any], job: Any) -> Any | Failure:
-    """One job in a worker process of the cluster. `held` is the function's place in the cluster: fetched once."""
+def _run(name: str, wanted: tuple[str, Path | None], held: list[Any], job: Any) -> Any | Failure:
+    """One job in a worker process of the cluster. `wanted`: the release and the state folder of the command; `held` is
+    the function's place in the cluster: fetched once."""
     global _work
     if _work is None or _work[0] != name:
         import ray
 
         try:
-            _require_alike(release)
+            _require_alike(*wanted)
         except ArenaError as error:
             return error.failure
         _work = name, ray.get(held[0])
     return answered(_work[1], job)
 
 
-def _require_no_keys() -> None:
-    settings = resolve({}).settings
-    require_no_keys(settings.wallet_path, settings.state_dir)
+def _require_no_keys(state_dir: Path | None) -> None:
+    settings = resolve({"state_dir": state_dir}).settings
+    require_no_keys(settings.wallet_path, settings.state_dir, unix_ms(), running_validators())
 
 
-def _require_alike(release: str) -> None:
+def _require_alike(release: str, state_dir: Path | None) -> None:
     """This host may run jobs. Raises ArenaError V2207, V2008."""
-    _require_no_keys()
+    _require_no_keys(state_dir)
     if (own := code_commit()) != release:
         raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: release {own[:12]}, where the work is {release[:12]}")

@@ -7,13 +7,17 @@ beside a provider; entries without models serve every other one. Keys come from 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import msgspec
 
 from arena.policy import Policy
+from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
 from harness.inference.ledger import UpstreamPrice
@@ -93,22 +97,65 @@ def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, .
     return own or tuple(one for one in endpoints if not one.models)
 
 
-def check_endpoints(endpoints: Sequence[Endpoint], models: Sequence[str]) -> tuple[str, ...]:
+def check_endpoints(
+    endpoints: Sequence[Endpoint], models: Sequence[str], *, must_answer: bool = False
+) -> tuple[str, ...]:
     """Ask every endpoint for its models before anything runs: a line for each that does not answer, which a start need
     not wait for.
 
     Raises ArenaError U3001 when one refuses its key or a model has no endpoint, U3005 for a model that none of its
-    endpoints lists.
+    endpoints lists, and with `must_answer` U3002 for one of which no endpoint answers.
     """
     listed = {one.name: _listed_models(one) for one in endpoints}
+    _require_served(endpoints, models, listed, must_answer=must_answer)
+    return tuple(answer for answer in listed.values() if isinstance(answer, str))
+
+
+def require_reached(endpoints: Sequence[Endpoint], models: Sequence[str]) -> None:
+    """Each model has an endpoint that answers the machine on which this runs; all are asked at once.
+
+    Raises ArenaError U3001 for a model without endpoints, U3002 where none of them answers or takes its key, U3005
+    where none lists it.
+    """
+
+    def ask(endpoint: Endpoint) -> frozenset[str] | str | None:
+        try:
+            return _listed_models(endpoint)
+        except ArenaError as error:
+            return error.failure.detail
+
+    with ThreadPoolExecutor(max(1, len(endpoints))) as asking:
+        listed = dict(zip((one.name for one in endpoints), asking.map(ask, endpoints), strict=True))
+    _require_served(endpoints, models, listed, must_answer=True)
+
+
+def _require_served(
+    endpoints: Sequence[Endpoint],
+    models: Sequence[str],
+    listed: Mapping[str, frozenset[str] | str | None],
+    *,
+    must_answer: bool,
+) -> None:
     for model in models:
         own = endpoints_of(model, endpoints)
         if not own:
-            raise ArenaError("U3001", f"no entry of [[upstreams]] serves {model}")
+            raise ArenaError(NO_ENDPOINT, f"no entry of [[upstreams]] serves {model}")
         answers = [listed[one.name] for one in own]
         if all(isinstance(answer, frozenset) and model not in answer for answer in answers):
             raise ArenaError("U3005", f"{model} at {', '.join(one.base_url for one in own)}")
-    return tuple(answer for answer in listed.values() if isinstance(answer, str))
+        silent = [answer for answer in answers if isinstance(answer, str)]
+        if must_answer and len(silent) == len(answers):
+            raise ArenaError(MODEL_FAILED, "; ".join(silent))
+
+
+def is_loopback(base_url: str) -> bool:
+    """Whether an address is of the machine that asks, so that each machine asks itself."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
 
 
 def silent_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """An agent run on problems by the validator's own worker pool: a process for each episode that is under way.
 
 Rows are those of `local_run`, in the order in which they end, and bodies the same bytes. A problem whose
-worker died is run again; one that ends two slots' workers, or `TRIES_MAX` of them, is a row that says so, and costs no
-other. No worker outlives the run.
+worker died is run again; one that ends workers in two places, or `TRIES_MAX` of them, is a row that says so, and costs
+no other. No worker outlives the run.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import typer
 
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
+from foundation.codes.names import MODEL_FAILED
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
@@ -98,9 +99,16 @@ def opened_problems(
     endpoints = named_endpoints(settings)
     is_scripted = not endpoints and all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models)
     facts = RunFacts(policy=policy.name, is_scripted=is_scripted)
-    if endpoints and not is_alone and (silent := check_endpoints(endpoints, policy.inference.models)):
-        yield [], facts._replace(unreachable="; ".join(silent))
-        return
+    if endpoints and not is_alone:
+        try:
+            silent = check_endpoints(endpoints, policy.inference.models, must_answer=True)
+        except ArenaError as error:
+            if error.failure.code != MODEL_FAILED:
+                raise
+            yield [], facts._replace(unreachable=error.failure.detail)
+            return
+        for line in silent:
+            typer.echo(f"{line}; the others are asked", err=True)
     with contextlib.ExitStack() as stack:
         if choice.workers > 1 and recording is None:
             facts = facts._replace(

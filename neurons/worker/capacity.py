@@ -7,6 +7,7 @@ for memory that another one took (no fault of ours is ever the agent's).
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,18 @@ RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
 
 def worker_count(wanted: int, memory_bytes: int, limits: EpisodeLimits) -> int:
     """Workers to start where `wanted` (the cores, or the operator's number) are asked for: as many as fit, or one."""
-    each = WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
-    return max(1, min(wanted, (memory_bytes - RESERVED_BYTES) // each))
+    return max(1, min(wanted, (memory_bytes - RESERVED_BYTES) // episode_bytes(limits)))
+
+
+def episode_bytes(limits: EpisodeLimits) -> int:
+    """What one episode takes at most: a worker, and a jail at its limits."""
+    return WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
+
+
+def claimed_bytes(needed: int, machines: Sequence[int]) -> int:
+    """What a job that needs so many bytes claims, of machines with so many: what it needs, and where no machine has as
+    much, all of the largest one, so that it is alone there and does run."""
+    return min(needed, max(machines, default=0))
 
 
 def episode_deadline_s(policy: Policy) -> float:

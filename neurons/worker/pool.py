@@ -1,10 +1,11 @@
 """The worker pool: a fixed number of episode workers, here and on other machines, restarted when they die.
 
 `run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply, and V2009 when
-the job did that to two slots; a stuck or killed worker never blocks the others; `stop` leaves no process behind.
+the job did that in two places; a stuck or killed worker never blocks the others; `stop` leaves no process behind.
 Processes are ended by their own ids. A slot in which no worker can be started, its jail's self-test included, rests,
 with growing pauses, and takes no job meanwhile: its jobs go to others.
-On another machine an agent runs and nothing is scored: answers, scores, verdicts and journals stay here.
+On another machine an agent runs and nothing is scored: answers, scores, verdicts and journals stay here. A worker
+there that meets no model endpoint is replaced, and the next one is ready only where each model has one that answers.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ import asyncio
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from foundation.canonical import text_hash
-from foundation.codes.names import HOST_UNLIKE, JOB_QUARANTINED, WORKER_DIED
+from foundation.codes.names import (
+    HOST_FAILED,
+    HOST_UNLIKE,
+    JOB_QUARANTINED,
+    MODEL_FAILED,
+    NO_ENDPOINT,
+    WORKER_DIED,
+)
 from foundation.errors import ArenaError, Failure
 from harness.inference.journal import open_journal
 from harness.sandbox.port import SandboxLevel
 from neurons.node.child_environment import child_environment
+from neurons.worker.likeness import differences
 from neurons.worker.pipe_journal import answer_call
 from neurons.worker.protocol import (
     LENGTH_BYTES,
@@ -43,11 +53,13 @@ from neurons.worker.protocol import (
     encode_frame,
     frame_length,
 )
-from neurons.worker.quarantine import JobKey, Quarantine
+from neurons.worker.quarantine import JobKey, Place, Quarantine
 from neurons.worker.slots import RESTS, FreeSlots, RestingSlot
 
 _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
+_UNREACHED = frozenset({NO_ENDPOINT, MODEL_FAILED})  # what a machine's own way to an endpoint can be the reason of
+_DETAIL_CHARACTERS = 300
 _MODULE = ("-m", "neurons.worker.process")
 
 
@@ -207,8 +219,8 @@ class WorkerPool:
         """Run one job on a free worker; `Faulted` replies are returned as they are.
 
         A worker that dies or overruns the deadline is replaced, and the job answers Faulted V2005; V2009 the second
-        time, where each slot's next worker started at once. Cancelling the call kills the worker, so that a lost lease
-        stops its jail at once.
+        time, in another place, where each slot's next worker started at once. Cancelling the call kills the worker, so
+        that a lost lease stops its jail at once.
         """
         who = (text_hash(job.source), job.problem.problem_id) if isinstance(job, EvaluateJob) else ("", job.job_id)
         slot, worker = await self._take(is_home=not isinstance(job, EvaluateJob))
@@ -263,14 +275,23 @@ class WorkerPool:
         else:
             if not isinstance(reply, Ran):  # what an episode elsewhere found is still to be settled here
                 self._quarantine.clear(who)
-            self._free.give(slot)
+            if slot in self._hosts and isinstance(reply, Faulted) and reply.failure.code in _UNREACHED:
+                self._revive(slot)  # the next worker looks for itself, before it is ready
+            else:
+                self._free.give(slot)
             return reply
         is_well = await self._revive(slot)
-        choices = len(self._setups) - (0 if isinstance(job, EvaluateJob) else len(self._hosts))
-        if failure.code == WORKER_DIED and is_well and self._quarantine.charge(who, slot, choices):
+        if failure.code == WORKER_DIED and is_well and self._quarantine.charge(who, *self._place_of(slot, job)):
             about = f"judging body {who[1]}" if isinstance(job, JudgeJob) else f"problem {who[1]}, agent {who[0][:12]}"
             failure = Failure(code=JOB_QUARANTINED, detail=f"{about}: {failure.detail}")
         return Faulted(job_id=job.job_id, failure=failure)
+
+    def _place_of(self, slot: int, job: Job) -> tuple[Place, int]:
+        """Where a slot is, and in how many places that do not rest the job may run: all slots of another machine are
+        one, since what ends one of them (a lost connection) ends the next, too."""
+        may_be = set(self._setups) - (set() if isinstance(job, EvaluateJob) else set(self._hosts))
+        places = {one: self._hosts[one].name if one in self._hosts else one for one in self._setups}
+        return places[slot], len({places[one] for one in may_be if one not in self._resting})
 
     def _revive(self, slot: int) -> asyncio.Future[bool]:
         """End what is left of the slot's worker and start another, in the background, however often that takes; then
@@ -282,18 +303,15 @@ class WorkerPool:
                 first.set_result(is_well)
 
         async def start() -> None:
-            await self._drop(slot)
-            host = self._hosts[slot].name if slot in self._hosts else ""
             tries, since_ms = 0, 0
             while True:
                 try:
+                    await self._drop(slot)
                     self._workers[slot] = await self._started(slot)
                     break
-                except ArenaError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, the slot rests by name and is tried again
                     tries, since_ms = tries + 1, since_ms or self._now_ms()
-                    resting = RestingSlot(slot=slot, host=host, since_ms=since_ms, tries=tries, failure=error.failure)
-                    self._resting[slot] = resting
-                    self._told(resting)
+                    self._rest(slot, since_ms, tries, error)
                     told_first(False)
                     await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
             self._resting.pop(slot, None)
@@ -306,6 +324,19 @@ class WorkerPool:
             self._starting[slot] = task = asyncio.create_task(start())
             task.add_done_callback(lambda _: told_first(False))
         return first
+
+    def _rest(self, slot: int, since_ms: int, tries: int, error: Exception) -> None:
+        if isinstance(error, ArenaError):
+            failure = error.failure
+        else:
+            failure = Failure(code=HOST_FAILED, detail=f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
+        host = self._hosts[slot].name if slot in self._hosts else ""
+        resting = RestingSlot(slot=slot, host=host, since_ms=since_ms, tries=tries, failure=failure)
+        self._resting[slot] = resting
+        try:
+            self._told(resting)
+        except Exception:  # noqa: BLE001 - whoever listens must not cost the slot
+            traceback.print_exc()
 
     async def _started(self, slot: int) -> _Worker:
         """A worker in the slot, alike those of this machine. Raises ArenaError V2005, V2008 or what it found."""
@@ -320,18 +351,6 @@ class WorkerPool:
         if slot in self._workers:
             await self._workers[slot].kill()
             del self._workers[slot]
-
-
-def differences(found: Ready, wanted: Ready) -> str:
-    """In what another machine's worker is unlike one of this machine; "" where it is alike."""
-    told = []
-    if found.release != wanted.release:
-        told.append(f"release {found.release[:12]}, here {wanted.release[:12]}")
-    if found.catalogue_sha256 != wanted.catalogue_sha256:
-        told.append(f"index {found.catalogue_sha256[:12]}, here {wanted.catalogue_sha256[:12]}")
-    if found.sandbox != wanted.sandbox:
-        told.append(f"jail {found.sandbox.name} {found.sandbox.guest_sha256[:12]}, here {wanted.sandbox.name}")
-    return "; ".join(told)
 
 
 async def greet(setup: WorkerSetup, host: WorkerHost | None = None) -> Ready:

@@ -52,6 +52,7 @@ def main() -> None:
     setup = requests.get()
     if not isinstance(setup, WorkerSetup):
         raise SystemExit("the first frame must be the set-up")
+    from neurons.node.model_endpoints import require_reached
     from neurons.node.wiring import code_commit, open_evaluate_ports
 
     asking = threading.Lock()  # an agent's threads ask at once; there is one pipe
@@ -65,6 +66,8 @@ def main() -> None:
         return reply
 
     try:
+        if setup.is_away and setup.upstreams:  # at home the node has looked, and waits for an outage itself
+            require_reached(setup.upstreams, setup.policy.inference.models)
         with open_evaluate_ports(setup) as ports:
             ready = Ready(
                 process_id=os.getpid(),

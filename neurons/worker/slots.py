@@ -1,7 +1,8 @@
 """Which worker slot takes the next job, and how long one rests in which no worker can be started.
 
-A job waits until a slot that may take it is free, in the order of asking, and a slot is with one job at a
-time. For one event loop.
+A job waits until a slot that may take it is free, in the order of asking; those that only this machine may take go
+first, since they are short (what an episode elsewhere found is settled, a stored trace is judged) and an episode is
+not. A slot is with one job at a time. For one event loop.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class FreeSlots:
     def give(self, slot: int) -> None:
         """The slot is free."""
         self._waiting = deque(one for one in self._waiting if not one[0].done())
-        for granted, is_home in self._waiting:
+        for granted, is_home in sorted(self._waiting, key=lambda one: not one[1]):  # stable: else as they asked
             if self._may(slot, is_home):
                 granted.set_result(slot)
                 return

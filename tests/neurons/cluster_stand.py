@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,17 +32,25 @@ import msgspec
 
 HEAD, OTHER = "127.0.0.1", "127.0.0.2"
 ADDRESS = f"{HEAD}:6379"
-_RAY = Path(sys.executable).parent / "ray"
+ROOT = Path(__file__).parents[2]
+PACKAGES = ROOT / "build" / "ray"  # where `make prove` installs what the extra `cluster` names
+(REQUIREMENT,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cluster"]
+_RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _APART = ("unshare", "--net", "--pid", "--mount-proc", "--fork", "--kill-child")
 
 
 def missing() -> str:
     """Why no such cluster can be here; "" where it can."""
     if importlib.util.find_spec("ray") is None:
-        return "Ray is not installed: pip install -c constraints.txt -e '.[cluster]'"
+        return "Ray is not installed: pip install -c constraints.txt -e '.[cluster]', or `make prove`"
     if subprocess.run([*_APART, "true"], capture_output=True, check=False).returncode:
         return "no namespaces of one's own can be made here"
     return ""
+
+
+def is_installed() -> bool:
+    """Whether the version that the extra `cluster` names is in PACKAGES."""
+    return (PACKAGES / f"{REQUIREMENT.replace('==', '-')}.dist-info").is_dir()
 
 
 def apart(folder: Path, *words: object) -> object:
@@ -59,7 +68,7 @@ def two_nodes(folder: Path) -> Iterator[None]:
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
-    os.environ["PYTHONPATH"] = str(Path.cwd())
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH"))))
     place = tempfile.mkdtemp(prefix="rc")  # the paths of Ray's sockets have to be short
     common = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats", "--block"]
     head = ["--head", f"--node-ip-address={HEAD}", "--port=6379", "--include-dashboard=false", f"--temp-dir={place}"]
@@ -67,7 +76,7 @@ def two_nodes(folder: Path) -> Iterator[None]:
         for words in (head, [f"--address={ADDRESS}", f"--node-ip-address={OTHER}"]):
             path = folder / ("head.log" if words is head else "other.log")
             with path.open("w") as log:
-                started = subprocess.Popen([_RAY, "start", *words, *common], stdout=log, stderr=log)
+                started = subprocess.Popen([*_RAY, "start", *words, *common], stdout=log, stderr=log)
             _wait_for(path, "Ray runtime started", started)
         yield
     finally:
@@ -125,6 +134,14 @@ def wants_42(job: int) -> int:
     return job
 
 
+def claimed(job: int) -> tuple[float, int]:
+    """Processors and bytes that Ray set apart for this job."""
+    import ray
+
+    own = ray.get_runtime_context().get_assigned_resources()
+    return own["CPU"], int(own["memory"])
+
+
 def dies(job: int) -> int:
     if job == 3:
         os._exit(9)
@@ -150,6 +167,10 @@ def contract(folder: Path) -> object:
                 list(executor.map(work, jobs, died="V2052"))
             except ArenaError as error:
                 found[name] = [error.failure.code, error.failure.detail]
+        for name, wanted in (("claimed", 100 << 20), ("claimed_all", 1 << 60)):
+            ((cores, memory),) = executor.map(claimed, [0], died="V2145", memory_bytes=wanted)
+            # what no machine has would never run: it claims the whole of the largest
+            found[name] = [cores, memory] if name == "claimed" else 100 << 20 < memory < 1 << 60
         lost.clear()
 
         def kill() -> None:

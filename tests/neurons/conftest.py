@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from arena.store.embedded.server import EmbeddedServer
+from tests.neurons import cluster_stand
 from tests.neurons.arena_stand import build_small_catalogue, forgo_durability, short_folder
 from tests.neurons.checkpoint_stand import LogDesk, open_log_desk
 from tests.neurons.clock_stand import Desk, open_desk
@@ -52,3 +53,10 @@ async def log_desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogD
     """A new validator's log, with its checkpoint and anchor loops."""
     async with open_log_desk(server, tmp_path) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> None:
+    """Skips, with the reason, where no Ray cluster can be started; `make prove` installs Ray for the same tests."""
+    if reason := cluster_stand.missing():
+        pytest.skip(reason)

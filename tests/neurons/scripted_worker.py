@@ -2,8 +2,9 @@
 
 `python -m tests.neurons.scripted_worker`; SCRIPTED_WORKER names a folder. A problem, or a body to judge, that a file
 of it is named after ends the process in the middle of the job, or never gets an answer where that file says `hang`;
-where it says `settle`, only what follows the episode does. While there is a file `sick` no worker starts, as where its
-jail's self-test fails; each start leaves a line in `starts`.
+where it says `settle`, only what follows the episode does, and where it says `away`, only the episode on another
+machine. While there is a file `sick`, or `sick-SLOT`, no worker starts, as where its jail's self-test fails; while
+there is `cut`, other machines reach no model endpoint. Each start leaves a line in `starts`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,11 @@ def main() -> None:
     assert isinstance(setup, WorkerSetup)
     with (folder / "starts").open("a") as starts:
         starts.write(f"{setup.slot}\n")
-    if (folder / "sick").exists():
+    if (folder / "sick").exists() or (folder / f"sick-{setup.slot}").exists():
         _send(Faulted(job_id="", failure=Failure(code="V2002", detail="the self-test failed")))
+        return
+    if setup.is_away and (folder / "cut").exists():
+        _send(Faulted(job_id="", failure=Failure(code="U3002", detail="connection refused")))
         return
     level = log_stand.LEVEL
     _send(Ready(process_id=os.getpid(), sandbox=level, catalogue_sha256="0" * 64, release="this"))
@@ -54,7 +58,11 @@ def main() -> None:
         job = _next()
         assert isinstance(job, Job)
         name = job.job_id if isinstance(job, JudgeJob) else job.problem.problem_id
-        if (fatal := folder / name).exists() and not (isinstance(job, EpisodeJob) and fatal.read_text() == "settle"):
+        if isinstance(job, EpisodeJob) and (folder / "cut").exists():
+            _send(Faulted(job_id=job.job_id, failure=Failure(code="U3002", detail="connection refused")))
+            continue
+        spares = "settle" if isinstance(job, EpisodeJob) else "away"
+        if (fatal := folder / name).exists() and fatal.read_text() != spares:
             while fatal.read_text() == "hang":
                 time.sleep(1)
             os._exit(9)

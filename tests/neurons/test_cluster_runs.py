@@ -18,6 +18,8 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
 from harness.agents.registry import reference_agent
+from harness.inference.scripted import start_scripted_server
+from judge.verdict import Verdict
 from neurons.cli.app import main
 from neurons.cli.miner.check import miner_settings
 from neurons.cli.training.run_inputs import open_bench, open_settings
@@ -26,14 +28,13 @@ from neurons.cluster.model_episodes import EndpointEpisodes, SampledEpisodes, by
 from neurons.node.wiring import open_local_ports
 from neurons.practice.content_cache import ContentCache, cached_practice
 from neurons.practice.local_run import Asked, run_problems
-from tests.neurons.cluster_stand import apart, missing
+from tests.neurons.cluster_stand import apart
 from training.model import Decode
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import Job, jobs_of
 from training.run_context import RunContext
 
-WHY_NOT = missing()
-needs_a_cluster = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+needs_a_cluster = pytest.mark.usefixtures("ray_here")
 SOURCE = reference_agent("baseline:scripted-expert").source
 Ended = Callable[..., tuple[int, str, str]]
 
@@ -95,6 +96,22 @@ def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problem
     assert bodies(run_elsewhere(episodes, asked[:2], HERE, **no_limit)) == plain[:2]
 
 
+def test_problems_are_dealt_over_the_endpoints_that_are_named(asked: list[Asked], places: tuple[Path, Path]) -> None:
+    state, catalogue = places
+    with start_scripted_server() as one, start_scripted_server() as two:
+        urls = (f"{one.base_url}=1", f"{two.base_url}=1")
+        with open_local_ports(miner_settings(None, catalogue, state, urls).settings) as ports:
+            flags = {"policy": None, "catalogue": catalogue, "state_dir": state, "model": None}
+            episodes = AgentEpisodes(source=SOURCE, model_urls=urls, alike=alike(ports), is_judged=False, **flags)
+        plain = list(run_problems(SOURCE, asked[:2], workers=1, time_limit_s=0.0, clock=time.monotonic))
+        rows = list(run_elsewhere(episodes, asked[:2], HERE, time_limit_s=0.0, clock=time.monotonic))
+    assert [row.evaluation and row.evaluation.body for row in rows] == [
+        row.evaluation and row.evaluation.body for row in plain
+    ]
+    assert not any(row.evaluation and isinstance(row.evaluation.verdict, Verdict) for row in rows)
+    assert all(list((state / "upstreams" / name).iterdir()) for name in ("model-1", "model-2")), "both were asked"
+
+
 def test_after_the_time_limit_no_problem_is_handed_out(asked: list[Asked], episodes: AgentEpisodes) -> None:
     seconds = iter(range(0, 1_000, 10))
     rows = list(run_elsewhere(episodes, asked, HERE, time_limit_s=25.0, clock=lambda: float(next(seconds))))
@@ -136,6 +153,26 @@ def test_a_cluster_runs_an_agent_as_one_process_does_a_node_killed_or_not(
         for name in ("here", "cluster", "killed")
     ]
     assert bodies[0] == bodies[1] == bodies[2]
+
+
+@needs_a_cluster
+def test_a_cluster_evaluates_an_agent_as_one_process_does(
+    places: tuple[Path, Path], tmp_path: Path, ended: Ended
+) -> None:
+    agent = tmp_path / "agent.py"
+    agent.write_text(SOURCE)
+
+    def line(name: str) -> list[object]:
+        here = ["--state-dir", places[0], "--out", tmp_path / f"{name}.json", "--label", "it"]
+        return ["eval", agent, "--policy", "demo", "--problems", "s1", *here]
+
+    assert ended(*line("here"))[0] == 0
+    ((code, _, told),) = apart(tmp_path, "commands", *line("cluster"))
+    assert code == 0, told
+    reports = [json.loads((tmp_path / f"{name}.json").read_bytes()) for name in ("here", "cluster")]
+    for report in reports:
+        report["spent"].pop("episode_ms")  # a clock's
+    assert reports[0] == reports[1]
 
 
 def test_a_recording_and_workers_are_of_one_process_and_a_key_keeps_a_run_at_home(

@@ -19,7 +19,15 @@ from harness.limits import EpisodeLimits
 from neurons.node.model_endpoints import open_endpoints
 from neurons.node.settings import resolve
 from neurons.node.wiring import worker_setup
-from neurons.worker.capacity import RESERVED_BYTES, WORKER_BYTES, usable_cores, usable_memory_bytes, worker_count
+from neurons.worker.capacity import (
+    RESERVED_BYTES,
+    WORKER_BYTES,
+    claimed_bytes,
+    episode_bytes,
+    usable_cores,
+    usable_memory_bytes,
+    worker_count,
+)
 from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.model import Problem
@@ -49,6 +57,13 @@ def test_all_jails_at_their_limit_fit_into_memory_whenever_more_than_one_runs(wa
     count = worker_count(wanted, memory_bytes, limits)
     assert 1 <= count <= wanted
     assert count == 1 or count * (WORKER_BYTES + jail_bytes) + RESERVED_BYTES <= memory_bytes
+
+
+def test_a_jobs_claim_is_what_it_needs_or_all_of_the_largest_machine():
+    assert episode_bytes(EpisodeLimits(memory_bytes=GIB, disk_bytes=GIB)) == WORKER_BYTES + 2 * GIB
+    assert claimed_bytes(2 * GIB, [GIB, 8 * GIB]) == 2 * GIB
+    assert claimed_bytes(2 * GIB, [GIB, GIB // 2]) == GIB
+    assert claimed_bytes(0, [GIB]) == claimed_bytes(GIB, []) == 0
 
 
 def test_the_hosts_own_numbers_are_plausible():

@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.records.verify.verification import verify_store
@@ -69,7 +70,9 @@ async def scripted_pool(
     """`away` of the slots, the last ones, are on another machine, as far as the pool knows."""
     script_workers(folder, monkeypatch)
     settings = resolve({"state_dir": folder, "guest_dir": folder, "policy": "demo"}).settings
-    setups = tuple(worker_setup(settings, SMALL, (), None, slot) for slot in range(size))
+    setups = tuple(
+        replace(worker_setup(settings, SMALL, (), None, slot), is_away=slot >= size - away) for slot in range(size)
+    )
     host = WorkerHost(name="w1", launch=("env",), python=sys.executable)
     pool = WorkerPool(setups, deadline_s, hosts=dict.fromkeys(range(size - away, size), host), told=told.append)
     try:
@@ -166,6 +169,74 @@ async def test_a_job_that_is_given_up_while_its_worker_is_replaced_leaves_the_sl
         lost.cancel()
         (tmp_path / "sick").unlink()
         assert code_of(await pool.run(job(1))) == "Evaluated"
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_the_slots_of_one_machine_are_one_place_so_its_lost_connections_quarantine_nothing(tmp_path, monkeypatch):
+    (tmp_path / "p9").write_text("hang")
+    (tmp_path / "p0").write_text("away")
+    async with scripted_pool(tmp_path, monkeypatch, 3, [], away=2) as pool:
+        await until(lambda: (tmp_path / "starts").read_text().count("\n") == 3)
+        at_home = asyncio.create_task(pool.run(job(9)))
+        await asyncio.sleep(0)
+        codes = [code_of(await pool.run(job(0))) for _ in range(4)]
+        (tmp_path / "p9").write_text("end")
+        assert code_of(await at_home) == "V2005"
+        last = (await until_done(pool, [job(0)]))["p0"]
+    assert codes == ["V2005"] * 4
+    assert last[-1] == "Evaluated", "it ends well on this machine"
+
+
+async def test_a_job_that_has_one_place_left_is_quarantined_in_it(tmp_path, monkeypatch):
+    told: list[RestingSlot] = []
+    (tmp_path / "sick-1").touch()
+    (tmp_path / "p0").write_text("end")
+    async with scripted_pool(tmp_path, monkeypatch, 2, told, away=1) as pool:
+        await until(lambda: bool(pool.resting))
+        codes = [code_of(await pool.run(job(0))) for _ in range(2)]
+    assert codes == ["V2005", "V2009"]
+
+
+async def test_a_machine_that_is_cut_off_from_the_models_rests_and_swallows_no_other_job(tmp_path, monkeypatch):
+    told: list[RestingSlot] = []
+    async with scripted_pool(tmp_path, monkeypatch, 2, told, away=1) as pool:
+        await until(lambda: "1" in (tmp_path / "starts").read_text())
+        (tmp_path / "cut").touch()
+        codes = [code_of(reply) for reply in await asyncio.gather(*(pool.run(job(n)) for n in range(20)))]
+        assert codes.count("U3002") <= 1 and set(codes) <= {"U3002", "Evaluated"}
+        await until(lambda: bool(pool.resting))
+        assert [(one.slot, one.host, one.failure.code) for one in pool.resting] == [(1, "w1", "U3002")]
+        (tmp_path / "cut").unlink()
+        await until(lambda: not pool.resting)
+
+
+async def test_a_slot_rests_by_name_whatever_its_start_or_its_listener_raises(tmp_path, monkeypatch):
+    heard: list[RestingSlot] = []
+    started, raising = pool_module._Worker.start, [RuntimeError("no more threads"), KeyError("x")]
+
+    async def start(*given: object) -> object:
+        if raising:
+            raise raising.pop()
+        return await started(*given)
+
+    def listen(slot: RestingSlot) -> None:
+        heard.append(slot)
+        raise ValueError("a listener's own fault")
+
+    (tmp_path / "p0").write_text("end")
+    async with scripted_pool(tmp_path, monkeypatch, 1, heard) as pool:
+        monkeypatch.setattr(pool_module._Worker, "start", start)
+        monkeypatch.setattr(pool, "_told", listen)
+        assert code_of(await pool.run(job(0))) == "V2005"
+        async with asyncio.timeout(30):
+            assert code_of(await pool.run(job(1))) == "Evaluated"
+    assert [one.failure.detail for one in heard] == ["KeyError: 'x'", "RuntimeError: no more threads"]
+    assert {one.failure.code for one in heard} == {"V2004"}
 
 
 def test_a_run_at_home_goes_on_past_a_problem_that_ends_its_workers(

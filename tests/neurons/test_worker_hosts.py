@@ -19,13 +19,15 @@ from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
 from harness.inference.journal import FileJournal, MemoryJournal
 from harness.inference.port import RecordedAnswer
+from harness.sandbox.port import SandboxLevel
 from neurons.health.worker_hosts import check_worker_hosts
 from neurons.node.model_endpoints import open_endpoints
 from neurons.node.settings import resolve
 from neurons.node.wiring import away_setups, worker_setup
+from neurons.worker.likeness import differences
 from neurons.worker.pipe_journal import PipeJournal, answer_call
 from neurons.worker.pool import WorkerHost, WorkerPool, greet
-from neurons.worker.protocol import Endpoint, Evaluated, EvaluateJob, Faulted
+from neurons.worker.protocol import Endpoint, Evaluated, EvaluateJob, Faulted, Ready
 from neurons.worker.slots import RESTS, FreeSlots, RestingSlot
 from problems.model import Problem
 from problems.synthesis.generator import synthesize
@@ -185,6 +187,29 @@ async def test_a_machine_with_another_index_gets_no_job(arena_base, small_catalo
     assert not away.episodes_begun()
 
 
+@pytest.mark.skipif(not has_jail(), reason=WHY_NO_JAIL)
+async def test_a_machine_that_reaches_no_endpoint_of_a_model_gets_no_job(arena_base, small_catalogue, tmp_path):
+    away, problem = Away(tmp_path), one_problem(small_catalogue)
+    settings = resolve({"state_dir": arena_base, "catalogue_dir": small_catalogue, "policy": "demo"}).settings
+    with open_endpoints(settings, SMALL) as (upstreams, judge):
+        setup = replace(worker_setup(settings, SMALL, upstreams, judge, 0), guest_dir=str(arena_base))
+        gone = (Endpoint(name="model", base_url="http://127.0.0.1:9/v1"),)  # there is nobody, there
+        other = replace(setup, slot=1, upstreams=gone, is_away=True)
+        pool = WorkerPool((setup, other), 60.0, hosts={1: of(away)})
+        try:
+            await pool.start()
+            async with asyncio.timeout(60):
+                while not pool.resting:
+                    await asyncio.sleep(0.05)
+            (resting,) = pool.resting
+            assert resting.failure.code == "U3002" and "model at http://127.0.0.1:9/v1" in resting.failure.detail
+            replies = [await pool.run(job(f"{n}", ASKS, problem)) for n in range(3)]
+            assert all(isinstance(reply, Evaluated) for reply in replies)
+        finally:
+            await pool.stop()
+    assert not away.episodes_begun()
+
+
 def test_a_launcher_that_is_not_there_is_told_by_its_name(tmp_path):
     host = WorkerHost(name="w1", launch=(str(tmp_path / "no-ssh"),), python="python3")
     settings = resolve({"state_dir": tmp_path, "policy": "demo"}).settings
@@ -206,6 +231,42 @@ async def test_jobs_for_this_machine_never_get_a_slot_of_another_and_none_is_los
     with pytest.raises(asyncio.CancelledError):
         await home
     assert sorted([await free.take(is_home=True), await free.take(is_home=False)]) == [0, 1]
+
+
+async def test_what_only_this_machine_may_take_goes_before_episodes_that_asked_earlier():
+    free = FreeSlots({1})
+    waiting = [asyncio.create_task(free.take(is_home=is_home)) for is_home in (False, True, False, True)]
+    await asyncio.sleep(0)
+    free.give(1)  # an episode's, for nothing else may run there
+    for slot in (10, 11, 12):
+        free.give(slot)
+    assert [await one for one in waiting] == [1, 10, 12, 11]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"name": "docker"}, "jail docker, here bubblewrap"),
+        ({"layers": ("seccomp",), "degraded": ("uid: no",)}, "jail's layers seccomp, here seccomp + own-uid"),
+        ({"degraded": ("uid: no",)}, "jail's degraded uid: no, here none"),
+        ({"guest_sha256": "f" * 64}, f"jail's guest sha256 {'f' * 12}, here {'a' * 12}"),
+        ({"python_version": "3.12"}, "jail's python version 3.12, here 3.11"),
+        ({"may_race": False}, "jail's may race False, here True"),
+    ],
+)
+def test_what_is_unlike_in_a_jail_is_named_with_both_values(change, said):
+    level = SandboxLevel(
+        name="bubblewrap",
+        layers=("seccomp", "own-uid"),
+        guest_sha256="a" * 64,
+        python_version="3.11",
+        may_race=True,
+    )
+    home = Ready(process_id=1, sandbox=level, catalogue_sha256="b" * 64, release="c" * 40)
+    assert differences(replace(home, sandbox=replace(level, **change)), home) == said
+    told = differences(replace(home, release="d" * 40, catalogue_sha256="e" * 64), home)
+    assert told == f"release {'d' * 12}, here {'c' * 12}; index {'e' * 12}, here {'b' * 12}"
 
 
 def test_pauses_double_and_end():
@@ -241,7 +302,13 @@ def test_the_doctor_names_the_machine_that_is_not_there(arena_base, small_catalo
     table |= {"catalogue_dir": str(small_catalogue), "guest_dir": str(arena_base)}
     flags = {"state_dir": arena_base, "catalogue_dir": small_catalogue, "guest_dir": arena_base, "policy": "demo"}
     settings = resolve({**flags, "worker_hosts": [table]}).settings
-    assert check_worker_hosts(settings).found == "w1 (2)"
+    row = check_worker_hosts(settings)  # no endpoint is set: the scripted one is on this machine's loopback
+    assert row.status == "warn" and row.found.startswith("w1 (2); on each of them scripted at http://127.0.0.1:")
+    assert "openai_base_url" in row.fix
+    unserved = check_worker_hosts(
+        resolve({**flags, "worker_hosts": [table], "openai_base_url": "http://127.0.0.1:9/v1"}).settings
+    )
+    assert unserved.status == "warn" and unserved.found.startswith("w1: U3002")
     away.lose()
     row = check_worker_hosts(settings)
     assert row.status == "warn" and row.found.startswith("w1: V2005")

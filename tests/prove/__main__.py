@@ -3,13 +3,15 @@
 What has a result in `build/prove/state.json` isn't run again, whatever the commit: `--again` forgets it first, of all
 proofs or of those whose names contain one of the words given. Proofs that were run before go first, by how long they
 took. The summary keeps what it said of proofs that this checkout has not run; `--adopt` goes on from there, as from
-results of this checkout: hours that were spent on another machine need not be spent again. Exit code 1 where a proof
-failed or never ran, 130 after an interruption.
+results of this checkout: hours that were spent on another machine need not be spent again. A proof that takes longer
+than `--limit-min` is ended, counts as timed out, and the next one is run. Exit code 1 where a proof failed or never ran,
+130 after an interruption.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -21,12 +23,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from tests.prove.results import Result, page, read_outcome, read_page, read_state, show_result, totals, write_state
 
 ROOT = Path(__file__).parents[2]
 SUMMARY = Path("docs") / "prove.md"
 _PR_SET_PDEATHSIG = 1
 _LOCK_WAIT_S = 60.0
+LIMIT_MIN = 120.0
+_CLEAN_UP_S = 60.0
 _LIBC = ctypes.CDLL(None)
 
 
@@ -67,8 +73,24 @@ def _end_with_the_runner() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
-def run_one(test: str, root: Path, folder: Path, lock: int) -> Result:
-    """Run one proof, which holds the lock too. Its output stands in `folder/logs`.
+def end_late(proof: subprocess.Popen[bytes], clean_up_s: float) -> None:
+    """End a proof and everything it started. It is interrupted first, so that it cleans up as after Ctrl-C; what is
+    left after `clean_up_s` is killed: its process group, and what it started in groups of their own, by their ids."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        started = psutil.Process(proof.pid).children(recursive=True)
+        proof.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            proof.wait(clean_up_s)
+        with contextlib.suppress(ProcessLookupError):  # its id is its group's: it began a session
+            os.killpg(proof.pid, signal.SIGKILL)
+        for one in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()  # psutil looks whether the id is still that process's
+    proof.wait()
+
+
+def run_one(test: str, root: Path, folder: Path, lock: int, limit_s: float) -> Result:
+    """Run one proof, which holds the lock too, and end it after `limit_s`. Its output stands in `folder/logs`.
 
     Raises KeyboardInterrupt after the proof was interrupted.
     """
@@ -90,13 +112,19 @@ def run_one(test: str, root: Path, folder: Path, lock: int) -> Result:
             preexec_fn=_end_with_the_runner,
             pass_fds=(lock,),  # where the runner is killed, the next waits until this one has cleaned up
         )
+        is_late = False
         try:
-            status = proof.wait()
+            status = proof.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            end_late(proof, min(_CLEAN_UP_S, limit_s))
+            status, is_late = proof.returncode, True
         except KeyboardInterrupt:
             proof.send_signal(signal.SIGINT)
             proof.wait()
             raise
     outcome, cases, note = read_outcome(report, status)
+    if is_late:
+        outcome, note = "timed out", f"ended at the limit of {limit_s / 60:g} min"
     for place, shown in ((str(root), "."), (str(root.parent), ".."), (str(Path.home()), "~")):
         note = note.replace(place, shown)
     return Result(outcome, round(time.monotonic() - started, 1), commit, day, cases, note)
@@ -124,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="forget their results and run them once more")
     parser.add_argument("--adopt", action="store_true", help=f"what passed by {SUMMARY} counts as run in this checkout")
     parser.add_argument("--list", action="store_true", help="show what is known and run nothing")
+    parser.add_argument("--limit-min", type=float, default=LIMIT_MIN, help="minutes a proof may take (default: 120)")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
@@ -152,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for test in () if options.list else waiting:
             print(f"{time.strftime('%H:%M')}  {test} ...", flush=True)
-            results[test] = run_one(test, root, folder, lock)
+            results[test] = run_one(test, root, folder, lock, 60 * options.limit_min)
             write_state(state, results)
             print(f"       {show_result(test, results[test])}", flush=True)
     except KeyboardInterrupt:

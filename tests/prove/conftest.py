@@ -1,31 +1,64 @@
-"""Long proofs may need packages that nothing else does: they are installed once, into build/lucene."""
+"""Long proofs may need packages that nothing else does: they are installed once, below build/, and nowhere else."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.harness.lucene_stand import PACKAGES, REQUIREMENTS, missing_lucene
+from tests.harness import lucene_stand
+from tests.neurons import cluster_stand
 
 
 @pytest.fixture(scope="session")
 def _lucene() -> None:
     """Makes the Lucene engine importable, installing its packages when they are missing; skips where pip cannot."""
-    if not missing_lucene():
-        return
-    PACKAGES.parent.mkdir(parents=True, exist_ok=True)
-    part = tempfile.mkdtemp(prefix=f"{PACKAGES.name}.", dir=PACKAGES.parent)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", part, "-r", str(REQUIREMENTS)]
+    _require(lucene_stand.PACKAGES, ("--no-deps", "-r", str(lucene_stand.REQUIREMENTS)), lucene_stand.missing_lucene)
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[None]:
+    """Makes Ray importable, here and in every process that a test starts, installing what the extra `cluster` names
+    when it is missing; skips where pip cannot, or where no network of a test's own can be made."""
+    held, path = list(sys.path), os.environ.get("PYTHONPATH")
+    packages = str(cluster_stand.PACKAGES)
+    sys.path.append(packages)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (packages, path)))
+    constraints = ("-c", str(cluster_stand.ROOT / "constraints.txt"))
+    try:
+        if not cluster_stand.is_installed():
+            _install(cluster_stand.PACKAGES, (*constraints, cluster_stand.REQUIREMENT))
+        if reason := cluster_stand.missing():
+            pytest.skip(reason)
+        yield
+    finally:
+        sys.path[:] = held
+        os.environ.pop("PYTHONPATH")
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
+
+
+def _require(folder: Path, words: tuple[str, ...], missing: Callable[[], str]) -> None:
+    if missing():
+        _install(folder, words)
+    if reason := missing():
+        pytest.skip(reason)
+
+
+def _install(folder: Path, words: tuple[str, ...]) -> None:
+    """`pip install WORDS` into `folder`, whole or not at all; skips where pip cannot."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", part, *words]
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         shutil.rmtree(part)
-        pytest.skip(f"pip could not install {REQUIREMENTS.name}: {done.stderr.strip()[-300:]}")
-    shutil.rmtree(PACKAGES, ignore_errors=True)
-    shutil.move(part, PACKAGES)
-    reason = missing_lucene()
-    if reason:
-        pytest.skip(reason)
+        pytest.skip(f"pip could not install {words[-1]}: {done.stderr.strip()[-300:]}")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.move(part, folder)

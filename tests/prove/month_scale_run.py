@@ -171,6 +171,7 @@ def _export(folder: Path, rows: int) -> None:
         return made
 
     firehose_export.export_records = timed
+    (folder / "arena").mkdir(parents=True, exist_ok=True)
     episodes = real_episodes(folder / "arena")
     firehose_export.write_day(Firehose(episodes, sizes=SIZES), folder / f"e{rows}", rows, formats=("jsonl", "parquet"))
 

@@ -139,6 +139,46 @@ def test_a_mended_proof_is_run_again_when_it_is_named_and_the_summary_says_so(to
     assert status == 0 and told.count("not run ") >= 4
 
 
+HANGING = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+import pytest
+
+pytestmark = pytest.mark.prove
+
+def hang():
+    started = [subprocess.Popen(["sleep", "600"], start_new_session=own) for own in (False, True)]
+    Path("hanging.pids").write_text(" ".join(str(pid) for pid in (os.getpid(), *(one.pid for one in started))))
+    while True:
+        time.sleep(1)
+
+def test_a_hanging_one():
+    hang()
+
+def test_a_stubborn_one():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hang()
+
+def test_a_quick_one():
+    pass
+"""
+
+
+@pytest.mark.parametrize("which", ["hanging", "stubborn"])
+def test_a_proof_over_its_limit_is_ended_with_all_it_started_and_the_next_one_runs(toy: Path, which: str) -> None:
+    (toy / "tests" / "test_proofs.py").write_text(HANGING)
+    status, told = run(toy, which, "quick", "--limit-min", "0.05")
+    assert status == 1
+    found = state_of(toy)
+    assert found["test_a_quick_one"]["outcome"] == "passed"
+    late = found[f"test_a_{which}_one"]
+    assert (late["outcome"], late["note"]) == ("timed out", "ended at the limit of 0.05 min")
+    pids = [int(word) for word in (toy / "hanging.pids").read_text().split()]
+    assert len(pids) == 3 and not any(map(is_running, pids))
+    assert "1 failed (1 of them at a time limit)" in told
+    assert "| timed out |" in (toy / "docs" / "prove.md").read_text()
+
+
 def test_two_runs_of_one_checkout_do_not_mix(toy: Path) -> None:
     first = start(toy, "second")
     wait_for(toy / "second.pid")

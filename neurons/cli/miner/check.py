@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ import typer
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED
+from neurons.cli.model_urls import endpoint_settings
 from neurons.cli.options import BuiltIndexOption, JsonOption
 from neurons.cli.presenter import badge, echo_json, printable
 
@@ -25,7 +25,6 @@ app = typer.Typer()
 
 WIDTH = 80
 _EVIDENCE_CHARS = 100
-_LIMITED = re.compile(r"(?P<url>.+)=(?P<limit>[1-9]\d{0,4})")
 _COLOURS = {"accept": "green", "review": "yellow", "reject": "red"}
 
 AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
@@ -90,31 +89,12 @@ def miner_settings(
 ) -> ResolvedSettings:
     """A miner's settings: where nobody chose a policy or a judge, the demo policy holds, which needs no key.
 
-    `model_urls`: endpoints of one model, asked in place of those that a file names; `URL=N` takes N requests at once.
+    `model_urls` as `endpoint_settings` takes them.
     """
     from neurons.node.settings import resolve
 
-    parts = [(_LIMITED.fullmatch(url), url) for url in model_urls]
-    key = "OPENAI_API_KEY" if os.environ.get("OPENAI_API_KEY") else ""
-    endpoints = tuple(
-        {
-            "name": f"model-{number}",
-            "base_url": found["url"] if found else url,
-            "requests_at_once": int(found["limit"]) if found else 0,
-            "api_key_env": key,
-        }
-        for number, (found, url) in enumerate(parts, 1)
-    )
-    is_plain = len(parts) == 1 and parts[0][0] is None
-
-    flags = {
-        "policy": policy,
-        "catalogue_dir": catalogue,
-        "state_dir": state_dir,
-        "openai_base_url": (model_urls[0] if is_plain else "") if model_urls else None,
-        "upstreams": (() if is_plain else endpoints) if model_urls else None,
-        "models": model,
-    }
+    flags = {"policy": policy, "catalogue_dir": catalogue, "state_dir": state_dir, "models": model}
+    flags |= endpoint_settings(model_urls)
     resolved = resolve(flags)
     is_chosen = any(row.name == "policy" and row.source != "default" for row in resolved.rows)
     if is_chosen or resolved.settings.judge_base_url:

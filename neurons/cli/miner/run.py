@@ -274,7 +274,7 @@ def _rows(source: str, asked: list[Asked], facts: RunFacts, plan: RunPlan) -> It
             state_dir=plan.opening.state_dir and plan.opening.state_dir.absolute(),
         )
         episodes = AgentEpisodes(source=source, alike=alike(asked[0][1]), **opening._asdict())
-        with open_executor(plan.cluster, 0, 0) as executor:
+        with open_executor(plan.cluster, 0, 0, state_dir=opening.state_dir) as executor:
             yield from run_elsewhere(episodes, asked, executor, **limits)
     elif facts.setups:
         from neurons.practice.pool_run import run_in_pool

@@ -97,6 +97,7 @@ def verify(
             as_json=as_json,
             processes=processes,
             cluster=cluster,
+            state_dir=state_dir,
             points=_read_points(checkpoint or []),
             subtensor=_subtensor(chain, netuid, state_dir),
         )
@@ -183,6 +184,7 @@ def verify_folder(
     as_json: bool,
     processes: int | None = None,
     cluster: str = "",
+    state_dir: Path | None = None,
     points: Sequence[Checkpoint] = (),
     subtensor: Subtensor | None = None,
 ) -> None:
@@ -206,7 +208,7 @@ def verify_folder(
         records = log.last_seq - log.first_seq + 1
     except ArenaError:  # verification will say so
         records = 0
-    with open_executor(cluster, processes, records) as executor, show_progress() as progress:
+    with open_executor(cluster, processes, records, state_dir=state_dir) as executor, show_progress() as progress:
         report = verify_export(
             folder,
             verify_signature,

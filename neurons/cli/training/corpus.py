@@ -164,7 +164,8 @@ def build(
     guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
     task = _task(plan, tokenizer and tokenizer.absolute(), state / _COUNTS, catalogue)
     places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
-    executor = context.with_resource(open_executor(cluster, workers, building.trajectories_in(list(places))))
+    records = building.trajectories_in(list(places))
+    executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress(is_quiet=as_json) as progress:
         named = [path.absolute() if cluster else path for path in foreign or ()]
         kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
@@ -179,10 +180,8 @@ def build(
     if not all(one.kept for one in filtered.funnels):
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
-    with show_progress(is_quiet=as_json) as told:
-        built = building.write_filtered(
-            filtered, out, guard, origin, draw=render_page, executor=executor, progress=told
-        )
+    with show_progress(is_quiet=as_json) as bar:
+        built = building.write_filtered(filtered, out, guard, origin, draw=render_page, executor=executor, progress=bar)
     journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 

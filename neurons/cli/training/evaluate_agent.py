@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -17,23 +18,36 @@ from neurons.cli.exit_codes import EXIT_FAILED
 if TYPE_CHECKING:
     from arena.evaluate import EvaluatePorts, Evaluation
     from neurons.node.settings import Settings
-    from neurons.worker.protocol import WorkerSetup
+    from neurons.practice.local_run import Asked, RunRow
     from training.evaluation.run_eval import EvaluationPlan
     from training.rollouts.episode_file import EpisodeLine, RunJobs
     from training.rollouts.rollout import Job
     from training.run_context import RunContext
 
 
+class AgentPlace(NamedTuple):
+    """Where episodes run, and the flags that a cluster's machines open their ports under, as they were given."""
+
+    workers: int
+    cluster: str
+    catalogue: Path | None
+    state_dir: Path | None
+    model_urls: tuple[str, ...]
+
+
 @contextlib.contextmanager
 def open_agent(
-    path: Path, settings: Settings, plan: EvaluationPlan, bench: RunContext, workers: int
+    path: Path, settings: Settings, plan: EvaluationPlan, bench: RunContext, where: AgentPlace
 ) -> Iterator[tuple[EvaluationPlan, RunContext, RunJobs]]:
-    """Plan and context for the agent in `path`, and what runs its episodes: so many of the validator's workers, or for
-    0 threads of this process. Ends the command for a file that the gate rejects. Raises ArenaError A1001 and A1009 for
-    a file that can't be read, U3001 and U3005 for an endpoint."""
-    from foundation.errors import ArenaError
+    """Plan and context for the agent in `path`, and what runs its episodes: the cluster, so many of the validator's
+    workers, or for 0 threads of this process. Ends the command for a file that the gate rejects. Raises ArenaError
+    A1001 and A1009 for a file that can't be read, U3001 and U3005 for an endpoint, V2207, V2060, V2208 for a cluster.
+    """
+    from foundation.codes.names import JUDGE_FAILED
+    from foundation.errors import ArenaError, Failure
     from neurons.cli.miner.check import read_agent, report_of, show_report
     from neurons.node.wiring import open_local_ports, policy_of
+    from neurons.practice.pool_run import run_in_pool
     from neurons.practice.problem_choice import open_setups
     from neurons.worker.capacity import usable_memory_bytes, worker_count
     from training.evaluation.agents import agent_plan, by_agent
@@ -48,34 +62,60 @@ def open_agent(
         show_report(path, raw, report)
         raise typer.Exit(EXIT_FAILED)
     at_once = worker_count(plan.parallel, usable_memory_bytes(), bench.policy.limits)
+    is_elsewhere = bool(where.workers or where.cluster)
     with contextlib.ExitStack() as stack:
-        ports = stack.enter_context(open_local_ports(settings, at_once=1 if workers else at_once))
+        ports = stack.enter_context(open_local_ports(settings, at_once=1 if is_elsewhere else at_once))
         under = dataclasses.replace(bench, policy=ports.policy, source=source)
         run = by_agent(source, ports, at_once)
-        if workers:
-            run = _by_pool(
-                source, ports, stack.enter_context(open_setups(settings, policy_of(settings), workers, True))
-            )
+        if where.cluster:
+            run = _by_rows(ports, _of_cluster(source, settings, ports, where))
+        elif where.workers:
+            setups = stack.enter_context(open_setups(settings, policy_of(settings), where.workers, True))
+            unjudged = Failure(code=JUDGE_FAILED, detail="nobody judges it")
+            pool = partial(run_in_pool, source, setups=setups, time_limit_s=0, clock=time.monotonic, unjudged=unjudged)
+            run = _by_rows(ports, pool)
         yield agent_plan(plan, ports.policy), under, run
 
 
-def _by_pool(source: str, ports: EvaluatePorts, setups: tuple[WorkerSetup, ...]) -> RunJobs:
-    """The episodes that `by_agent` gives, in the order of the jobs, of the validator's workers; scored here, over
+def _of_cluster(
+    source: str, settings: Settings, ports: EvaluatePorts, where: AgentPlace
+) -> Callable[[Sequence[Asked]], Iterator[RunRow]]:
+    from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
+    from neurons.cluster.choice import absolute_policy, open_executor
+    from neurons.node.wiring import DEFAULT_POLICY
+
+    episodes = AgentEpisodes(
+        source=source,
+        policy=absolute_policy(settings.policy or DEFAULT_POLICY),
+        catalogue=where.catalogue and where.catalogue.absolute(),
+        state_dir=where.state_dir and where.state_dir.absolute(),
+        model_urls=where.model_urls,
+        model=settings.models or None,
+        alike=alike(ports),
+        is_judged=False,
+    )
+
+    def run(asked: Sequence[Asked]) -> Iterator[RunRow]:
+        with open_executor(where.cluster, 0, 0, state_dir=where.state_dir) as executor:
+            yield from run_elsewhere(episodes, asked, executor, time_limit_s=0, clock=time.monotonic)
+
+    return run
+
+
+def _by_rows(ports: EvaluatePorts, rows_of: Callable[[Sequence[Asked]], Iterator[RunRow]]) -> RunJobs:
+    """The episodes that `by_agent` gives, in the order of the jobs, of evaluations made elsewhere; scored here, over
     `ports`. A problem that ends its workers again and again stops the run: a report has all of its set."""
     from arena.evaluate import RanEpisode, settle
-    from foundation.codes.names import JUDGE_FAILED
-    from foundation.errors import ArenaError, Failure
+    from foundation.errors import ArenaError
     from harness.tools.registry import profile_schemas
-    from neurons.practice.pool_run import run_in_pool
     from training.evaluation.agents import line_of
 
-    unjudged, tools = Failure(code=JUDGE_FAILED, detail="nobody judges it"), profile_schemas(ports.policy.tool_profile)
-    at_home = dataclasses.replace(ports, judges=())
+    tools, at_home = profile_schemas(ports.policy.tool_profile), dataclasses.replace(ports, judges=())
 
     def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
-        asked, waiting = [(job.problem, ports) for job in jobs], deque(jobs)
+        waiting: deque[Job] = deque(jobs)
         done: dict[str, Evaluation] = {}
-        for row in run_in_pool(source, asked, setups, time_limit_s=0, clock=time.monotonic, unjudged=unjudged):
+        for row in rows_of([(job.problem, ports) for job in jobs]):
             if row.failure is not None:
                 raise ArenaError(row.failure.code, row.failure.detail)
             assert row.evaluation is not None

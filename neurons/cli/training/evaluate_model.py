@@ -6,7 +6,7 @@ It opens the inputs and prints the results; the decisions are in `training`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -47,6 +47,13 @@ class _EvaluatedModel(NamedTuple):
     sampler_model: str
 
     @property
+    def address(self) -> str:
+        """The target as reports name it: how many requests an endpoint takes at once does not belong to it."""
+        from neurons.cli.model_urls import parse_model_url
+
+        return parse_model_url(self.target)[0] if self.is_endpoint else self.target
+
+    @property
     def is_agent(self) -> bool:
         return self.target.endswith(".py")
 
@@ -67,7 +74,8 @@ _Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, agent file, or a report.",
+        help="Folder of a run or a model, `scripted` (with --model), URL[=N] of an endpoint (asked N requests at a"
+        " time), agent file, or a report.",
     ),
 ]
 _Problems = Annotated[
@@ -82,6 +90,14 @@ _Diagnostic = Annotated[bool, typer.Option("--diagnostic", help="The set is `dev
 _Rows = Annotated[int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")]
 _Workers = Annotated[
     int, typer.Option(min=0, help="An endpoint's or an agent's episodes: processes that run them; 0: this one.")
+]
+_ModelUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL[=N]",
+        help="An agent file's endpoint, asked N requests at a time; else OPENAI_BASE_URL. Repeatable: --workers, or a"
+        " cluster's problems, are dealt over them.",
+    ),
 ]
 _Sampler = Annotated[
     str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
@@ -100,6 +116,7 @@ def evaluate_model(
     set_name: Annotated[str, typer.Option("--set", help="Name of the set in the report.")] = "",
     label: Annotated[str, typer.Option(help="Name of the model in tables. Default: TARGET.")] = "",
     model: Annotated[str, typer.Option(help="The model at an endpoint, or the scripted model's skill.")] = "",
+    model_url: _ModelUrls = None,
     is_greedy: _Greedy = True,
     temperature: Annotated[float, typer.Option(min=0.01, help="Sampled: temperature.")] = 0.9,
     top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Sampled: nucleus.")] = 0.95,
@@ -135,7 +152,7 @@ def evaluate_model(
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
-    An agent file is gated, then runs in the jail (of a validator's --workers) with the model that `arena run` asks.
+    An agent file is gated, then runs in the jail (of --workers, or a --cluster) with the model that `arena run` asks.
 
     arena eval URL --model NAME --problems s1 --out it.json --workers 4
 
@@ -152,14 +169,14 @@ def evaluate_model(
     from training.model import Decode
 
     subject = _EvaluatedModel(target, model, tokenizer, sample_rows, sampler, sampler_model)
-    _require_subject(subject, is_greedy=is_greedy, workers=workers, cluster=cluster)
+    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json, workers, cluster, model_url or [])
+    _require_subject(subject, opening, is_greedy=is_greedy)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
-    named = set_name or "+".join(path.stem for path in problems)
     plan = EvaluationPlan(
-        label=label or (f"{target} {model}" if model else target),
-        set=name_set(named, taken, is_reported=not is_diagnostic),
+        label=label or f"{subject.address} {model}".rstrip(),
+        set=name_set(set_name or "+".join(path.stem for path in problems), taken, is_reported=not is_diagnostic),
         decode=Decode(
             temperature=0.0 if is_greedy else temperature,
             top_p=1.0 if is_greedy else top_p,
@@ -171,7 +188,6 @@ def evaluate_model(
         seeds=(0,) if is_greedy else _numbers(seeds),
         parallel=parallel,
     )
-    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json, workers, cluster)
     show_evaluation(_examine(subject, plan, taken, opening, out), against, as_json=as_json)
 
 
@@ -179,16 +195,17 @@ def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool, workers: int, cluster: str) -> None:
+def _require_subject(subject: _EvaluatedModel, opening: _Opening, *, is_greedy: bool) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
     if bool(subject.sampler) != bool(subject.sampler_model):
         raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
     if subject.sampler and (subject.is_endpoint or not _is_url(subject.sampler)):
         raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
-    if cluster and not subject.is_endpoint:
-        raise typer.BadParameter("episodes of an endpoint can run elsewhere", param_hint="--cluster")
-    if workers and not (subject.is_endpoint or subject.is_agent):
-        raise typer.BadParameter("for an endpoint or an agent file", param_hint="--workers")
+    for flag, given in (("--cluster", opening.cluster), ("--workers", opening.workers)):
+        if given and not (subject.is_endpoint or subject.is_agent):
+            raise typer.BadParameter("for an endpoint or an agent file", param_hint=flag)
+    if opening.model_urls and not subject.is_agent:
+        raise typer.BadParameter("for an agent file; an endpoint is itself the TARGET", param_hint="--model-url")
     if subject.is_agent:
         if not is_greedy:
             raise typer.BadParameter("an agent file decides its decoding; leave out --sampled")
@@ -213,9 +230,10 @@ class _Opening(NamedTuple):
     is_quiet: bool
     workers: int
     cluster: str
+    model_urls: Sequence[str]
 
     def settings(self, models: str = "") -> Settings:
-        return open_settings(self.catalogue, self.policy, self.state_dir, models)
+        return open_settings(self.catalogue, self.policy, self.state_dir, models, self.model_urls)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[RunContext]:
@@ -240,7 +258,7 @@ class _Opening(NamedTuple):
         flags: dict[str, Any] = {"catalogue": self.catalogue, "policy": self.policy, "state_dir": self.state_dir}
         inputs = inputs_of(bench, **flags, profile=self.profile, prompt=self.prompt_text)
         episodes = EndpointEpisodes(inputs=inputs, url=subject.target, model=subject.model, decode=plan.decode)
-        with open_executor(self.cluster, self.workers, 0) as executor:
+        with open_executor(self.cluster, self.workers, 0, state_dir=self.state_dir) as executor:
             yield by_executor(plan.parallel, episodes, executor)
 
 
@@ -262,12 +280,13 @@ def _examine(
         file = EpisodeFile(place)
         bench = stack.enter_context(opening.open())
         if subject.is_agent:
-            from neurons.cli.training.evaluate_agent import open_agent
+            from neurons.cli.training.evaluate_agent import AgentPlace, open_agent
 
-            settings = opening.settings(subject.model)
-            plan, bench, run = stack.enter_context(
-                open_agent(Path(subject.target), settings, plan, bench, opening.workers)
+            where = AgentPlace(
+                opening.workers, opening.cluster, opening.catalogue, opening.state_dir, tuple(opening.model_urls)
             )
+            settings = opening.settings(subject.model)
+            plan, bench, run = stack.enter_context(open_agent(Path(subject.target), settings, plan, bench, where))
             policy = _Examined(run, "", "nothing is known of its model's training")
         else:
             policy = stack.enter_context(_open_subject(subject, plan, problems, bench, opening))
@@ -304,7 +323,7 @@ def _open_subject(
             with opening.open_elsewhere(subject, plan, bench) as run_jobs:
                 yield _Examined(run_jobs, "", untold)
             return
-        with open_endpoint("model", subject.target) as upstream:
+        with open_endpoint("model", subject.target, opening.state_dir) as upstream:
             yield _Examined(by_endpoint(plan, upstream, subject.model, bench), "", untold)
         return
     from training.evaluation.model_loader import open_candidate

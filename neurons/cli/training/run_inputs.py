@@ -27,12 +27,19 @@ SEALS = "seals"  # folder of finished verifications
 MICRO = 1_000_000  # of a dollar, or of a token's price
 
 
-def open_settings(catalogue: Path | None, policy: str | None, state_dir: Path | None, models: str = "") -> Settings:
+def open_settings(
+    catalogue: Path | None,
+    policy: str | None,
+    state_dir: Path | None,
+    models: str = "",
+    model_urls: Sequence[str] = (),
+) -> Settings:
     """The node's settings with these flags above them."""
+    from neurons.cli.model_urls import endpoint_settings
     from neurons.node.settings import resolve
 
     named = {"catalogue_dir": catalogue, "policy": policy, "state_dir": state_dir, "models": models or None}
-    return resolve(named).settings
+    return resolve(named | endpoint_settings(model_urls)).settings
 
 
 def open_bench(
@@ -115,15 +122,25 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
 
 
 @contextlib.contextmanager
-def open_endpoint(name: str, url: str) -> Iterator[Upstream]:
-    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback."""
+def open_endpoint(name: str, url: str, state_dir: Path | None = None) -> Iterator[Upstream]:
+    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback. Of
+    `URL=N` all processes over one state folder ask N requests at once."""
+    import hashlib
     import os
 
     from harness.inference.client import OpenAIUpstream
     from harness.inference.scripted import start_scripted_server
+    from harness.inference.slots import RequestSlots
+    from neurons.cli.model_urls import parse_model_url
 
     if url != SCRIPTED:
-        yield OpenAIUpstream(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
+        address, limit = parse_model_url(url)
+        slots = None
+        if limit:
+            place = f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
+            folder = open_settings(None, None, state_dir).state_dir / "upstreams" / place
+            slots = RequestSlots(folder, limit, TIMEOUT_MS)
+        yield OpenAIUpstream(name, address, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS, slots=slots)
         return
     with start_scripted_server() as server:
         yield OpenAIUpstream(name, server.base_url, "", TIMEOUT_MS)

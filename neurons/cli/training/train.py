@@ -169,7 +169,7 @@ def _rollouts_elsewhere(
 
     catalogue, policy, state_dir = flags
     inputs = inputs_of(bench, catalogue=catalogue, policy=policy, state_dir=state_dir)
-    with open_executor(cluster, workers, 0) as executor:
+    with open_executor(cluster, workers, 0, state_dir=state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
 
 
