@@ -4,8 +4,8 @@ What has a result in `build/prove/state.json` isn't run again, whatever the comm
 proofs or of those whose names contain one of the words given. Proofs that were run before go first, by how long they
 took. The summary keeps what it said of proofs that this checkout has not run; `--adopt` goes on from there, as from
 results of this checkout: hours that were spent on another machine need not be spent again. A proof that takes longer
-than `--limit-min` is ended, counts as timed out, and the next one is run. Exit code 1 where a proof failed or never ran,
-130 after an interruption.
+than `--limit-min` is ended, counts as timed out, and the next one is run. Exit code 1 where a proof failed or never
+ran, 130 after an interruption.
 """
 
 from __future__ import annotations
