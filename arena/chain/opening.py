@@ -54,7 +54,13 @@ def open_subtensor(
     is connected to at its first call.
     """
     if not is_local(network) and network not in NETWORKS and not _is_node_address(network):
-        raise _unknown_network(network)
+        names = (LOCAL_NETWORK, *NETWORKS)
+        told = (
+            f"no network {network!r}; there are {', '.join(names)}, and addresses: ws:// or wss:// of a node, http://"
+        )
+        near = difflib.get_close_matches(network.strip().lower(), names, n=1)
+        fix = f"did you mean `{near[0]}`?" if near else "check --subtensor.network"
+        raise ArenaError("V2030", f"{told} of a local chain on another machine", fix=fix)
     if is_local(network) and mechanism:
         raise ArenaError("V2030", f"mechanism {mechanism}: a local chain has one, 0", fix="leave mechanism at 0")
     if is_local(network) and proxy:
@@ -76,14 +82,6 @@ def _is_node_address(text: str) -> bool:
         return False
     is_plain = text.isascii() and text.isprintable() and " " not in text
     return is_plain and text.startswith(("ws://", "wss://")) and bool(parts.hostname) and is_port_possible
-
-
-def _unknown_network(text: str) -> ArenaError:
-    names = (LOCAL_NETWORK, *NETWORKS)
-    told = f"no network {text!r}; there are {', '.join(names)}, and addresses: ws:// or wss:// of a node, http:// of a"
-    told += " local chain on another machine"
-    near = difflib.get_close_matches(text.strip().lower(), names, n=1)
-    return ArenaError("V2030", told, fix=f"did you mean `{near[0]}`?" if near else "check --subtensor.network")
 
 
 def open_beacon(network: str, now_ms: Callable[[], int]) -> Beacon:

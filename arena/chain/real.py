@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arena.chain.block_times import BlockTimes
-from arena.chain.connection import Connection, HeldClient
 from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
 from arena.chain.refusals import first_weights_wait, proxy_refusal, refused, version_refusal
 from arena.chain.runtime import UNKNOWN_FORM, missing_from
+from arena.chain.sdk.connection import Connection, HeldClient
 from arena.chain.sender import Prepared, TurnTakenError, by_proxy, default_lock_folder, send_extrinsic, turn_of
 from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
@@ -55,7 +55,7 @@ class BittensorSubtensor:
         lock_folder: Path | None = None,
         proxy: Signer | None = None,
     ) -> None:
-        """`make_client` replaces the client of `arena.chain.sdk_client` (endpoints, backends); `timeout_s` bounds every
+        """`make_client` replaces the client of `arena.chain.sdk.client` (endpoints, backends); `timeout_s` bounds every
         call, the wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights
         are set and read. `lock_folder` holds the senders' locks. `proxy` signs every extrinsic in the hotkey's place,
         as an account that the chain knows as the hotkey's proxy."""

@@ -180,7 +180,7 @@ def make_client(url: str) -> Any:
     import bittensor
     from bittensor._transport.errors import StorageFunctionNotFound
 
-    from arena.chain.sdk_client import NodeSubstrate
+    from arena.chain.sdk.client import NodeSubstrate
 
     class OlderRuntime(NodeSubstrate):
         async def query(self, module: str, storage: str, params: Any = None, block_hash: str | None = None) -> Any:

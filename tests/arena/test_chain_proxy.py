@@ -8,11 +8,11 @@ from pathlib import Path
 import bittensor_core as core
 import pytest
 
-from arena.chain.connection import Connection
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
 from arena.chain.port import Signer
 from arena.chain.real import BittensorSubtensor
+from arena.chain.sdk.connection import Connection
 from foundation.errors import ArenaError
 from neurons.health.doctor import examine_network
 from neurons.node.settings import resolve

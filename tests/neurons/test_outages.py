@@ -18,6 +18,7 @@ from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, running_valida
 from neurons.race.log import QUALIFYING
 from tests.judge.endpoint import serving
 from tests.neurons.arena_stand import SMALL, make_run, read_back
+from tests.neurons.shared_nodes_stand import free_port
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
 PATIENT = replace(SMALL, name="patient", inference=replace(SMALL.inference, attempts=1, backoff_ms=10))
@@ -46,8 +47,8 @@ def status_until(run: DemoRun, is_so: Callable[[str], bool]) -> str:
 
 
 def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, small_catalogue: Path) -> None:
-    with start_scripted_server() as server:
-        port = int(server.base_url.rsplit(":", 1)[1].split("/")[0])
+    port = free_port()
+    with start_scripted_server(port) as server:
         address = server.base_url
     run = make_run(arena_base, small_catalogue, policy=PATIENT, names=("expert",), openai_base_url=address)
     with running_validator(run) as process:

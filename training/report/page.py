@@ -33,7 +33,13 @@ def render_page(document: Document) -> str:
     environment.filters.update(share=_share, interval=_interval, p=p_text, points=_points)
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}"
     environment.filters["thousandths"] = lambda value: "–" if value is None else f"{value / 10:.1f}%"
-    environment.filters.update(count=_count, dollars=_dollars, duration=_duration, small_p=small_p_text)
+    environment.filters.update(
+        # tokens: 0 where a model was asked is a number that nobody counted; a model without a price comes to 0
+        count=lambda value: "–" if value is None else f"{value:,.0f}" if value else "not counted",
+        dollars=lambda micro: "–" if micro is None else f"{micro / 1_000_000:.6f}" if micro else "no price",
+        duration=_duration,
+        small_p=small_p_text,
+    )
     groups: dict[str, list[Any]] = {}
     for row in document.published:
         groups.setdefault(row.group, []).append(row)
@@ -60,16 +66,6 @@ def p_text(value: float) -> str:
 def small_p_text(value: float) -> str:
     """As `p_text`, and below .001 its power of ten: what a permutation's number of draws can give."""
     return f"{value:.0e}".replace("e-0", "e-") if 0 < value < 0.001 else p_text(value)
-
-
-def _count(value: float | None) -> str:
-    """A number of tokens; 0 where a model was asked is one that nobody counted."""
-    return "–" if value is None else f"{value:,.0f}" if value else "not counted"
-
-
-def _dollars(micro: float | None) -> str:
-    """0 is what a model without a price comes to."""
-    return "–" if micro is None else f"{micro / 1_000_000:.6f}" if micro else "no price"
 
 
 def _duration(ms: float | None) -> str:

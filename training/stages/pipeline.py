@@ -107,6 +107,10 @@ def run_stage(
     codec = Qwen3Codec(Path(recipe.tokenizer or recipe.model))
     stage = _StageRun(recipe, run, bench, codec, open_teacher, open_sampler, run_jobs)
     outcome = stage.train()
+    named = {
+        Path(name).name: file_sha256(Path(name)) for name in (recipe.data.problems, recipe.data.dev_problems) if name
+    }
+    dealt = {SAMPLED: run.keep_problems(bench.problems)} if samples_unnamed(recipe) else {}
     return run.finish(
         parent_sha256=outcome.parent_sha256,
         corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
@@ -119,15 +123,8 @@ def run_stage(
         dropped=outcome.dropped,
         stopped_by=outcome.stopped_by,
         dev_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.dev),
-        problem_files=_problem_files(recipe, run, bench),
+        problem_files=named | dealt,  # what it sampled on or was watched on
     )
-
-
-def _problem_files(recipe: Recipe, run: RunFolder, bench: RunContext) -> dict[str, str]:
-    """Files of problems that a run sampled on or was watched on: sha256 by name."""
-    data = recipe.data
-    found = {Path(name).name: file_sha256(Path(name)) for name in (data.problems, data.dev_problems) if name}
-    return found | ({SAMPLED: run.keep_problems(bench.problems)} if samples_unnamed(recipe) else {})
 
 
 def require_parent(recipe: Recipe) -> str:

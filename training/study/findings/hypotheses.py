@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from foundation.errors import ArenaError
-from training.evaluation.report import EvalReport, compare
+from training.evaluation.report import compare
 from training.evaluation.resampling import seed_interval, seed_spread, sign_flip_p
 from training.report.claims import RowComparison, SetDifference, StudyClaim
 from training.report.document import holm
@@ -135,16 +135,15 @@ def _set_difference(
 
 
 def _differences(pairs: Sequence[tuple[RowResult, RowResult]], place: str, temperature: float) -> list[list[float]]:
-    """Second minus first by seed and problem, over the problems that all have scored."""
-    shares = [[_shares(row.report(place, temperature)) for row in pair] for pair in pairs]
+    """Second minus first by seed and problem, over the problems that all have scored: shares of successes."""
+    reports = [[row.report(place, temperature) for row in pair] for pair in pairs]
+    shares = [
+        [{one.problem_id: one.successes / one.scored for one in report.problems if one.scored} for report in pair]
+        for pair in reports
+    ]
     shared = sorted(set.intersection(*(mine.keys() & other.keys() for mine, other in shares)))
     return [[other[name] - mine[name] for name in shared] for mine, other in shares]
 
 
 def _row(recipe: str, seed: int) -> str:
     return recipe if recipe in (BASE, *CONTROLS) else f"{recipe}-{seed}"
-
-
-def _shares(report: EvalReport) -> dict[str, float]:
-    """Share of scored samples that succeed, by problem."""
-    return {one.problem_id: one.successes / one.scored for one in report.problems if one.scored}

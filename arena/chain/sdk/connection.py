@@ -31,7 +31,7 @@ class Connection:
     """The client of one network, shared by the calls of one process."""
 
     def __init__(self, network: str, make_client: Callable[[str], bittensor.Client] | None = None) -> None:
-        """`make_client` replaces `arena.chain.sdk_client.make_client`."""
+        """`make_client` replaces `arena.chain.sdk.client.make_client`."""
         self._network = network
         self._make_client = make_client
         self._held: HeldClient | None = None
@@ -80,7 +80,7 @@ class Connection:
 
 
 def _make_client(network: str) -> bittensor.Client:
-    from arena.chain.sdk_client import make_client
+    from arena.chain.sdk.client import make_client
 
     return make_client(network)
 

@@ -30,7 +30,7 @@ class NodeSubstrate(bittensor.RpcSubstrate):
             try:
                 await initialize()
             except BaseException:
-                with suppress(OSError, TimeoutError, AssertionError):  # as in `arena.chain.connection`
+                with suppress(OSError, TimeoutError, AssertionError):  # as in `arena.chain.sdk.connection`
                     await made.close()
                 raise
 
