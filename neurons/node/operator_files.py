@@ -8,6 +8,7 @@ finished under its own.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import structlog
@@ -42,7 +43,12 @@ PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
 
 
 async def take_operator_files(
-    settings: Settings, signer: Signer, chain: Subtensor, store: Store, sharing: Sharing | None
+    settings: Settings,
+    signer: Signer,
+    chain: Subtensor,
+    store: Store,
+    sharing: Sharing | None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> tuple[Settings, OperatorFiles | None]:
     """The settings as the operator's newest whole release completes them, and what the node keeps of it.
 
@@ -53,7 +59,7 @@ async def take_operator_files(
     if operator is None:
         return settings, None
     releases = open_releases(settings.state_dir)
-    release = await _first_release(settings, operator, releases, signer, chain, sharing)
+    release = await _first_release(settings, operator, releases, signer, chain, sharing, sleep)
     if release is None:
         return settings, OperatorFiles(operator=operator, store=releases, settings=settings)
     completed = await asyncio.to_thread(complete_settings, settings, releases, release)
@@ -138,6 +144,7 @@ async def _first_release(
     signer: Signer,
     chain: Subtensor,
     sharing: Sharing | None,
+    sleep: Callable[[float], Awaitable[None]],
 ) -> FilesRelease | None:
     """The newest whole release to be had now; for a node that can't start without one, whenever it comes."""
     puller = ReleasePuller(sharing.peers, releases, operator, verify) if sharing else None
@@ -158,7 +165,7 @@ async def _first_release(
         pause_s = PAUSES.pause_ms(failures) / 1_000
         log = structlog.get_logger()
         log.warning("waiting for the operator's files", code=FILES_LACKING, detail=lacking, seconds=pause_s)
-        await asyncio.sleep(pause_s)
+        await sleep(pause_s)
 
 
 async def _ask(

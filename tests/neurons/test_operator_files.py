@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+from collections.abc import Awaitable, Callable
 from datetime import UTC
 from pathlib import Path
 
@@ -22,8 +24,7 @@ from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.app import app
 from neurons.health.node_file import OperatorFacts
 from neurons.health.status_page import page
-from neurons.node import operator_files
-from neurons.node.node import Node, Permits, Sharing
+from neurons.node.node import Node, OperatorFiles, Permits, Sharing
 from neurons.node.operator_files import operator_of, take_operator_files
 from neurons.node.released_settings import open_releases, with_held_release
 from neurons.node.settings import Settings, resolve
@@ -89,8 +90,15 @@ class World:
     def settings(self, **flags: object) -> Settings:
         return resolve({"state_dir": self.state_dir, "operator_hotkey": OPERATOR_KEY.hotkey, **flags}).settings
 
-    async def take(self, settings: Settings, store: Races | None = None, sharing: Sharing | None = None):
-        return await take_operator_files(settings, self.signer, self.chain, store or Races(), sharing or self.sharing)
+    async def take(
+        self,
+        settings: Settings,
+        store: Races | None = None,
+        sharing: Sharing | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> tuple[Settings, OperatorFiles | None]:
+        sharing = sharing or self.sharing
+        return await take_operator_files(settings, self.signer, self.chain, store or Races(), sharing, sleep)
 
     def node(self, **changes: object) -> Node:
         (self.folder / "desk").mkdir(exist_ok=True)
@@ -107,7 +115,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def test_a_node_with_settings_alone_waits_and_then_starts_under_the_operators_policy(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     waited: list[float] = []
 
@@ -115,8 +123,7 @@ async def test_a_node_with_settings_alone_waits_and_then_starts_under_the_operat
         waited.append(seconds)
         publish_folder(world.giver.releases, world.folder / "files")
 
-    monkeypatch.setattr(operator_files.asyncio, "sleep", publish_meanwhile)
-    settings, files = await world.take(world.settings())
+    settings, files = await world.take(world.settings(), sleep=publish_meanwhile)
     assert waited == [1.0]
     assert policy_of(settings).policy_sha256 == DEMO.policy_sha256 == files.policy_sha256
     assert settings.bank_hotkey == OPERATOR_KEY.hotkey
