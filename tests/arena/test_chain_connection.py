@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,6 @@ from tests.arena.chain_stands import NETUID, NodeStand, client_of, make_node, no
 
 ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
-
-
-@pytest.fixture
-async def stand() -> AsyncIterator[NodeStand]:
-    async with node_stand(make_node()) as made:
-        await made.enrol(ALICE)
-        yield made
 
 
 async def test_a_name_that_only_the_sdk_refuses_is_a_wrong_setting_too() -> None:
@@ -55,9 +47,12 @@ class Watched:
         return client
 
 
-async def test_a_late_failure_closes_no_client_but_its_own(stand: NodeStand) -> None:
-    watched, ends = Watched(stand.node), {"first": asyncio.Event(), "second": asyncio.Event(), "third": asyncio.Event()}
-    chain = BittensorSubtensor(stand.url, netuid=NETUID, make_client=watched, lock_folder=stand.lock_folder)
+async def test_a_late_failure_closes_no_client_but_its_own(chain_stand: NodeStand) -> None:
+    watched, ends = (
+        Watched(chain_stand.node),
+        {"first": asyncio.Event(), "second": asyncio.Event(), "third": asyncio.Event()},
+    )
+    chain = BittensorSubtensor(chain_stand.url, netuid=NETUID, make_client=watched, lock_folder=chain_stand.lock_folder)
     inside: set[str] = set()
 
     async def fails(name: str) -> None:
@@ -87,8 +82,8 @@ async def test_a_late_failure_closes_no_client_but_its_own(stand: NodeStand) -> 
         await second
     assert watched.made[1] not in watched.closed and watched.made[0] in watched.closed
     ends["third"].set()
-    assert await third == stand.node.block
-    assert await chain.block() == stand.node.block and len(watched.made) == 2
+    assert await third == chain_stand.node.block
+    assert await chain.block() == chain_stand.node.block and len(watched.made) == 2
     await chain.close()
 
 
@@ -109,16 +104,16 @@ async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> N
         return subscription, notices
 
     node._serve, node._submit_and_watch = serve_and_keep, without_the_last_notice
-    async with node_stand(node, timeout_s=20.0) as stand:
-        sending = asyncio.create_task(stand.chain.commit(ALICE, HASH))
+    async with node_stand(node, timeout_s=20.0) as chain_stand:
+        sending = asyncio.create_task(chain_stand.chain.commit(ALICE, HASH))
         while not held_back:
             await asyncio.sleep(0.01)
         with pytest.raises(ArenaError, match="U3030"):
-            async with stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
+            async with chain_stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
                 await asyncio.sleep(10)
         await connections[0].send(json.dumps(held_back[0]))
         assert (await sending).status == "ok"
-        assert await stand.chain.block() == node.block and len(connections) == 2
+        assert await chain_stand.chain.block() == node.block and len(connections) == 2
 
 
 @pytest.mark.parametrize("ends", ["its own time limit", "a cancelled caller"])

@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.chain.real import BittensorSubtensor
 from arena.chain.sender import TurnTakenError, turn_of
-from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, NodeStand, make_client
 from tests.arena.commit_from_elsewhere import COMMITS, commit_some
 from tests.prove.spent_nonce import spending
 
@@ -22,71 +21,70 @@ ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
 
 
-@pytest.fixture
-async def stand() -> AsyncIterator[NodeStand]:
-    async with node_stand(make_node()) as made:
-        await made.enrol(ALICE)
-        yield made
-
-
-async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(stand: NodeStand) -> None:
+async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(chain_stand: NodeStand) -> None:
     async def elsewhere(first: int) -> list[str]:
-        command = (sys.executable, "-m", "tests.arena.commit_from_elsewhere", stand.url, str(stand.lock_folder))
+        command = (
+            sys.executable,
+            "-m",
+            "tests.arena.commit_from_elsewhere",
+            chain_stand.url,
+            str(chain_stand.lock_folder),
+        )
         process = await asyncio.create_subprocess_exec(*command, str(first), stdout=asyncio.subprocess.PIPE)
         said, _ = await process.communicate()
         return said.decode().splitlines()
 
     async def here(first: int) -> list[str]:
-        results = [await stand.chain.commit(ALICE, f"{first + number:02x}" * 32) for number in range(COMMITS)]
+        results = [await chain_stand.chain.commit(ALICE, f"{first + number:02x}" * 32) for number in range(COMMITS)]
         return [result.status for result in results]
 
-    thread = asyncio.to_thread(lambda: asyncio.run(commit_some(stand.url, stand.lock_folder, 40)))
+    thread = asyncio.to_thread(lambda: asyncio.run(commit_some(chain_stand.url, chain_stand.lock_folder, 40)))
     told = await asyncio.gather(elsewhere(0), elsewhere(20), thread, here(60), here(80))
     assert told == [["ok"] * COMMITS] * 5
-    assert stand.node.nonce_refusals == 0 and len(stand.node.extrinsics) == 5 * COMMITS
+    assert chain_stand.node.nonce_refusals == 0 and len(chain_stand.node.extrinsics) == 5 * COMMITS
 
 
 @pytest.mark.parametrize("kind", ["commit", "publish", "set_weights"])
-async def test_what_another_machine_made_stale_is_sent_once_more(stand: NodeStand, kind: str) -> None:
-    await stand.make_validator(ALICE, 10**12)
-    stand.node.is_overtaken = True
+async def test_what_another_machine_made_stale_is_sent_once_more(chain_stand: NodeStand, kind: str) -> None:
+    await chain_stand.make_validator(ALICE, 10**12)
+    chain_stand.node.is_overtaken = True
     match kind:
         case "commit":
-            result = await stand.chain.commit(ALICE, HASH)
+            result = await chain_stand.chain.commit(ALICE, HASH)
         case "publish":
-            result = await stand.chain.publish(ALICE, "http://203.0.113.7:8750")
+            result = await chain_stand.chain.publish(ALICE, "http://203.0.113.7:8750")
         case _:
-            result = await stand.chain.set_weights(ALICE, (0,), (65_535,))
-    assert (result.status, stand.node.nonce_refusals, len(stand.node.extrinsics)) == ("ok", 1, 1)
+            result = await chain_stand.chain.set_weights(ALICE, (0,), (65_535,))
+    assert (result.status, chain_stand.node.nonce_refusals, len(chain_stand.node.extrinsics)) == ("ok", 1, 1)
 
 
-async def test_a_client_that_spends_a_nonce_sees_one_refusal(stand: NodeStand) -> None:
+async def test_a_client_that_spends_a_nonce_sees_one_refusal(chain_stand: NodeStand) -> None:
     """What the proof on a real runtime asserts of two machines (`tests/prove/localnet.py`)."""
     refusals: list[str] = []
     late = BittensorSubtensor(
-        stand.url, netuid=NETUID, make_client=spending(make_client, refusals), lock_folder=stand.lock_folder
+        chain_stand.url, netuid=NETUID, make_client=spending(make_client, refusals), lock_folder=chain_stand.lock_folder
     )
     for _ in range(2):
         assert (await late.commit(ALICE, HASH)).status == "ok"
     await late.close()
-    assert (len(refusals), stand.node.nonce_refusals, len(stand.node.extrinsics)) == (1, 1, 2)
+    assert (len(refusals), chain_stand.node.nonce_refusals, len(chain_stand.node.extrinsics)) == (1, 1, 2)
 
 
-async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(stand: NodeStand) -> None:
-    stand.node.is_handed_in_twice = True
-    result = await stand.chain.commit(ALICE, HASH)
-    assert (result.status, len(stand.node.extrinsics)) == ("ok", 1)
-    held = await stand.chain.commitment(ALICE.hotkey)
+async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand: NodeStand) -> None:
+    chain_stand.node.is_handed_in_twice = True
+    result = await chain_stand.chain.commit(ALICE, HASH)
+    assert (result.status, len(chain_stand.node.extrinsics)) == ("ok", 1)
+    held = await chain_stand.chain.commitment(ALICE.hotkey)
     assert held is not None and held.block == result.block
 
 
-async def test_a_second_stale_answer_is_the_result(stand: NodeStand) -> None:
+async def test_a_second_stale_answer_is_the_result(chain_stand: NodeStand) -> None:
     outdated = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
     refusals = iter([outdated, outdated])
-    stand.node._pool_refusal = lambda decoded: next(refusals, None)
-    result = await stand.chain.commit(ALICE, HASH)
+    chain_stand.node._pool_refusal = lambda decoded: next(refusals, None)
+    result = await chain_stand.chain.commit(ALICE, HASH)
     assert result.status == "failed" and "Stale" in result.detail
-    assert stand.node.extrinsics == [] and next(refusals, None) is None
+    assert chain_stand.node.extrinsics == [] and next(refusals, None) is None
 
 
 def _hold(folder: str, ready: object, leave: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -162,6 +162,21 @@ async def test_a_lost_machine_costs_the_job_it_had_and_swallows_no_other(arena_b
         assert away.log.stat().st_size > seen
 
 
+async def expect_rest(pool: WorkerPool, code: str, words: str, jobs: Sequence[EvaluateJob]) -> None:
+    """The other machine's slot rests, for this reason, and the own one does all jobs."""
+    try:
+        await pool.start()
+        async with asyncio.timeout(60):
+            while not pool.resting:
+                await asyncio.sleep(0.05)
+        (resting,) = pool.resting
+        assert resting.failure.code == code and words in resting.failure.detail
+        replies = [await pool.run(one) for one in jobs]
+        assert all(isinstance(reply, Evaluated) for reply in replies)
+    finally:
+        await pool.stop()
+
+
 @pytest.mark.skipif(not has_jail(), reason=WHY_NO_JAIL)
 async def test_a_machine_with_another_index_gets_no_job(arena_base, small_catalogue, tmp_path, other_catalogue):
     away, problem = Away(tmp_path), one_problem(small_catalogue)
@@ -173,17 +188,7 @@ async def test_a_machine_with_another_index_gets_no_job(arena_base, small_catalo
         pool = WorkerPool(
             (setup, other), 60.0, hosts={1: WorkerHost(name="w1", launch=away.launch, python=sys.executable)}
         )
-        try:
-            await pool.start()
-            async with asyncio.timeout(60):
-                while not pool.resting:
-                    await asyncio.sleep(0.05)
-            (resting,) = pool.resting
-            assert resting.failure.code == "V2008" and "index" in resting.failure.detail
-            replies = [await pool.run(job(f"{n}", QUICK, problem)) for n in range(3)]
-            assert all(isinstance(reply, Evaluated) for reply in replies)
-        finally:
-            await pool.stop()
+        await expect_rest(pool, "V2008", "index", [job(f"{n}", QUICK, problem) for n in range(3)])
     assert not away.episodes_begun()
 
 
@@ -196,17 +201,9 @@ async def test_a_machine_that_reaches_no_endpoint_of_a_model_gets_no_job(arena_b
         gone = (Endpoint(name="model", base_url="http://127.0.0.1:9/v1"),)  # there is nobody, there
         other = replace(setup, slot=1, upstreams=gone, is_away=True)
         pool = WorkerPool((setup, other), 60.0, hosts={1: of(away)})
-        try:
-            await pool.start()
-            async with asyncio.timeout(60):
-                while not pool.resting:
-                    await asyncio.sleep(0.05)
-            (resting,) = pool.resting
-            assert resting.failure.code == "U3002" and "model at http://127.0.0.1:9/v1" in resting.failure.detail
-            replies = [await pool.run(job(f"{n}", ASKS, problem)) for n in range(3)]
-            assert all(isinstance(reply, Evaluated) for reply in replies)
-        finally:
-            await pool.stop()
+        await expect_rest(
+            pool, "U3002", "model at http://127.0.0.1:9/v1", [job(f"{n}", ASKS, problem) for n in range(3)]
+        )
     assert not away.episodes_begun()
 
 
