@@ -230,7 +230,9 @@ async def test_an_object_its_folder_and_what_leads_to_it_are_synced_before_put_r
 
     def watched(handle: int) -> None:
         fsync(handle)
-        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if path.is_relative_to(tmp_path):  # what else runs in this process syncs its own
+            synced.append(path)
 
     monkeypatch.setattr(os, "fsync", watched)
     root = tmp_path / "bodies"
