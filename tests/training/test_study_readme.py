@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from training.evaluation.report import EvalReport, compare
-from training.evaluation.resampling import seed_interval
+from training.evaluation.resampling import seed_interval, sign_flip_p
 from training.evaluation.statistics import Estimate, difference_estimate
 from training.study.findings.results import RowResult
 
@@ -27,6 +27,7 @@ PAIRS = {
     "refresh over sft": ("refresh", "sft"),
     "control over sft": ("control", "sft"),
     "refresh over control": ("refresh", "control"),
+    "as many rows and steps": ("sft", FIREHOSE),
     "as many tokens, in more steps": ("sft", f"{FIREHOSE}_by_tokens"),
     "as many tokens, in as many steps": ("sft", f"sft_wide{FIREHOSE[3:]}_by_tokens"),
 }
@@ -107,9 +108,9 @@ def test_the_commits_are_those_that_results_name() -> None:
 
 
 def test_the_tests_have_the_points_and_intervals_of_the_results() -> None:
-    rows = table("| test | points |")
-    assert len(rows) == 3
-    for name, points, t_interval, spread, by_seed, *_, few in rows:
+    tests, matchings = table("| test | points |"), table("| sft over the firehose, three seeds |")
+    assert (len(tests), len(matchings)) == (3, 3)
+    for name, points, t_interval, spread, by_seed, *_, few in (*tests, *matchings):
         better, worse = PAIRS[name]
         of_seeds = [differences(seeded(better, seed), seeded(worse, seed), "500") for seed in SEEDS]
         means = [100 * statistics.fmean(values) for values in of_seeds]
@@ -120,6 +121,12 @@ def test_the_tests_have_the_points_and_intervals_of_the_results() -> None:
         assert all(abs(float(one) - mean) < 0.0501 for one, mean in zip(by_seed.split(", "), means, strict=True)), name
         of_few = [differences(seeded(better, seed), seeded(worse, seed), "75") for seed in SEEDS]
         assert few == gained(seed_interval(of_few, 29)), name
+    for *_, p_value, p_holm, _ in matchings:
+        assert (p_value, p_holm) == ("1e-5", "3e-5")  # the least that 100,000 flips can say, and thrice that
+    for name, *_ in matchings:
+        better, worse = PAIRS[name]
+        of_seeds = [differences(seeded(better, seed), seeded(worse, seed), "500") for seed in SEEDS]
+        assert f"{sign_flip_p([statistics.fmean(one) for one in zip(*of_seeds, strict=True)], 29):.0e}" == "1e-05", name
 
 
 def test_each_seeds_differences_are_those_of_the_results() -> None:
