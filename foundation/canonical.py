@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import orjson
+
+Value = TypeVar("Value")
 
 # What reading foreign JSON raises: malformed or of another form, no UTF-8, nested deeper than the reader goes.
 UNREADABLE_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -29,6 +32,19 @@ def canonical_bytes(value: object) -> bytes:
     plain = msgspec.to_builtins(value)
     _refuse_ambiguous(plain)
     return orjson.dumps(plain, option=OPTIONS)
+
+
+def read_canonical(content: bytes | str, kind: type[Value]) -> Value:
+    """A typed value of foreign JSON that can be hashed: it has canonical bytes, though it may have come in others.
+
+    Raises one of UNREADABLE_JSON, also for a number or a text that canonical bytes don't hold.
+    """
+    value = msgspec.json.decode(content, type=kind)
+    try:
+        canonical_bytes(value)
+    except TypeError as error:
+        raise msgspec.ValidationError(str(error)) from error
+    return value
 
 
 def content_hash(value: object) -> str:

@@ -6,6 +6,8 @@ the same thing in flight; the codes of both are rows of the registry (`foundatio
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from foundation.codes import lookup
@@ -14,10 +16,13 @@ from foundation.codes.row import ErrorCode, Owner, owner_of
 _LINE = 100
 
 
+Code = Annotated[str, msgspec.Meta(pattern="^[AVUP][0-9]{4}$")]  # of a later release, too: its letter tells whose
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A failure that happened, as it stands in records and API answers."""
 
-    code: str
+    code: Code
     detail: str = ""
 
     @property

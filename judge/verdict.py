@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from foundation.errors import Failure
 from judge.rubric import Gate
 
 VERDICT_VERSION = 1
+
+
+Share = Annotated[int, msgspec.Meta(ge=0, le=10_000)]  # ten-thousandths of one
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +27,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True):
     """What one judge model said, after its citations were found verbatim in the trace."""
 
     model: str
-    quality_e4: int
+    quality_e4: Share
     citations: tuple[Citation, ...]
     explanation: str
     attempts: int
@@ -45,9 +50,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     body_sha256: str
     rubric_id: str
     prompt_sha256: str
-    quality_e4: int
-    coefficient_e4: int
-    spread_e4: int  # highest minus lowest opinion
+    quality_e4: Share
+    coefficient_e4: Share
+    spread_e4: Share  # highest minus lowest opinion
     opinions: tuple[Opinion, ...]
     refused: tuple[Refusal, ...] = ()
 

@@ -17,7 +17,7 @@ from arena.chain.port import Verifier
 from arena.exchange.log_digest import counts, extend
 from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest
 from arena.export.model import LogRow
-from arena.records.body import read_content
+from arena.records.body import is_canonical, read_content
 from arena.records.log.checkpoint import Checkpoint
 from arena.records.log.hash_chain import first_head, record_hash, signing_message
 from arena.records.log.merkle import MerkleFrontier
@@ -129,6 +129,8 @@ class RowsCheck:
         else:
             if not isinstance(read, RecordContent):
                 self._unfit = self._unfit or f"{about} is of a later format, {read.name}"
+            elif not is_canonical(content, read):
+                self._unfit = self._unfit or f"{about} is not in canonical form"
             elif not counts(read, len(content), self._due.race_id):
                 raise ArenaError(PEER_LIED, f"{about} does not count for {self._due.race_id or 'qualifying'}")
         self._counted = extend(self._counted, row.seq, row.content_sha256)

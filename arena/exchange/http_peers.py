@@ -24,7 +24,7 @@ from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission
-from foundation.canonical import UNREADABLE_JSON
+from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED, TAIL_FULL
 from foundation.errors import ArenaError
 
@@ -122,7 +122,7 @@ class HttpPeers:
         if content is None:
             return None
         try:
-            return msgspec.json.decode(content, type=kind)
+            return read_canonical(content, kind)
         except UNREADABLE_JSON as error:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: {route}: {str(error)[:200]}") from error
 

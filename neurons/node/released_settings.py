@@ -19,7 +19,7 @@ from arena.exchange.operator_files.release import FileKind, FilesRelease, Operat
 from arena.exchange.operator_files.release_pull import of_operator
 from arena.exchange.operator_files.release_store import MODE, ReleaseStore
 from arena.policy import Policy
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.codes.names import FILE_UNUSABLE
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
@@ -76,7 +76,7 @@ def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None
     for file in release.of_kind("policy"):
         content = store.content(file)
         try:
-            policy = msgspec.json.decode(content, type=Policy)
+            policy = read_canonical(content, Policy)
         except UNREADABLE_JSON as error:
             raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
         if unknown := _unknown_key(msgspec.json.decode(content), msgspec.to_builtins(policy)):

@@ -30,7 +30,7 @@ from arena.race.state.schedule import closing_ms
 from arena.race.state.timeline import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
-from foundation.codes.names import BATCH_DAMAGED, STATE_PRUNED
+from foundation.codes.names import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from harness.agents.registry import shipped_source
@@ -44,6 +44,8 @@ from neurons.race.sentences import names_of, race_sentence
 
 TURN_S = 0.5
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)  # of an effect that can't be done yet
+# A bug of ours that a peer's record brings out must not end the node at each of its starts.
+UNFORESEEN = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 ASK_MS = 60_000  # between two times of asking the others how far they are
 
 
@@ -176,19 +178,23 @@ class RaceClock:
         return state
 
     async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
-        """Carry out one effect. A failure that may pass costs this effect a growing pause; any other is raised."""
+        """Carry out one effect. A failure that may pass, or one that nobody foresaw, costs this effect a growing pause;
+        any other is raised."""
         kind, now_ms = type(effect).__name__, self._node.now_ms()
         before = self._waiting.get(kind, NextTry())
         if now_ms < before.not_before_ms:
             return None
         try:
             event = await self._effects.carry_out(effect, state, earlier)
-        except ArenaError as error:
+        except (ArenaError, *UNFORESEEN) as raised:
+            error = raised if isinstance(raised, ArenaError) else ArenaError(HOST_FAILED, ascii(raised)[:500])
             if not (error.entry.is_retryable or _is_of_the_bank(effect, error)):
                 raise
             self._waiting[kind] = PAUSES.after(before, now_ms)
-            code, detail = error.failure.code, error.failure.detail
-            self._node.log.warning("race waits", race=state.race_id, effect=kind, code=code, detail=detail)
+            code, detail, trace = error.failure.code, error.failure.detail, None if error is raised else raised
+            self._node.log.warning(
+                "race waits", race=state.race_id, effect=kind, code=code, detail=detail, exc_info=trace
+            )
             self._drain.failed(f"race {kind}", error)
             return None
         self._went_on({kind} & self._waiting.keys())

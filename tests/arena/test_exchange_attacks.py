@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -305,6 +306,10 @@ class Handmade:
         lambda content: content.replace(b'"kind":"evaluation"', b'"kind":"evaluatiom"'),
         lambda content: content.replace(b'"version":1', b'"version":2'),
         lambda content: b"[]",
+        lambda content: content.replace(b'"failure":null', b'"failure":{"code":"Z9999","detail":""}'),
+        lambda content: content.replace(b'"failure":null', b'"failure":{"code":"","detail":""}'),
+        lambda content: re.sub(rb'"recorded_ms":\d+', b'"recorded_ms":%d' % 2**53, content),
+        lambda content: content.replace(b'"version":1', b'"version": 1'),
     ],
 )
 async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case: Case, wrong) -> None:
@@ -315,6 +320,19 @@ async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case
         pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
         assert (pulled.log is not None, pulled.complaints) == (is_held, ())
         assert (pulled.unfit is None) == is_held
+
+
+@pytest.mark.parametrize("field", [b"coefficient_e4", b"quality_e4"])
+@pytest.mark.parametrize("value", [-1, 10_001, 10**7, -(10**17), 10**30])
+async def test_a_verdict_beyond_its_scale_makes_the_log_unfit(case: Case, field: bytes, value: int) -> None:
+    """Else one validator's number would outweigh everybody's on a problem that few have a result for."""
+    sound = [record.content for record in case.author.store.log[:3]]
+    beyond = re.sub(b'"%s":[0-9]+' % field, b'"%s":%d' % (field, value), sound[2])
+    assert beyond != sound[2]
+    author = Handmade([*sound[:2], beyond])
+    pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
+    assert (pulled.log, pulled.complaints) == (None, ())
+    assert pulled.unfit is not None and pulled.unfit.code == "U3043"
 
 
 async def test_a_record_over_the_limit_is_not_counted_for_anybody(case: Case) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.port import Peer
 from arena.exchange.pull import PullPace
+from arena.race.settlement.settle import settle
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 from tests.arena.log_stand import attempt
+from tests.arena.race_stand import RACE as STOOD_RACE
+from tests.arena.race_stand import candidate, inputs, solves
 
 ROUTES = (
     "/v1/exchange/note?validator=5X&sha256=" + "ab" * 32,
@@ -227,6 +231,22 @@ async def test_a_hostile_answer_ends_soon_and_costs_little(behave, tmp_path: Pat
                 await ask()
             assert caught.value.failure.code in (("U3042", "U3040") if behave in LIES else ("U3040",))
             assert server.sent < PROGRESS_BYTES_MAX + SOCKET_BYTES
+
+
+async def test_a_settlement_with_a_number_that_can_not_be_hashed_is_a_lie(tmp_path: Path) -> None:
+    told = msgspec.json.encode(settle(inputs((candidate("a"),), solves({"a": 8}))))
+
+    async def settled(body: bytes):
+        yield OK + b"content-length: %d\r\n\r\n" % len(body) + body
+
+    node = Node(tmp_path, set())
+    async with HttpPeers(node.auth) as peers:
+        async with hostile(lambda: settled(told)) as (_, peer):
+            assert await peers.settlement(peer, STOOD_RACE) is not None
+        beyond = re.sub(rb'"closing_block":\d+', b'"closing_block":%d' % 2**64, told)
+        async with hostile(lambda: settled(beyond)) as (_, peer):
+            with pytest.raises(ArenaError, match="U3042"):
+                await peers.settlement(peer, STOOD_RACE)
 
 
 async def everything(rows) -> list:

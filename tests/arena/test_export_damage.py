@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -41,6 +43,16 @@ def copy(sound, tmp_path) -> Path:
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("number", [2**53, 2**64, 10**30])
+def test_a_manifest_with_a_number_that_can_not_be_hashed_is_refused(copy: Path, number: int) -> None:
+    content = re.sub(rb'"trajectories":\d+', b'"trajectories":%d' % number, (copy / MANIFEST).read_bytes())
+    (copy / MANIFEST).write_bytes(content)
+    (copy / "manifest.sha256").write_text(f"{hashlib.sha256(content).hexdigest()}  {MANIFEST}\n", encoding="ascii")
+    with pytest.raises(ArenaError, match="V2074"):
+        read_manifest(copy)
+    assert "manifest" in wrong(copy)
 
 
 def wrong(folder: Path) -> str:

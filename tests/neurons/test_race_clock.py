@@ -155,6 +155,20 @@ async def test_a_beacon_that_does_not_answer_holds_up_the_draw_and_nothing_else(
     await desk.turn_until("running", turns=70)
 
 
+@pytest.mark.parametrize("unforeseen", [KeyError("Z"), OverflowError("too large"), TypeError("not hashable")])
+async def test_a_bug_that_a_record_brings_out_delays_the_race_and_does_not_stop_the_node(desk, monkeypatch, unforeseen):
+    await desk.submit("good")
+    await desk.turn_until("closed")
+    with monkeypatch.context() as broken:
+
+        async def fail(number: int) -> None:
+            raise unforeseen
+
+        broken.setattr(desk.beacon, "fetch", fail)
+        await desk.clock.turn()
+    await desk.turn_until("running")
+
+
 async def test_an_empty_or_unsound_bank_delays_races_and_does_not_stop_the_node(desk):
     await desk.submit("good")
     for file in (desk.folder / "bank").iterdir():

@@ -17,7 +17,7 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
 from arena.visibility.rule import Thing
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.codes.names import RELEASE_UNSIGNED
 from foundation.errors import ArenaError
 
@@ -145,7 +145,7 @@ def kind_by_name(name: str) -> FileKind | None:
 def decode_release(content: bytes) -> SignedRelease | None:
     """A signed release in its file's bytes, unchecked; None for bytes that are none."""
     try:
-        return msgspec.json.decode(content, type=SignedRelease)
+        return read_canonical(content, SignedRelease)
     except UNREADABLE_JSON:
         return None
 

@@ -35,11 +35,11 @@ from arena.export.writing.shards import LOG, REFERENCES, SCRUBBED, shard_is_full
 from arena.export.writing.sinks import Sink
 from arena.export.writing.supplement import price_table, write_agents
 from arena.policy import Policy
+from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.errors import ArenaError
 
 _CARDS = (CARD, f"views/datasets/{CARD}")  # of an earlier version their words are not ours: the hash alone is checked
 
-_POLICY = msgspec.json.Decoder(Policy)
 _AGENT = msgspec.json.Decoder(AgentRow)
 _KEPT: dict[str, Kept] = {"secret": "secret", "missing": "missing"}
 
@@ -68,8 +68,8 @@ class _StatedSupplement:
             lines = (folder / AGENTS).read_bytes().splitlines()
             self._rows = {row.agent_version_id: row for row in map(_AGENT.decode, lines)}
             paths = [path for path in self._named if path.startswith(f"{POLICIES}/")]
-            policies = {path: _POLICY.decode((folder / path).read_bytes()) for path in paths}
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            policies = {path: read_canonical((folder / path).read_bytes(), Policy) for path in paths}
+        except UNREADABLE_JSON as error:
             raise ArenaError("V2050", f"{AGENTS} or {POLICIES}/: {error}") from error
         for path, policy in policies.items():
             if path != policy_path(policy.policy_sha256):

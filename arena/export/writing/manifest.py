@@ -14,12 +14,11 @@ import msgspec
 
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, Manifest
-from foundation.canonical import canonical_bytes
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 MANIFEST, CHECKSUM, SIGNATURE = "manifest.json", "manifest.sha256", "manifest.sig"
-_DECODER = msgspec.json.Decoder(Manifest)
 
 
 def write_manifest(folder: Path, manifest: Manifest, signer: Signer | None = None) -> None:
@@ -37,8 +36,8 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of an export. Raises ArenaError V2074 when there is none or it is of no version known."""
     try:
         content = (folder / MANIFEST).read_bytes()
-        manifest = _DECODER.decode(content)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        manifest = read_canonical(content, Manifest)
+    except (OSError, *UNREADABLE_JSON) as error:
         raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
     if not 1 <= manifest.version <= MANIFEST_VERSION:
         detail = f"version {manifest.version}, this release reads 1 to {MANIFEST_VERSION}"

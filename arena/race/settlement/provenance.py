@@ -23,7 +23,7 @@ from arena.race.model import (
     SettlementInputs,
 )
 from arena.records.model import PastSettlement, RaceInputs, SettlementRecord, SettlingNeuron
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.errors import ArenaError
 
 _LEFT_OUT = "V2102"
@@ -94,7 +94,7 @@ def policy_of(record: SettlementRecord) -> Policy:
     """The policy a settlement states. Raises ArenaError V2102 where it states none, or another than it names."""
     text = _stated(record).policy
     try:
-        policy = msgspec.json.decode(text, type=Policy)
+        policy = read_canonical(text, Policy)
     except UNREADABLE_JSON as error:
         raise ArenaError(_LEFT_OUT, f"{record.race_id}: policy: {error}") from error
     if policy.policy_sha256 != record.policy_sha256:
