@@ -183,7 +183,7 @@ async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
                     await asyncio.Event().wait()
 
     endless = Endless(case.net.peers(case.reader), case.author.hotkey, list)
-    pulled = await case.pull(endless, pace=PullPace(base_s=0.2))
+    pulled = await case.pull(endless, pace=PullPace(window_s=0.2))
     assert pulled.log is not None
     assert [c.failure.code for c in pulled.complaints] == ["U3040"]
 
@@ -192,7 +192,7 @@ async def test_a_peer_slower_than_it_may_be_counts_as_away(case: Case) -> None:
     peers = LocalPeers(case.reader.hotkey)
     peers.services = {node.hotkey: node.desk for node in case.net.nodes}
     peers.faults[case.author.hotkey] = PeerFault(slow_s=0.5)
-    pulled = await case.pull(peers, pace=PullPace(base_s=0.2))
+    pulled = await case.pull(peers, pace=PullPace(window_s=0.2))
     assert pulled.log is not None
     assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3040")]
 
