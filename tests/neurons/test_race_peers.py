@@ -28,6 +28,7 @@ from tests.arena.local_peers import LocalPeers, PeerFault
 from tests.arena.log_stand import settlement
 
 LONG_MS = 3_600_000
+PATIENCE_S = 30.0  # of a test with what would wait for ever
 
 
 class Stalling(LocalPeers):
@@ -100,14 +101,14 @@ class Others:
 @pytest.fixture
 async def others(tmp_path: Path):
     made = Others(tmp_path)
-    async with asyncio.timeout(60):  # what would wait for a peer that stalls fails here
-        yield made
-        await made.peers.close()
+    yield made
+    await made.peers.close()
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.005)
 
 
 async def test_a_log_that_is_stuck_delays_no_retry_of_another(others: Others) -> None:
@@ -133,7 +134,7 @@ async def test_what_is_not_wanted_any_more_has_ended_when_the_next_roll_is_asked
     result = await others.anchor(others.second)
     await others.pull(result)
     assert others.ask.ended == [others.first.hotkey]
-    await others.peers.rest()
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert (others.held(""), others.held()) == ([], [others.second.hotkey])
 
 
@@ -141,12 +142,12 @@ async def test_a_pull_ends_when_nobody_needs_it_any_more(others: Others) -> None
     log = await others.anchor(others.first)
     others.ask.stalled = {others.first.hotkey}
     await others.pull(log, left_ms=100)
-    await others.peers.rest()
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert others.warned[0] == f"{others.first.hotkey} U3040"
     others.now_ms += 100
     others.ask.stalled = set()
     await others.pull(log, left_ms=0)
-    await others.peers.rest()
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert others.held() == []
 
 
@@ -170,11 +171,11 @@ async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_aske
     with monkeypatch.context() as patched:
         patched.setattr(others.me.held, "writer", full)
         await others.pull(log)
-        await others.peers.rest()
+        await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     others.now_ms += PULL_PAUSES.first_ms
     with pytest.raises(ArenaError, match="V2114"):
         await others.pull(log)
-    await others.peers.rest()
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert others.held() == [others.first.hotkey]
 
 
@@ -183,7 +184,7 @@ async def test_all_are_asked_at_once_how_far_they_are(others: Others) -> None:
     others.ask.wait = asyncio.Barrier(2).wait
     others.ask.faults = dict.fromkeys(both, PeerFault(slow_s=1))
     earlier = [RaceState(race_id="r0", words=ProgressClaims(kept=both))]
-    said = await others.peers.done(others.state, earlier)
+    said = await asyncio.wait_for(others.peers.done(others.state, earlier), PATIENCE_S)
     assert list(said) == list(both) == list(others.peers.said_of(RACE))
 
 
@@ -219,7 +220,7 @@ async def test_a_settlement_and_its_history_are_adopted_from_whoever_shows_them(
     others.ask.services = {node.hotkey: node.desk for node in (others.first, others.second)}
     others.ask.faults[others.first.hotkey] = fault
     effect = AdoptSettlement(value=countersign_value(RACE, settlement_sha256(found)))
-    event = await others.peers.adopt(effect, others.state, [])
+    event = await asyncio.wait_for(others.peers.adopt(effect, others.state, []), PATIENCE_S)
     assert (event.settlement, event.history, event.is_adopted) == (found, (past,), True)
     for node in (others.first, others.second):
         del node.settlements["r0"]
