@@ -5,13 +5,14 @@ nothing of it can be read, whenever the process dies. Whether a log is held foll
 was held before. A race is read from its first record, qualifying from where the last reading ended. If the rows do not
 follow on, the log is read from its beginning; if it fits then, it counts and is reported as rewritten. A peer that
 lies, refuses or is too slow is named, and the next one is asked. A connection that breaks is taken up again behind the
-last row.
+last row. How long a peer has follows from the rows that came, never from a size that an author claims.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -61,15 +62,13 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How slow a peer may be: it has `base_s`, and a second more for each `rows_per_s` rows it is asked for."""
+    """How slow a peer may be: `window_rows` more rows, or the last, come within each `window_s`. A pull that goes on is
+    given up after `most_s`, half of which one peer may take, so that others are asked too."""
 
-    base_s: float = 30.0
-    rows_per_s: float = 200.0
+    window_s: float = 30.0
+    window_rows: int = 1_500  # fewer than 64 a second, the largest rows at the pace of a caller's share
+    most_s: float = 1_800.0
     logs_at_once: int = 4
-
-    def budget_s(self, rows: int) -> float:
-        """Seconds for so many rows."""
-        return self.base_s + rows / self.rows_per_s
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -99,28 +98,33 @@ class Puller:
         self._places = asyncio.Semaphore(self._pace.logs_at_once)
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def pull_all(self, wanted: Iterable[Wanted], peers: Sequence[Peer]) -> list[Pulled]:
-        """Pull several logs, some at once. Each author is asked first, then the others in order. Raises V2114."""
-        return list(await asyncio.gather(*(self.pull(one, peers) for one in wanted)))
+    async def pull(self, wanted: Wanted, peers: Sequence[Peer], *, within_s: float = math.inf) -> Pulled:
+        """Hold one log, unless it is held; its author is asked first, then the others in order. Several may be pulled
+        at once, some of which then wait for a place. Given up after `within_s`, when nobody needs it any more.
 
-    async def pull(self, wanted: Wanted, peers: Sequence[Peer]) -> Pulled:
-        """Hold one log, unless it is held. Raises V2114 when it can't be written; all else is in the answer."""
+        Raises V2114 when it can't be written; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
-        async with lock, self._places:
-            entry = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
-            if entry is not None:
-                return Pulled(wanted=wanted, log=entry.log)
-            order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
-            complaints: list[Complaint] = []
-            try:
+        until_s = asyncio.get_running_loop().time() + within_s
+        complaints: list[Complaint] = []
+        unfit: Failure | None = None
+        try:
+            async with asyncio.timeout_at(until_s) as limit, lock, self._places:
+                entry = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
+                if entry is not None:
+                    return Pulled(wanted=wanted, log=entry.log)
+                until_s = min(until_s, asyncio.get_running_loop().time() + self._pace.most_s)
+                limit.reschedule(until_s)
+                order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
                 claim = await self._claim(wanted, order, complaints)
-                if claim is None:
-                    return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
-                return await self._pull(wanted, claim, order, complaints)
-            except ArenaError as error:
-                if error.failure.code != LOG_UNFIT:
-                    raise
-                return Pulled(wanted=wanted, log=None, complaints=tuple(complaints), unfit=error.failure)
+                if claim is not None:
+                    return await self._pull(wanted, claim, order, complaints, until_s)
+        except TimeoutError:
+            pass  # whoever was slow stands in the complaints
+        except ArenaError as error:
+            if error.failure.code != LOG_UNFIT:
+                raise
+            unfit = error.failure
+        return Pulled(wanted=wanted, log=None, complaints=tuple(complaints), unfit=unfit)
 
     async def _claim(self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint]) -> _Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
@@ -150,7 +154,9 @@ class Puller:
             raise ArenaError(LOG_UNFIT, f"{about} are none, or over {PULL_ROWS_MAX}")
         return _Claim(note, point, due)
 
-    async def _pull(self, wanted: Wanted, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint]) -> Pulled:
+    async def _pull(
+        self, wanted: Wanted, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
+    ) -> Pulled:
         # Reading begins, for qualifying, behind the newest note held of it, whose rows go on counting, unless the log
         # was rewritten; else where the tally does.
         name, due = claim.point.validator, claim.due
@@ -160,13 +166,13 @@ class Puller:
         starts = [_Start(later.end, later.tally.count, later)] if later else []
         starts.append(_Start(due.start, Count()))
         if due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
-            log, _ = await self._read(None, claim, starts[-1])
+            log, _ = await self._read(None, claim, starts[-1], until_s)
             return Pulled(wanted=wanted, log=log, complaints=tuple(complaints))
         for peer in peers:
             try:
                 for start in starts:
                     try:
-                        log, rewritten = await self._read(peer, claim, start)
+                        log, rewritten = await self._read(peer, claim, start, until_s)
                     except SeamError:  # the peer's rows do not follow this start
                         if start is starts[-1]:
                             raise
@@ -178,7 +184,9 @@ class Puller:
                 complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
         return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
 
-    async def _read(self, peer: Peer | None, claim: _Claim, start: _Start) -> tuple[HeldLog, Failure | None]:
+    async def _read(
+        self, peer: Peer | None, claim: _Claim, start: _Start, until_s: float
+    ) -> tuple[HeldLog, Failure | None]:
         """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
 
         Raises ArenaError U3040 to U3043, V2114; without a peer, when what needs no row does not fit, U3043."""
@@ -187,12 +195,14 @@ class Puller:
         writer = self._logs.writer()
         try:
             if peer is not None:
-                budget_s = self._pace.budget_s(claim.point.size - check.at)
+                pace, share_s = self._pace, (until_s - asyncio.get_running_loop().time()) / 2
                 try:
-                    async with asyncio.timeout(budget_s):
-                        await self._take_all(peer, claim, check, writer)
+                    async with asyncio.timeout(share_s), asyncio.timeout(pace.window_s) as window:
+                        await self._take_all(peer, claim, check, writer, window)
                 except TimeoutError as error:
-                    raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {budget_s:.0f} s") from error
+                    halts = f"fewer than {pace.window_rows} rows within {pace.window_s:g} s"
+                    slow = halts if window.expired() else f"not done within {share_s:.0f} s"
+                    raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {slow}") from error
             try:
                 end = check.finish()
             except ArenaError as error:
@@ -216,13 +226,15 @@ class Puller:
         finally:
             writer.abandon()
 
-    async def _take_all(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
+    async def _take_all(
+        self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, window: asyncio.Timeout
+    ) -> None:
         """Take rows until the log's size, over as many answers as it takes."""
         breaks = 0
         while check.at < claim.point.size:
             before = check.at
             try:
-                await self._take_answer(peer, claim, check, writer)
+                await self._take_answer(peer, claim, check, writer, window)
             except ArenaError as error:
                 breaks += 1
                 if error.failure.code != PEER_AWAY or check.at == before or breaks > BREAKS_MAX:
@@ -230,13 +242,15 @@ class Puller:
             if check.at == before:
                 raise ArenaError(PEER_LIED, f"{peer.hotkey}: no record {before + 1} of {claim.point.validator}")
 
-    async def _take_answer(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
-        name, size = claim.point.validator, claim.point.size
+    async def _take_answer(
+        self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, window: asyncio.Timeout
+    ) -> None:
+        name, size, pace = claim.point.validator, claim.point.size, self._pace
         rows = self._peers.rows(peer, name, after_seq=check.at, to_seq=size, race_id=claim.due.race_id)
         is_open = True
         async with aclosing(rows):
             while is_open:
-                waiting: list[LogRow] = []
+                waiting, windows = list[LogRow](), check.at // pace.window_rows
                 broken: ArenaError | None = None
                 try:
                     async for row in rows:
@@ -246,6 +260,8 @@ class Puller:
                 except ArenaError as error:
                     broken = error
                 await asyncio.to_thread(_take, check, writer, waiting)  # what came before a break stands
+                if check.at // pace.window_rows > windows:
+                    window.reschedule(asyncio.get_running_loop().time() + pace.window_s)
                 if broken is not None:
                     raise broken
                 is_open = len(waiting) == BATCH_ROWS

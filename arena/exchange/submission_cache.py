@@ -2,7 +2,8 @@
 
 A submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
 hotkey, and the hotkey signed it; then it goes into the cache and to whoever admits submissions, as if its miner had
-brought it. The cache holds a bounded number, the oldest go first; files appear whole or not at all.
+brought it. A peer that lies or does not answer is named and asked for nothing more in that turn; with whom a turn
+begins goes round. The cache holds a bounded number, the oldest go first; files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -100,9 +101,11 @@ class SourceRelay:
         self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
         self._is_commitment_enough = is_commitment_enough
         self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
+        self._turns = 0
 
     async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
-        """Ask for those of these commitments that are unknown and due; validators' own are no sources: leave them out.
+        """Ask for those of these commitments that are unknown and due, and deliver each as soon as it was found;
+        validators' own are no sources: leave them out.
 
         Raises ArenaError V2114, and what `deliver` does.
         """
@@ -110,35 +113,48 @@ class SourceRelay:
         wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not self._cache.has(c.sha256)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, (0, 0))[0] <= now_ms]
-        found = await asyncio.gather(*(self._fetch_one(commitment, peers) for commitment in due))
+        complaints: dict[str, Complaint] = {}  # by peer
+        asking = []
+        for number, commitment in enumerate(due, self._turns):
+            turned = number % max(1, len(peers))  # so that no peer is always the first
+            order = [*peers[turned:], *peers[:turned]]
+            asking.append(asyncio.create_task(self._fetch_one(commitment, order, complaints)))
+        self._turns += 1
         delivered = []
-        for commitment, (submission, _) in zip(due, found, strict=True):
-            if submission is None:
-                times = self._asked.get(commitment.sha256, (0, 0))[1] + 1
-                self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
-                continue
-            await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
-            await asyncio.to_thread(self._cache.put, submission)
-            delivered.append(commitment.sha256)
-        complaints = tuple(complaint for _, complaints in found for complaint in complaints)
-        return Fetched(delivered=tuple(delivered), complaints=complaints)
+        try:
+            for answer in asyncio.as_completed(asking):
+                commitment, submission = await answer
+                if submission is None:
+                    times = self._asked.get(commitment.sha256, (0, 0))[1] + 1
+                    self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
+                    continue
+                await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
+                await asyncio.to_thread(self._cache.put, submission)
+                delivered.append(commitment.sha256)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        return Fetched(delivered=tuple(delivered), complaints=tuple(complaints.values()))
 
     async def _fetch_one(
-        self, commitment: Commitment, peers: Sequence[Peer]
-    ) -> tuple[SignedSubmission | None, list[Complaint]]:
-        complaints: list[Complaint] = []
+        self, commitment: Commitment, order: Sequence[Peer], complaints: dict[str, Complaint]
+    ) -> tuple[Commitment, SignedSubmission | None]:
+        """The submission from the first of these peers that has it; one that a complaint is about is not asked."""
         async with self._places:
-            for peer in peers:
+            for peer in order:
+                if peer.hotkey in complaints:
+                    continue
                 try:
                     found = await self._peers.submission(peer, commitment.sha256)
                     if found is not None:
                         require_committed(
                             found, commitment, self._verify, is_commitment_enough=self._is_commitment_enough
                         )
-                        return found, complaints
+                        return commitment, found
                 except ArenaError as error:
-                    complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
-        return None, complaints
+                    complaints.setdefault(peer.hotkey, Complaint(peer=peer.hotkey, failure=error.failure))
+        return commitment, None
 
 
 def require_committed(

@@ -1,13 +1,17 @@
 """What the other validators of a race say: their logs, which pairs are done, the settlement that has the quorum.
 
 What they answer counts only under a hash the chain held before. A peer that is away, slow or lying costs its
-answer and nothing else. A node that races alone holds nobody's log, and has nobody to ask.
+answer and nothing else: logs are pulled each on its own, and what one turn asks of several is asked at once. A node
+that races alone holds nobody's log, and has nobody to ask.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from operator import eq
+from typing import TypeVar
 
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.port import Peer
@@ -30,6 +34,9 @@ from neurons.node.node import Node, Sharing
 from neurons.race.log import QUALIFYING
 
 PULL_PAUSES = Backoff(first_ms=2_000, most_ms=120_000)
+ASKED_AT_ONCE = 16  # answers that are whole in memory
+
+_Answer = TypeVar("_Answer")
 
 
 class RacePeers:
@@ -37,10 +44,11 @@ class RacePeers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._pulling: asyncio.Task[None] | None = None
-        self._asked: tuple[AnchoredLog, ...] = ()
-        self._retry = NextTry()
-        self._unfit: set[AnchoredLog] = set()  # what no peer can mend is not asked for again
+        self._pulling: dict[Wanted, asyncio.Task[None]] = {}  # under way, or ended since logs were last asked for
+        self._wanted: frozenset[Wanted] = frozenset()
+        self._retries: dict[Wanted, NextTry] = {}
+        self._unfit: set[Wanted] = set()  # what no peer can mend is not asked for again
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
 
     @property
@@ -50,15 +58,13 @@ class RacePeers:
         return self._node.sharing
 
     async def rest(self) -> None:
-        """Wait for the pull under way, if there is one. How it ended is said at the next turn that asks for logs."""
-        if self._pulling is not None:
-            await asyncio.wait([self._pulling])
+        """Wait for the pulls under way. How they ended is said at the next turn that asks for logs."""
+        if self._pulling:
+            await asyncio.wait(self._pulling.values())
 
     async def close(self) -> None:
-        """End a pull that is under way: what it held already stays held."""
-        if self._pulling is not None:
-            self._pulling.cancel()
-            await asyncio.gather(self._pulling, return_exceptions=True)
+        """End the pulls that are under way: what they held already stays held."""
+        await self._end(self._pulling.keys())
 
     def held(self, state: RaceState, roll: Roll) -> tuple[AnchoredLog, ...]:
         """The logs that this node holds for a roll, its own as it anchored it among them."""
@@ -99,21 +105,27 @@ class RacePeers:
         return tuple(counted), records
 
     async def pull(self, effect: PullLogs, state: RaceState) -> None:
-        """Begin to ask for logs, one pull at a time: a long one must not make the race miss a moment."""
-        if self._pulling is not None:
-            if not self._pulling.done():
-                return
-            pulled, self._pulling = self._pulling, None
-            pulled.result()
-        logs, now_ms = tuple(log for log in effect.logs if log not in self._unfit), self._node.now_ms()
-        if logs != self._asked:  # another roll, or some came: what is still lacking may come too
-            self._asked, self._retry = logs, NextTry()
-        if not logs or now_ms < self._retry.not_before_ms:
-            return
-        self._retry = PULL_PAUSES.after(self._retry, now_ms)
-        race_id, peers = race_of(effect.roll, state), await self._peers(state)
-        wanted = [Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in logs]
-        self._pulling = asyncio.create_task(self._pull_all(wanted, peers))
+        """Begin to ask for logs, each on its own: one that takes long delays no other, nor a moment of the race. Pulls
+        of logs that are not wanted any more end. Raises V2114 of a pull that ended since, once others have begun."""
+        race_id, now_ms = race_of(effect.roll, state), self._node.now_ms()
+        logs = (Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in effect.logs)
+        wanted = [one for one in logs if one not in self._unfit]
+        ended = [self._pulling.pop(one) for one in list(self._pulling) if self._pulling[one].done()]
+        await self._end(self._pulling.keys() - set(wanted))
+        if self._wanted != frozenset(wanted):  # another roll, or some came: what is still lacking may come too
+            self._wanted, self._retries = frozenset(wanted), {}
+        due = [
+            one
+            for one in wanted
+            if one not in self._pulling and now_ms >= self._retries.get(one, NextTry()).not_before_ms
+        ]
+        within_s = (effect.until_ms - now_ms) / 1_000
+        if due and within_s > 0:
+            peers = await self._peers(state)
+            for one in due:
+                self._retries[one] = PULL_PAUSES.after(self._retries.get(one, NextTry()), now_ms)
+                self._pulling[one] = asyncio.create_task(self._pull_one(one, peers, within_s))
+        await asyncio.gather(*ended)
 
     async def done(self, state: RaceState, earlier: list[RaceState]) -> dict[str, frozenset[Pair]]:
         """The pairs that each of the others that are believed says it has done; one that does not answer, or runs the
@@ -122,12 +134,9 @@ class RacePeers:
         field, drawn = state.field.field if state.field else (), state.draw.drawn if state.draw else ()
         raced = frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)
         said: dict[str, frozenset[Pair]] = {}
-        for peer in await self._peers(state):
-            try:
-                progress = await self.sharing.peers.progress(peer, state.race_id)
-            except ArenaError as error:
-                self._complain(peer.hotkey, error.failure)
-                continue
+        peers, ask = await self._peers(state), self.sharing.peers.progress
+        answers = await asyncio.gather(*(self._ask(ask, peer, state.race_id) for peer in peers))
+        for peer, progress in zip(peers, answers, strict=True):
             if progress is None:
                 continue
             if state.opened is not None and progress.policy_sha256 != state.opened.policy_sha256:
@@ -149,16 +158,15 @@ class RacePeers:
         """The settlement that has the quorum, and the earlier ones it names. Raises ArenaError U3040 while nobody
         shows them."""
         peers = await self._peers(state)
-        for peer in peers:
-            found = await self._ask_settlement(peer, state.race_id)
-            if found is None or countersign_value(state.race_id, settlement_sha256(found)) != effect.value:
-                continue
-            history = await self._history_of(found, peers, succession(earlier))
-            if history is not None:
-                return RaceSettled(settlement=found, is_adopted=True, history=history)
-        raise ArenaError(
-            PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
+        found = await self._settlement(
+            state.race_id, peers, lambda sha256: countersign_value(state.race_id, sha256) == effect.value
         )
+        history = await self._history_of(found, peers, succession(earlier)) if found else None
+        if found is None or history is None:
+            raise ArenaError(
+                PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
+            )
+        return RaceSettled(settlement=found, is_adopted=True, history=history)
 
     async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
         """The race's other validators, where they answer now."""
@@ -167,21 +175,28 @@ class RacePeers:
         endpoints = {neuron.hotkey: neuron.endpoint for neuron in metagraph.neurons}
         return tuple(Peer(hotkey=hotkey, endpoint=endpoints.get(hotkey, "")) for hotkey in sorted(others))
 
-    async def _pull_all(self, wanted: Sequence[Wanted], peers: Sequence[Peer]) -> None:
-        for pulled in await self.sharing.puller.pull_all(wanted, peers):
-            about = {"validator": pulled.wanted.validator, "race": pulled.wanted.race_id}
-            for complaint in pulled.complaints:
-                self._complain(complaint.peer, complaint.failure, **about)
-            if pulled.unfit is not None:
-                self._unfit.add(AnchoredLog(validator=pulled.wanted.validator, note_sha256=pulled.wanted.note_sha256))
-            for failure in (pulled.unfit, pulled.rewritten):
-                if failure is not None:
-                    self._node.log.warning("log", code=failure.code, detail=failure.detail, **about)
-            if pulled.log is not None:
-                self._node.log.info("log held", size=pulled.log.size, rows=pulled.log.rows, **about)
+    async def _end(self, outdated: Iterable[Wanted]) -> None:
+        """Cancel pulls that are under way, and wait until they ended."""
+        tasks = [self._pulling.pop(one) for one in list(outdated)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pull_one(self, wanted: Wanted, peers: Sequence[Peer], within_s: float) -> None:
+        pulled = await self.sharing.puller.pull(wanted, peers, within_s=within_s)
+        about = {"validator": wanted.validator, "race": wanted.race_id}
+        for complaint in pulled.complaints:
+            self._complain(complaint.peer, complaint.failure, **about)
+        if pulled.unfit is not None:
+            self._unfit.add(wanted)
+        for failure in (pulled.unfit, pulled.rewritten):
+            if failure is not None:
+                self._node.log.warning("log", code=failure.code, detail=failure.detail, **about)
+        if pulled.log is not None:
+            self._node.log.info("log held", size=pulled.log.size, rows=pulled.log.rows, **about)
 
     async def _history_of(
-        self, found: SettlementRecord, peers: Iterable[Peer], before: Succession
+        self, found: SettlementRecord, peers: Sequence[Peer], before: Succession
     ) -> tuple[SettlementRecord, ...] | None:
         """The earlier settlements that one names and this node does not have; None while nobody shows one of them."""
         known = {settlement_sha256(past) for past in before.history}
@@ -189,21 +204,39 @@ class RacePeers:
         for past in found.inputs.history if found.inputs else ():
             if past.settlement_sha256 in known:
                 continue
-            for peer in peers:
-                shown = await self._ask_settlement(peer, past.race_id)
-                if shown is not None and settlement_sha256(shown) == past.settlement_sha256:
-                    history.append(shown)
-                    break
-            else:
+            shown = await self._settlement(past.race_id, peers, partial(eq, past.settlement_sha256))
+            if shown is None:
                 return None
+            history.append(shown)
         return tuple(history)
 
-    async def _ask_settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
+    async def _settlement(
+        self, race_id: str, peers: Sequence[Peer], is_it: Callable[[str], bool]
+    ) -> SettlementRecord | None:
+        """The settlement of a race with the hash that is looked for, from whoever shows it first; None: nobody does."""
+        ask = self.sharing.peers.settlement
+        asked = [asyncio.create_task(self._ask(ask, peer, race_id)) for peer in peers]
         try:
-            return await self.sharing.peers.settlement(peer, race_id)
-        except ArenaError as error:
-            self._complain(peer.hotkey, error.failure)
+            for answer in asyncio.as_completed(asked):
+                shown = await answer
+                if shown is not None and is_it(settlement_sha256(shown)):
+                    return shown
             return None
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _ask(
+        self, ask: Callable[[Peer, str], Awaitable[_Answer | None]], peer: Peer, race_id: str
+    ) -> _Answer | None:
+        """A peer's answer about a race; None where it has none or is at fault, which is said in the log."""
+        async with self._asking:
+            try:
+                return await ask(peer, race_id)
+            except ArenaError as error:
+                self._complain(peer.hotkey, error.failure)
+                return None
 
     def _complain(self, peer: str, failure: Failure, **about: str) -> None:
         self._node.log.warning("peer", peer=peer, code=failure.code, detail=failure.detail, **about)

@@ -168,4 +168,4 @@ class HttpNet:
         await asyncio.gather(*self._running)
 
 
-FAST = PullPace(base_s=20.0)
+FAST = PullPace(window_s=20.0)

@@ -15,7 +15,7 @@ import pytest
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.log_digest import add_tally, extend, read_tally
 from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest, Peer
-from arena.exchange.pull import Pulled, PullPace, Wanted
+from arena.exchange.pull import PULL_ROWS_MAX, Pulled, PullPace, Wanted
 from arena.export.model import LogRow
 from arena.records.log.anchors import note_sha256
 from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
@@ -184,16 +184,82 @@ async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
                     await asyncio.Event().wait()
 
     endless = Endless(case.net.peers(case.reader), case.author.hotkey, list)
-    pulled = await case.pull(endless, pace=PullPace(base_s=0.2))
+    pulled = await case.pull(endless, pace=PullPace(window_s=0.2))
     assert pulled.log is not None
     assert [c.failure.code for c in pulled.complaints] == ["U3040"]
+
+
+async def test_a_log_of_any_size_that_stands_still_leaves_its_place_to_the_next(case: Case) -> None:
+    """Its author's note claims as many records as a pull may have, and the first is all that ever comes."""
+
+    class Still(Handmade):
+        async def rows(self, peer: Peer, validator: str, **named):
+            async for row in super().rows(peer, validator, **named):
+                yield row
+            await asyncio.Event().wait()
+
+    author = Still([case.author.store.log[0].content], claims=PULL_ROWS_MAX)
+    honest = case.net.peers(case.reader)
+    author.note, author.rows = by_author(author, honest, "note"), by_author(author, honest, "rows")
+    puller = case.reader.puller(author, pace=PullPace(window_s=0.3, logs_at_once=1))
+    async with asyncio.timeout(30):
+        still, other = await asyncio.gather(
+            puller.pull(author.wanted, [author.peer]), puller.pull(case.wanted, case.peers)
+        )
+    assert (still.log, [c.failure.code for c in still.complaints]) == (None, ["U3040"])
+    assert other.log is not None
+
+
+def by_author(author: Handmade, others, method: str):
+    """What asks an author itself for what is its own, and the others for all else."""
+    own = getattr(author, method)
+
+    def ask(peer: Peer, validator: str, *args, **named):
+        whose = own if peer == author.peer else getattr(others, method)
+        return whose(peer, validator, *args, **named)
+
+    return ask
+
+
+@pytest.mark.parametrize(("window_rows", "blamed"), [(1, []), (100, ["U3040"])])
+async def test_a_peer_has_as_long_as_enough_rows_come_in_each_window(
+    case: Case, monkeypatch, window_rows: int, blamed: list[str]
+) -> None:
+    """Nine rows that take longer than one window; each in an answer of its own."""
+    monkeypatch.setattr("arena.exchange.peer_service.ANSWER_ROWS", 1)
+
+    class Slow(Meddler):
+        async def rows(self, peer: Peer, validator: str, **named):
+            if peer.hotkey == self._liar:
+                await asyncio.sleep(0.2)
+            async for row in super().rows(peer, validator, **named):
+                yield row
+
+    peers = Slow(case.net.peers(case.reader), case.author.hotkey, list)
+    pulled = await case.pull(peers, pace=PullPace(window_s=1.0, window_rows=window_rows))
+    assert pulled.log is not None
+    assert [c.failure.code for c in pulled.complaints] == blamed
+
+
+async def test_the_time_until_a_log_is_of_no_use_is_shared_by_several_peers(case: Case) -> None:
+    class Stalled(Meddler):
+        async def rows(self, peer: Peer, validator: str, **named):
+            if peer.hotkey == self._liar:
+                await asyncio.Event().wait()
+            async for row in super().rows(peer, validator, **named):
+                yield row
+
+    peers = Stalled(case.net.peers(case.reader), case.author.hotkey, list)
+    pulled = await case.reader.puller(peers).pull(case.wanted, case.peers, within_s=2.0)
+    assert pulled.log is not None
+    assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3040")]
 
 
 async def test_a_peer_slower_than_it_may_be_counts_as_away(case: Case) -> None:
     peers = LocalPeers(case.reader.hotkey)
     peers.services = {node.hotkey: node.desk for node in case.net.nodes}
     peers.faults[case.author.hotkey] = PeerFault(slow_s=0.5)
-    pulled = await case.pull(peers, pace=PullPace(base_s=0.2))
+    pulled = await case.pull(peers, pace=PullPace(window_s=0.2))
     assert pulled.log is not None
     assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3040")]
 
@@ -264,9 +330,10 @@ async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
 
 
 class Handmade:
-    """An author that writes whatever it likes, signs it, counts it, and serves it whole."""
+    """An author that writes whatever it likes, signs it, counts it, and serves it whole. `claims`: more records than
+    there are, which its note is of."""
 
-    def __init__(self, contents: list[bytes], race_id: str = RACE) -> None:
+    def __init__(self, contents: list[bytes], race_id: str = RACE, claims: int = 0) -> None:
         self.signer = generate_signer()
         self.peer = Peer(hotkey=self.signer.hotkey, endpoint="here")
         tree, head, count = MerkleFrontier(), first_head(self.signer.hotkey).hash, Count()
@@ -287,9 +354,9 @@ class Handmade:
             tree.append(leaf)
             head, count = record_hash(head, sha256), extend(count, seq, sha256)
         tally = LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
-        self._note = add_tally(
-            sign_checkpoint(checkpoint_of(self.signer.hotkey, tree), self.signer), tally, self.signer
-        )
+        point = checkpoint_of(self.signer.hotkey, tree)
+        point = msgspec.structs.replace(point, size=max(claims, point.size))
+        self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
         self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
 
     async def note(self, peer: Peer, validator: str, note_sha256: str) -> str:

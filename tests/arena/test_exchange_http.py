@@ -259,12 +259,12 @@ async def test_a_pull_from_a_hostile_peer_goes_on_to_the_next(tmp_path: Path) ->
     await author.append([attempt(number) for number in range(40)])
     wanted = await author.anchor()
     honest = await net.join(author)
-    puller = reader.puller(net.peers(reader), pace=PullPace(base_s=2.0))
+    puller = reader.puller(net.peers(reader), pace=PullPace(window_s=2.0))
     for behave in (endless_garbage, endless_rows, no_http):
         async with hostile(behave) as (_, peer):
             liar = msgspec.structs.replace(peer, hotkey="5Hostile")
             reader.held = type(reader.held)(tmp_path / behave.__name__)
-            puller = reader.puller(net.peers(reader), pace=PullPace(base_s=2.0))
+            puller = reader.puller(net.peers(reader), pace=PullPace(window_s=2.0))
             pulled = await puller.pull(msgspec.structs.replace(wanted), [honest, liar])
             assert pulled.log is not None
             first = await puller.pull(msgspec.structs.replace(wanted, race_id="r9"), [liar])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from arena.chain.keys import generate_signer, verify
@@ -23,7 +24,8 @@ async def exchange(net, nodes: list[Node]) -> None:
         wanted = [await node.anchor(race_id) for node in nodes]
         for node in nodes:
             others = [one for one in wanted if one.validator != node.hotkey]
-            pulled = await node.puller(net.peers(node), pace=FAST).pull_all(others, peers)
+            puller = node.puller(net.peers(node), pace=FAST)
+            pulled = await asyncio.gather(*(puller.pull(one, peers) for one in others))
             assert [(one.log.validator, one.log.rows) for one in pulled] == [(one.validator, rows) for one in others]
         for author in nodes:
             own = [

@@ -169,7 +169,8 @@ async def test_several_logs_are_pulled_at_once(trio: Trio) -> None:
     for node in (trio.author, trio.relay):
         await node.evaluate([1, 2])
     wanted = [await trio.author.anchor(), await trio.relay.anchor()]
-    pulled = await trio.reader.puller(trio.ask, pace=FAST).pull_all(wanted, trio.peers)
+    puller = trio.reader.puller(trio.ask, pace=FAST)
+    pulled = await asyncio.gather(*(puller.pull(one, trio.peers) for one in wanted))
     assert [one.log.validator for one in pulled] == [trio.author.hotkey, trio.relay.hotkey]
 
 

@@ -179,11 +179,13 @@ def _field_due(race: _Race) -> Due:
 
 def _once_held(race: _Race, roll: Roll, effect: FixField | Settle) -> Due:
     """An effect over the logs that a roll counted, once all of them are held; before, what is lacking is asked for."""
-    counted = counted_roll(race.state, roll)
-    if counted is None:
+    counted, plan = counted_roll(race.state, roll), race.plan
+    if counted is None or plan is None:
         return ()
     missing = lacking(counted.logs, race.facts.held)
-    return (PullLogs(roll=roll, logs=missing) if missing else replace(effect, logs=counted.logs),)
+    if not missing:
+        return (replace(effect, logs=counted.logs),)
+    return (PullLogs(roll=roll, logs=missing, until_ms=plan.settling_ms if roll == "field" else plan.abandon_ms),)
 
 
 def _with_end(race: _Race, due: Due) -> Due:
@@ -239,7 +241,7 @@ def _roll_due(race: _Race, roll: Roll) -> Due:
     logs = anchored_logs(name, anchors.commitments)
     missing = lacking(logs, facts.held)
     if missing:
-        due += (PullLogs(roll=roll, logs=missing),)
+        due += (PullLogs(roll=roll, logs=missing, until_ms=receipt_ms),)
     patience_ms = plan.lead_ms if missing else 2 * plan.lead_ms
     if _may_state(race, moment) and facts.now_ms >= receipt_ms - patience_ms:
         held = [log.validator for log in logs if log not in missing]

@@ -205,10 +205,12 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field=
 
 
 class PullLogs(msgspec.Struct, frozen=True, kw_only=True, tag="pull_logs", tag_field="effect"):
-    """Ask the other validators for these logs; what is held then stands in `RaceObservation.held`. Appends nothing."""
+    """Ask the other validators for these logs; what is held then stands in `RaceObservation.held`. What comes after
+    `until_ms` (unix) is of no use. Appends nothing."""
 
     roll: Roll
     logs: tuple[AnchoredLog, ...]
+    until_ms: int
 
 
 class EnqueueStandIns(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_stand_ins", tag_field="effect"):

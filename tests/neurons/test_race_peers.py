@@ -1,0 +1,229 @@
+"""What a race asks of the others: one that stalls costs its own answer, never another's, nor a moment of the race."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.port import Metagraph, Neuron
+from arena.exchange.port import Peer
+from arena.exchange.pull import PullPace
+from arena.race.consensus.agreement import countersign_value
+from arena.race.consensus.log_round import AnchoredLog
+from arena.race.consensus.peer_reputation import ProgressClaims
+from arena.race.settlement.provenance import settlement_sha256
+from arena.race.state.events import AdoptSettlement, ChainRead, PullLogs
+from arena.race.state.machine import RaceState
+from arena.records.model import PastSettlement, RaceInputs
+from foundation.errors import ArenaError
+from neurons.race.peers import PULL_PAUSES, RacePeers
+from tests.arena.exchange_stand import RACE, LocalNet, Node
+from tests.arena.local_peers import LocalPeers, PeerFault
+from tests.arena.log_stand import settlement
+
+LONG_MS = 3_600_000
+PATIENCE_S = 30.0  # of a test with what would wait for ever
+
+
+class Stalling(LocalPeers):
+    """Peers of which some send a row, and then nothing for ever; those that are slow wait as `wait` does."""
+
+    def __init__(self, caller: str) -> None:
+        super().__init__(caller, sleep=lambda _: self.wait())
+        self.wait = asyncio.Event().wait
+        self.stalled: set[str] = set()
+        self.stuck, self.ended = list[str](), list[str]()  # whose rows were waited for, and are not any more
+
+    async def rows(self, peer: Peer, validator: str, **named):
+        async with aclosing(super().rows(peer, validator, **named)) as rows:
+            async for row in rows:
+                yield row
+                if peer.hotkey in self.stalled:
+                    self.stuck.append(validator)
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        self.ended.append(validator)
+
+
+class Others:
+    """This node and two more validators of a race, by hotkey; time is a number."""
+
+    def __init__(self, folder: Path) -> None:
+        permits: set[str] = set()
+        self.me, *others = (Node(folder, permits) for _ in range(3))
+        self.first, self.second = sorted(others, key=lambda node: node.hotkey)
+        self.net, self.now_ms, self.warned = LocalNet(), 1_000_000, list[str]()
+        self.net.nodes = [self.first, self.second]
+        self.ask = Stalling(self.me.hotkey)
+        self.ask.services = self.net.peers(self.me).services
+        puller = self.me.puller(self.ask, pace=PullPace(window_s=1_000, most_s=2_000, logs_at_once=2))
+        neurons = [
+            Neuron(uid=uid, hotkey=node.hotkey, has_validator_permit=True)
+            for uid, node in enumerate((self.me, self.first, self.second))
+        ]
+        metagraph = Metagraph(netuid=1, block=1, tempo=360, neurons=tuple(neurons))
+        closing = ChainRead(moment="closing", block=1, commitments=(), metagraph=metagraph)
+        self.state = RaceState(race_id=RACE, reads=(closing,))
+        self.peers = RacePeers(
+            SimpleNamespace(
+                sharing=SimpleNamespace(puller=puller, peer_logs=self.me.held, peers=self.ask),
+                chain=SimpleNamespace(metagraph=lambda: asyncio.sleep(0, metagraph)),
+                now_ms=lambda: self.now_ms,
+                signer=self.me.signer,
+                log=SimpleNamespace(
+                    warning=lambda *_, code, **about: self.warned.append(f"{about.get('peer')} {code}"),
+                    info=lambda *_, **about: None,
+                ),
+            )  # type: ignore[arg-type]  # what a race asks with, and nothing more
+        )
+
+    async def anchor(self, node: Node, race_id: str = RACE) -> AnchoredLog:
+        """What the chain holds of a validator that evaluated and anchored."""
+        await node.evaluate([1], race_id)
+        wanted = await node.anchor(race_id)
+        return AnchoredLog(validator=wanted.validator, note_sha256=wanted.note_sha256)
+
+    async def pull(self, *logs: AnchoredLog, left_ms: int = LONG_MS, roll: str = "results") -> None:
+        until_ms = self.now_ms + left_ms
+        await self.peers.pull(PullLogs(roll=roll, logs=logs, until_ms=until_ms), self.state)
+
+    def held(self, race_id: str = RACE) -> list[str]:
+        return [log.validator for log in self.me.held.held(race_id)]
+
+
+@pytest.fixture
+async def others(tmp_path: Path):
+    made = Others(tmp_path)
+    yield made
+    await made.peers.close()
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_log_that_is_stuck_delays_no_retry_of_another(others: Others) -> None:
+    stuck, honest = await others.anchor(others.first), await others.anchor(others.second)
+    others.ask.stalled = {others.first.hotkey}
+    others.ask.faults[others.second.hotkey] = PeerFault(is_away=True)
+    await others.pull(stuck, honest)
+    await until(lambda: others.ask.stuck and f"{others.second.hotkey} U3040" in others.warned)
+    del others.ask.faults[others.second.hotkey]
+    others.now_ms += PULL_PAUSES.first_ms
+    await others.pull(stuck, honest)
+    await until(others.held)
+    assert others.held() == [others.second.hotkey]
+    assert (others.ask.stuck, others.ask.ended) == ([others.first.hotkey], [])  # it goes on, and was not begun again
+
+
+async def test_what_is_not_wanted_any_more_has_ended_when_the_next_roll_is_asked_for(others: Others) -> None:
+    qualifying = await others.anchor(others.first, "")
+    await others.first.evaluate([1])
+    others.ask.stalled = {others.first.hotkey}
+    await others.pull(qualifying, roll="field")
+    await until(lambda: others.ask.stuck)
+    result = await others.anchor(others.second)
+    await others.pull(result)
+    assert others.ask.ended == [others.first.hotkey]
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
+    assert (others.held(""), others.held()) == ([], [others.second.hotkey])
+
+
+async def test_a_pull_ends_when_nobody_needs_it_any_more(others: Others) -> None:
+    log = await others.anchor(others.first)
+    others.ask.stalled = {others.first.hotkey}
+    await others.pull(log, left_ms=100)
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
+    assert others.warned[0] == f"{others.first.hotkey} U3040"
+    others.now_ms += 100
+    others.ask.stalled = set()
+    await others.pull(log, left_ms=0)
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
+    assert others.held() == []
+
+
+async def test_a_node_that_ends_leaves_no_pull_behind(others: Others) -> None:
+    logs = [await others.anchor(others.first), await others.anchor(others.second)]
+    others.ask.stalled = {others.first.hotkey, others.second.hotkey}
+    await others.pull(*logs)
+    await until(lambda: len(others.ask.stuck) == 2)
+    await others.peers.close()
+    assert sorted(others.ask.ended) == sorted(others.ask.stuck)
+
+
+async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_asked_again(
+    others: Others, monkeypatch
+) -> None:
+    log = await others.anchor(others.first)
+
+    def full() -> None:
+        raise ArenaError("V2114", "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(others.me.held, "writer", full)
+        await others.pull(log)
+        await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
+    others.now_ms += PULL_PAUSES.first_ms
+    with pytest.raises(ArenaError, match="V2114"):
+        await others.pull(log)
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
+    assert others.held() == [others.first.hotkey]
+
+
+async def test_all_are_asked_at_once_how_far_they_are(others: Others) -> None:
+    both = (others.first.hotkey, others.second.hotkey)
+    others.ask.wait = asyncio.Barrier(2).wait
+    others.ask.faults = dict.fromkeys(both, PeerFault(slow_s=1))
+    earlier = [RaceState(race_id="r0", words=ProgressClaims(kept=both))]
+    said = await asyncio.wait_for(others.peers.done(others.state, earlier), PATIENCE_S)
+    assert list(said) == list(both) == list(others.peers.said_of(RACE))
+
+
+def settled(history: tuple[PastSettlement, ...]):
+    """A settlement that names earlier ones."""
+    inputs = RaceInputs(
+        policy="{}",
+        problem_ids=(),
+        closes_ms=0,
+        field=(),
+        validators=(),
+        neurons=(),
+        incumbent=None,
+        history=history,
+        eliminated=(),
+        logs=(),
+        beacon_network="",
+        beacon_signature="",
+        undrawn_why="",
+    )
+    return replace(settlement(RACE), inputs=inputs)
+
+
+@pytest.mark.parametrize("fault", [PeerFault(slow_s=1), PeerFault(is_lying=True), PeerFault(is_away=True)])
+async def test_a_settlement_and_its_history_are_adopted_from_whoever_shows_them(
+    others: Others, fault: PeerFault
+) -> None:
+    past = settlement("r0")
+    found = settled((PastSettlement(race_id="r0", settlement_sha256=settlement_sha256(past)),))
+    for node in (others.first, others.second):
+        node.settlements = {RACE: found, "r0": past}
+        node.desk = node.make_desk()
+    others.ask.services = {node.hotkey: node.desk for node in (others.first, others.second)}
+    others.ask.faults[others.first.hotkey] = fault
+    effect = AdoptSettlement(value=countersign_value(RACE, settlement_sha256(found)))
+    event = await asyncio.wait_for(others.peers.adopt(effect, others.state, []), PATIENCE_S)
+    assert (event.settlement, event.history, event.is_adopted) == (found, (past,), True)
+    for node in (others.first, others.second):
+        del node.settlements["r0"]
+    others.ask.faults = {}
+    with pytest.raises(ArenaError, match="U3040"):
+        await others.peers.adopt(effect, others.state, [])
