@@ -2,8 +2,9 @@
 
 A request that passes was signed by the hotkey it names, for this receiver, with this method, target and body,
 within the last seconds, and is let through once: what was signed before this object was made is refused, so that a
-restart forgets no repeated request. It does not ask for registration or permits. This module of the SDK is imported
-with the first request, without the rest of the SDK.
+restart forgets no repeated request. A clock that is set back counts as a restart: what it showed before stands in
+nobody's way, and lets nothing through twice. It does not ask for registration or permits. This module of the SDK is
+imported with the first request, without the rest of the SDK.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import importlib
 import importlib.util
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -55,11 +57,13 @@ class _UnopenedPackage(ModuleType):
 class HttpCheck:
     """Checks requests to one hotkey, which takes no key: a server that strangers reach need not hold one."""
 
-    def __init__(self, hotkey: str, now_ns: Callable[[], int]) -> None:
-        """`now_ns` is unix nanoseconds."""
+    def __init__(
+        self, hotkey: str, now_ns: Callable[[], int], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`now_ns` is unix nanoseconds; `monotonic` counts seconds, whatever that clock is set to."""
         self.hotkey = canonical_hotkey(hotkey) or hotkey
         self._now_ns = now_ns
-        self._seen = _Seen(now_ns())
+        self._seen = _Seen(now_ns(), monotonic)
 
     def claimed(self, headers: Mapping[str, str]) -> str | None:
         """Who a request says it is from, unchecked; None when it names no hotkey."""
@@ -68,6 +72,7 @@ class HttpCheck:
 
     def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
         """The hotkey that signed a request (prefix 42). Raises ArenaError V2110 with the reason."""
+        self._seen.heed_clock(self._now_ns())
         return self._checked(headers, method, target, body, self._seen)[0]
 
     def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
@@ -102,16 +107,20 @@ class HttpCheck:
 class HttpAuth(HttpCheck):
     """A `RequestAuth` of one hotkey. Both the server and the client side of a validator use the same one."""
 
-    def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
-        """`now_ns` is unix nanoseconds."""
-        super().__init__(signer.hotkey, now_ns)
+    def __init__(
+        self, signer: Signer, now_ns: Callable[[], int], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """As of `HttpCheck`."""
+        super().__init__(signer.hotkey, now_ns, monotonic=monotonic)
         self._sdk_signer = SdkSigner(signer)
         self._last_ns = 0
 
     def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
         """The headers of a request. `target` is path and query as they are sent. Each call is a new request."""
         http_auth = _http_auth()
-        self._last_ns = max(self._now_ns(), self._last_ns + 1)
+        now_ns = self._now_ns()
+        is_set_back = now_ns < self._last_ns - SKEW_S * _SECOND_NS  # a nonce after the last would lie in the future
+        self._last_ns = now_ns if is_set_back else max(now_ns, self._last_ns + 1)
         signed = http_auth.sign(
             self._sdk_signer, method=method, path=target, body=body, receiver_ss58=receiver, nonce_ns=self._last_ns
         )
@@ -123,23 +132,67 @@ class _KeptElsewhere:
         return True
 
 
+class _Accepted:
+    """What was let through of one hotkey: nonces by value and in order, and from when to when before the clock was set
+    back, as most of those are forgotten."""
+
+    def __init__(self) -> None:
+        self.nonces, self.order = set[int](), deque[int]()
+        self.lowest, self.highest = sys.maxsize, 0
+        self.earlier: list[range] = []
+
+    def begin_anew(self, now_ns: int) -> None:
+        """Remember in short what was let through: what is past as one, and apart from what is to come."""
+        spans = [*self.earlier, range(self.lowest, self.highest + 1)] if self.nonces else self.earlier
+        past = [span for span in spans if span.stop <= now_ns]
+        self.earlier = [span for span in spans if span.stop > now_ns]
+        if past:
+            self.earlier.append(range(min(span.start for span in past), max(span.stop for span in past)))
+        self.nonces, self.order = set(), deque()
+        self.lowest, self.highest = sys.maxsize, 0
+
+
 class _Seen:
     """Nonces let through, by hotkey, for as long as their age passes. Nonces are times: older ones go first."""
 
-    def __init__(self, since_ns: int) -> None:
+    def __init__(self, since_ns: int, monotonic: Callable[[], float]) -> None:
         self.retention = 2 * (MAX_AGE_S + SKEW_S)
         self._since_ns = since_ns
-        self._newest_ns = since_ns
-        self._nonces: dict[bytes, tuple[set[int], deque[int]]] = {}
+        self._latest_ns = since_ns  # that the clock showed
+        self._monotonic = monotonic
+        self._rests_until_s = monotonic()
+        self._accepted: dict[bytes, _Accepted] = {}
+
+    def heed_clock(self, now_ns: int) -> None:
+        """Begin anew when the clock was set back. Raises ArenaError V2110 for as long as a request may be fresh that
+        was let through before."""
+        if now_ns < self._latest_ns - SKEW_S * _SECOND_NS:
+            self._since_ns = self._latest_ns = now_ns
+            self._rests_until_s = self._monotonic() + MAX_AGE_S + SKEW_S
+            for accepted in self._accepted.values():
+                accepted.begin_anew(now_ns)
+        self._latest_ns = max(self._latest_ns, now_ns)
+        left_s = self._rests_until_s - self._monotonic()
+        if left_s > 0:
+            raise ArenaError("V2110", f"this server's clock was set back; it takes requests again in {left_s:.0f} s")
 
     def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
-        """True, once, for a nonce not from before the start. The key counts, not the spelling of its address."""
-        nonces, order = self._nonces.setdefault(public_key(hotkey_ss58) or b"", (set(), deque()))
-        self._newest_ns = max(self._newest_ns, nonce_ns)
-        while order and order[0] < self._newest_ns - self.retention * _SECOND_NS:
+        """True, once, for a nonce not from before the start. The key counts, not the spelling of its address.
+
+        Raises ArenaError V2110 with the reason for any other."""
+        accepted = self._accepted.setdefault(public_key(hotkey_ss58) or b"", _Accepted())
+        nonces, order = accepted.nonces, accepted.order
+        while order and order[0] < self._latest_ns - self.retention * _SECOND_NS:
             nonces.discard(order.popleft())
-        if nonce_ns < self._since_ns or nonce_ns in nonces or len(nonces) >= NONCES_MAX:
-            return False
+        if nonce_ns < self._since_ns:
+            raise ArenaError("V2110", "it was signed before this server began or its clock was set back")
+        if nonce_ns in nonces:
+            raise ArenaError("V2110", "this request was already accepted")
+        if any(nonce_ns in span for span in accepted.earlier):
+            raise ArenaError("V2110", "it may have been accepted while this server's clock was ahead")
+        if len(nonces) >= NONCES_MAX:
+            raise ArenaError("V2110", f"more than {NONCES_MAX} requests within {self.retention:g} s")
         nonces.add(nonce_ns)
         order.append(nonce_ns)
+        accepted.lowest, accepted.highest = min(accepted.lowest, nonce_ns), max(accepted.highest, nonce_ns)
         return True

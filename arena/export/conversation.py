@@ -327,7 +327,8 @@ def _not_written(sent: _Sent) -> ChatMessage:
 
 def _words(content: str, calls: Sequence[ChatCall]) -> _Words:
     """What is compared when a turn is sent back: agents drop thinking, and write arguments out anew."""
-    text = _THINKING.sub("", content) if "<think>" in content else content
+    closed, end, after = content.rpartition("</think>")  # a search for an end that is not there is made from each start
+    text = _THINKING.sub("", closed + end) + after
     return text.strip(), tuple((call.function.name, _plain(call.function.arguments)) for call in calls)
 
 

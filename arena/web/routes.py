@@ -8,6 +8,7 @@ and why. A failure is a page with its code and what to do.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Annotated
 
@@ -39,6 +40,7 @@ Other = Annotated[str, Query(alias="with", pattern=r"^([A-Za-z0-9]{1,128}/[0-9]{
 AgentName = Annotated[str, Query(max_length=64)]
 RaceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
 RecordText = Annotated[str, Query(max_length=128)]
+_HOST = re.compile(r"[A-Za-z0-9.:\[\]-]+")
 AgentVersion = Annotated[str, Query(pattern=r"^[0-9A-Za-z]{0,128}$")]
 
 
@@ -120,7 +122,7 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
         request: Request, race: RaceName = "", agent: AgentVersion = "", wrote: Wrote = ""
     ) -> Response:
         asked = EpisodeFilter(race=race, agent=agent, wrote=wrote)
-        return await _answer(request, pages, "firehose", lambda: pages.firehose(asked, str(request.base_url)))
+        return await _answer(request, pages, "firehose", lambda: pages.firehose(asked, _base_url(request)))
 
     @router.get("/validators")
     async def show_validators(request: Request) -> Response:
@@ -139,6 +141,14 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
             return request.app.openapi()
 
         return await _answer(request, pages, "api", make)
+
+
+def _base_url(request: Request) -> str:
+    """Where this server is, for commands that people copy: by the host that was asked, where no shell reads more than a
+    name in it, else by the address that the connection came to."""
+    if _HOST.fullmatch(request.base_url.netloc):
+        return str(request.base_url)
+    return str(Request({**request.scope, "headers": []}).base_url)
 
 
 def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:

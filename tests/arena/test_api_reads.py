@@ -210,6 +210,16 @@ def test_an_answer_is_kept_until_the_board_is_refreshed():
     assert len(asked) == before + 2
 
 
+def test_an_answer_is_kept_for_the_host_that_it_was_made_for():
+    async def answer(request: Request):
+        return deliver(request, str(request.base_url).encode(), "text/plain")
+
+    http = TestClient(AnswerCache(Starlette(routes=[Route("/firehose", answer)]), Standing()))
+    for _ in range(2):
+        for host in ("other.example", "node.example", "node.example:8080"):
+            assert http.get("/firehose", headers={"host": host}).text == f"http://{host}/"
+
+
 def test_what_a_board_does_not_show_is_refused_from_memory_until_it_is_refreshed():
     asked = []
 

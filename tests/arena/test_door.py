@@ -201,6 +201,10 @@ def _bodies() -> dict[str, tuple[bytes, dict[str, str]]]:
     return {
         "no form": (b"{}", {"content-type": "application/json"}),
         "no boundary": (part + b"--b--", {"content-type": "multipart/form-data"}),
+        "a content type that is long to read": (
+            part + b"--b--",
+            {"content-type": 'multipart/form-data; boundary=b; x="' + ";" * 4_000},
+        ),
         "no end": (part, kind),
         "parts missing": (part + b"--b--\r\n", kind),
         "a part twice": (part * 2 + b"--b--", kind),

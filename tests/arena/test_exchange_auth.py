@@ -6,6 +6,7 @@ import pytest
 
 from arena.chain.auth import MAX_AGE_S, NONCES_MAX, SKEW_S, HttpAuth
 from arena.chain.keys import keypair_signer
+from arena.chain.port import Signer
 from foundation.errors import ArenaError
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
@@ -16,12 +17,21 @@ SECOND_NS = 1_000_000_000
 class Clock:
     def __init__(self, now_ns: int = 1_790_000_000 * SECOND_NS) -> None:
         self.now_ns = now_ns
+        self.passed_s = 0.0  # whatever the clock was set to
 
     def __call__(self) -> int:
         return self.now_ns
 
     def pass_s(self, seconds: float) -> None:
         self.now_ns += int(seconds * SECOND_NS)
+        self.passed_s += seconds
+
+    def set_s(self, seconds: float) -> None:
+        """Set it forward or, below zero, back."""
+        self.now_ns += int(seconds * SECOND_NS)
+
+    def auth(self, signer: Signer) -> HttpAuth:
+        return HttpAuth(signer, self, monotonic=lambda: self.passed_s)
 
 
 @pytest.fixture
@@ -31,13 +41,13 @@ def clock() -> Clock:
 
 @pytest.fixture
 def server(clock: Clock) -> HttpAuth:
-    return HttpAuth(BOB, clock)
+    return clock.auth(BOB)
 
 
 @pytest.fixture
 def client(server: HttpAuth, clock: Clock) -> HttpAuth:
     clock.pass_s(60)
-    return HttpAuth(ALICE, clock)
+    return clock.auth(ALICE)
 
 
 def lowered(headers: dict[str, str]) -> dict[str, str]:
@@ -71,7 +81,7 @@ def test_a_restart_lets_nothing_through_again(client: HttpAuth, server: HttpAuth
     headers = signed(client)
     server.caller(headers, "GET", TARGET)
     clock.pass_s(1)
-    assert is_refused(HttpAuth(BOB, clock), headers)
+    assert is_refused(clock.auth(BOB), headers)
 
 
 def test_a_request_for_another_receiver_target_method_or_body_is_refused(client: HttpAuth, server: HttpAuth) -> None:
@@ -104,7 +114,7 @@ def test_a_header_that_is_missing_or_nonsense_is_refused(client: HttpAuth, serve
 
 def test_another_hotkey_cannot_sign_for_one(server: HttpAuth, clock: Clock) -> None:
     clock.pass_s(60)
-    headers = signed(HttpAuth(EVE, clock)) | {"x-bittensor-hotkey": ALICE.hotkey}
+    headers = signed(clock.auth(EVE)) | {"x-bittensor-hotkey": ALICE.hotkey}
     assert is_refused(server, headers)
 
 
@@ -124,3 +134,75 @@ def test_what_is_remembered_of_one_hotkey_is_bounded_and_forgotten_in_time(
     clock.pass_s(60)
     server.caller(signed(client), "GET", TARGET)
     server.caller(signed(client), "GET", TARGET)
+
+
+DAY_S = 86_400.0
+
+
+def why_refused(server: HttpAuth, headers: dict[str, str]) -> str:
+    with pytest.raises(ArenaError) as caught:
+        server.caller(headers, "GET", TARGET)
+    assert caught.value.failure.code == "V2110"
+    return caught.value.failure.detail
+
+
+def test_a_clock_that_was_ahead_once_silences_nobody(server: HttpAuth, clock: Clock) -> None:
+    own = Clock(clock.now_ns)
+    client = own.auth(ALICE)
+    own.set_s(DAY_S)
+    assert "in the future" in why_refused(server, signed(client))
+    own.set_s(-DAY_S)
+    for _ in range(3):
+        assert server.caller(signed(client), "GET", TARGET) == ALICE.hotkey
+        for each in (clock, own):
+            each.pass_s(1)
+
+
+def test_a_step_back_within_the_skew_gives_no_nonce_twice(clock: Clock) -> None:
+    client, nonces = clock.auth(ALICE), []
+    for step in (0.0, -SKEW_S, 0.0, -DAY_S, 0.0, SKEW_S):
+        clock.set_s(step)
+        nonces.append(int(signed(client)["x-bittensor-nonce"]))
+    assert len(set(nonces)) == len(nonces)
+    assert nonces[:3] == sorted(nonces[:3]) and nonces[3:] == sorted(nonces[3:])
+
+
+def test_a_server_that_began_with_its_clock_ahead_takes_requests_soon_after_it_is_set_right(clock: Clock) -> None:
+    clock.set_s(DAY_S)
+    server = clock.auth(BOB)
+    clock.set_s(-DAY_S)
+    client = clock.auth(ALICE)
+    for _ in range(int(MAX_AGE_S + SKEW_S)):
+        assert "clock was set back" in why_refused(server, signed(client))
+        clock.pass_s(1)
+    server.caller(signed(client), "GET", TARGET)
+
+
+@pytest.mark.parametrize("ahead_s", [SKEW_S + 1, 60.0, DAY_S])
+def test_a_clock_that_is_set_back_lets_nothing_through_twice(clock: Clock, ahead_s: float) -> None:
+    clock.set_s(ahead_s)
+    server, client = clock.auth(BOB), clock.auth(ALICE)
+    taken = []
+    for _ in range(60):  # most are forgotten by their age
+        taken.append(signed(client))
+        server.caller(taken[-1], "GET", TARGET)
+        clock.pass_s(1)
+    clock.set_s(-ahead_s)
+    others = clock.auth(EVE)
+    for second in range(int(ahead_s) + 200):
+        if second < 200 or second > ahead_s - 200:
+            for headers in taken[:: 7 if ahead_s > 60 else 1]:
+                assert is_refused(server, headers)
+            if second > MAX_AGE_S + SKEW_S:
+                server.caller(signed(others), "GET", TARGET)  # who was not ahead is not kept waiting
+        clock.pass_s(1)
+
+
+def test_a_refusal_says_why(client: HttpAuth, server: HttpAuth, clock: Clock, monkeypatch) -> None:
+    headers = signed(client)
+    server.caller(headers, "GET", TARGET)
+    assert "already accepted" in why_refused(server, headers)
+    clock.pass_s(1)
+    assert "before this server began" in why_refused(clock.auth(BOB), headers)
+    monkeypatch.setattr("arena.chain.auth.NONCES_MAX", 1)
+    assert "more than 1 requests" in why_refused(server, signed(client))

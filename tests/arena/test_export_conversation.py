@@ -179,6 +179,14 @@ def test_a_turn_sent_back_without_its_thinking_is_the_same_turn() -> None:
     assert talk.messages[1].content == "<think>hm</think>\nA lamp."
 
 
+def test_thinking_that_is_begun_very_often_and_never_ended_is_text() -> None:
+    begun = "<think>" * 60_000  # a search for the end from each start would take minutes
+    run = Episode([says(content=f"<think>a</think>A lamp.{begun}"), says(content="done")])
+    run.chat(USER)
+    run.chat(USER, {"role": "assistant", "content": f"A lamp.{begun}"}, USER)
+    assert converse(run.body()).is_linear
+
+
 def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
     first, second, third = says(content="one"), says(content="two"), says(content="three")
     run = Episode([first, second, third])

@@ -89,3 +89,9 @@ def test_there_are_23_kinds() -> None:
 )
 def test_a_name_set_to_itself_stops_no_inspection(body: str) -> None:
     assert gate(body).outcome == "accept"
+
+
+def test_a_format_with_very_many_flags_is_inspected() -> None:
+    """Trying every way to part them into flags and a width would take minutes."""
+    report = gate(f"def f(a):\n    return {'%' + '0' * 200_000!r} % a")
+    assert rules_met(report) == {"unsearched"}

@@ -147,3 +147,18 @@ def test_an_empty_page_says_what_will_be_there():
     page = FrontPage(board=None, coming=None, validators=())
     assert b"No race is settled yet" in render_page("front", page=page, path="/")
     assert LEADERS * 3_000 < PAGE_BYTES_MAX
+
+
+def test_the_firehose_names_the_host_that_was_asked_and_no_command_of_a_client(site):
+    http, _ = site
+
+    def named(host: str) -> str:
+        found = re.search(r"arena records tail --url (.*) --out", http.get("/firehose", headers={"host": host}).text)
+        assert found is not None
+        return found[1]
+
+    for _ in range(2):  # an answer that is kept is as right as a new one
+        for host in ("other.example", "node.example:8080", "[::1]:80"):
+            assert named(host) == f"http://{host}/"
+        for host in ("x';id;'", "x$(id)", "a b", "x&y", "x/../y", "", "["):
+            assert named(host) == f"{http.base_url}/", host

@@ -3,6 +3,7 @@
 An answer is kept no longer than the board itself stands (`Board.is_fresh`: a second, or an embargo's end), so
 it shows what a read at that moment may see. Only whole 200 answers with an ETag are kept, and of what is made of the
 board alone that it is not there or not yet open (403, 404); memory is bounded, and refusals take no place of answers.
+An answer may print the host that it was asked by, so nobody gets one that was made for another host.
 Whether somebody may ask so often is decided before (`arena.api.limits`).
 """
 
@@ -23,6 +24,7 @@ _OF_BOARD = re.compile(r"/v1/leaderboard|/v1/races/[^/]+(/leaderboard|/settlemen
 _REFUSED = frozenset({403, 404})
 _OF_PARTS = frozenset({b"range", b"if-range"})
 _OK, _UNCHANGED = 200, 304
+_Key = tuple[bytes, ...]  # path, query, and the hosts that were named
 
 
 class _Answer(NamedTuple):
@@ -37,7 +39,7 @@ class AnswerCache:
     def __init__(self, app: ASGIApp, board: Board) -> None:
         self._app, self._board = app, board
         self._epoch = -1
-        self._answers: dict[tuple[bytes, bytes], _Answer] = {}
+        self._answers: dict[_Key, _Answer] = {}
         self._refusals = 0  # of them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +48,8 @@ class AnswerCache:
         if not is_read or any(name in _OF_PARTS for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
-        key = scope["raw_path"], scope["query_string"]
+        hosts = (value for name, value in scope["headers"] if name == b"host")
+        key = scope["raw_path"], scope["query_string"], *hosts
         is_fresh = self._board.is_fresh
         found = self._kept().get(key) if is_fresh else None
         if found is None:  # whoever asks a board that is not fresh gets the next epoch's answer
@@ -61,14 +64,14 @@ class AnswerCache:
             await send(found.start)
             await send({"type": "http.response.body", "body": found.body})
 
-    def _kept(self) -> dict[tuple[bytes, bytes], _Answer]:
+    def _kept(self) -> dict[_Key, _Answer]:
         if self._epoch != self._board.epoch:
             self._epoch = self._board.epoch
             self._answers.clear()
             self._refusals = 0
         return self._answers
 
-    def _keeping(self, key: tuple[bytes, bytes], epoch: int, send: Send, *, is_of_board: bool) -> Send:
+    def _keeping(self, key: _Key, epoch: int, send: Send, *, is_of_board: bool) -> Send:
         """Sends an answer on, and keeps it when it is one whole piece and the board's epoch is still this one."""
         start: Message = {}
 

@@ -12,7 +12,7 @@ import string
 from collections.abc import Iterable, Sequence
 
 CHARACTERS_MAX = 100_000
-_PERCENT = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)([sdifgexXr%])")
+_PERCENT = re.compile(r"%([-+ #0]*+\d*+(?:\.\d++)?+)([sdifgexXr%])")
 _CONVERSIONS = {114: "repr", 97: "ascii"}
 
 
