@@ -100,11 +100,13 @@ class Puller:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def pull_all(self, wanted: Iterable[Wanted], peers: Sequence[Peer]) -> list[Pulled]:
-        """Pull several logs, some at once. Each author is asked first, then the others in order. Raises V2114."""
+        """Pull several logs, some at once. Each author is asked first, then the others in order. Raises as
+        `pull`."""
         return list(await asyncio.gather(*(self.pull(one, peers) for one in wanted)))
 
     async def pull(self, wanted: Wanted, peers: Sequence[Peer]) -> Pulled:
-        """Hold one log, unless it is held. Raises V2114 when it can't be written; all else is in the answer."""
+        """Hold one log, unless it is held. Raises V2114 when it can't be written, V2115 when the disk is nearly
+        full; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         async with lock, self._places:
             entry = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
@@ -181,10 +183,10 @@ class Puller:
     async def _read(self, peer: Peer | None, claim: _Claim, start: _Start) -> tuple[HeldLog, Failure | None]:
         """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
 
-        Raises ArenaError U3040 to U3043, V2114; without a peer, when what needs no row does not fit, U3043."""
+        Raises ArenaError U3040 to U3043, V2114, V2115; without a peer, when what needs no row does not fit, U3043."""
         known = [entry.end for entry in self._logs.entries(None, claim.point.validator)]
         check = RowsCheck(claim.point, claim.due, self._verify, start.mark, start.counted, known)
-        writer = self._logs.writer()
+        writer = self._logs.writer(claim.due.race_id)
         try:
             if peer is not None:
                 budget_s = self._pace.budget_s(claim.point.size - check.at)
