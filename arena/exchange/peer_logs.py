@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
+from arena.exchange.operator_files.release_store import FREE_BYTES_LEAST
 from arena.exchange.port import HeldLog, LogDigest
 from arena.export.model import LogRow
 from arena.export.reading import read_rows
@@ -25,11 +27,13 @@ from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
 from arena.records.verify.log_check import LogStart
 from foundation.canonical import UNREADABLE_JSON, file_sha256
+from foundation.codes.names import LOG_UNFIT
 from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
 
 ENTRY_VERSION = 1
 RACES_KEPT = 8
+RACE_BYTES_MAX = 32 * (70 << 20)  # of one log's rows of a race, stubs too; 64 agents over 90 problems write 70 MB
 _ZSTD_LEVEL = 3
 
 
@@ -138,9 +142,10 @@ class PeerLogStore:
                 raise ArenaError("V2114", f"{path} was changed; its log is asked for again")
             yield from (row for row in read_rows(path) if row.seq > after_seq)
 
-    def writer(self) -> RowsWriter:
-        """Where the rows of one pull go. Raises ArenaError V2114."""
-        return RowsWriter(self._rows)
+    def writer(self, race_id: str) -> RowsWriter:
+        """Where the rows of one pull for a race ("": qualifying) go. Raises ArenaError V2114; V2115 when the disk is
+        nearly full."""
+        return RowsWriter(self._rows, race_id)
 
     def put(
         self,
@@ -248,8 +253,10 @@ class PeerLogStore:
 class RowsWriter:
     """Rows of one pull on their way to disk. Nothing reads them before `PeerLogStore.put`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._first = self._last = 0
+    def __init__(self, folder: Path, race_id: str) -> None:
+        self._first = self._last = self._bytes = 0
+        self._race_id = race_id
+        _require_room(folder)
         try:
             handle, name = tempfile.mkstemp(suffix=SCRATCH, prefix="", dir=folder)
             self._scratch, self._file = Path(name), os.fdopen(handle, "wb")
@@ -260,12 +267,20 @@ class RowsWriter:
         )
 
     def write(self, rows: list[LogRow]) -> None:
-        """Add rows, in order. Raises ArenaError V2114."""
+        """Add rows that were checked, in order. Raises ArenaError U3043 for more of a race than any writes, V2114, and
+        V2115 when the disk is nearly full."""
         if not rows:
             return
+        encoded = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        self._bytes += len(encoded)
+        # Qualifying is read from a log's beginning, which grows for as long as its validator runs.
+        if self._race_id and self._bytes > RACE_BYTES_MAX:
+            about = f"the rows of {rows[0].validator} for {self._race_id}"
+            raise ArenaError(LOG_UNFIT, f"{about}, stubs too, are over {RACE_BYTES_MAX} bytes")
+        _require_room(self._scratch.parent)
         self._first, self._last = self._first or rows[0].seq, rows[-1].seq
         try:
-            self._stream.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+            self._stream.write(encoded)
         except OSError as error:
             raise _failed(self._scratch, error) from error
 
@@ -286,6 +301,15 @@ class RowsWriter:
         """Forget what was written. After `complete` it does nothing."""
         self._file.close()
         self._scratch.unlink(missing_ok=True)
+
+
+def _require_room(folder: Path) -> None:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _failed(folder, error) from error
+    if free < FREE_BYTES_LEAST:
+        raise ArenaError("V2115", f"{folder}: {free} bytes are free, and rows of other validators are to come")
 
 
 def _failed(path: Path, error: OSError) -> ArenaError:

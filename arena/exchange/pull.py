@@ -102,7 +102,7 @@ class Puller:
         """Hold one log, unless it is held; its author is asked first, then the others in order. Several may be pulled
         at once, some of which then wait for a place. Given up after `within_s`, when nobody needs it any more.
 
-        Raises V2114 when it can't be written; all else is in the answer."""
+        Raises V2114 when it can't be written, V2115 when the disk is nearly full; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         until_s = asyncio.get_running_loop().time() + within_s
         complaints: list[Complaint] = []
@@ -189,10 +189,10 @@ class Puller:
     ) -> tuple[HeldLog, Failure | None]:
         """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
 
-        Raises ArenaError U3040 to U3043, V2114; without a peer, when what needs no row does not fit, U3043."""
+        Raises ArenaError U3040 to U3043, V2114, V2115; without a peer, when what needs no row does not fit, U3043."""
         known = [entry.end for entry in self._logs.entries(None, claim.point.validator)]
         check = RowsCheck(claim.point, claim.due, self._verify, start.mark, start.counted, known)
-        writer = self._logs.writer()
+        writer = self._logs.writer(claim.due.race_id)
         try:
             if peer is not None:
                 pace, share_s = self._pace, (until_s - asyncio.get_running_loop().time()) / 2

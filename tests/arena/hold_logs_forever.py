@@ -32,7 +32,7 @@ def row(race_id: str, seq: int) -> LogRow:
 
 def hold(held: PeerLogStore, race_id: str) -> None:
     """Hold one log of ROWS rows."""
-    writer = held.writer()
+    writer = held.writer(race_id)
     for first in range(1, ROWS, 10):
         writer.write([row(race_id, seq) for seq in range(first, first + 10)])
     held.put(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from arena.exchange.peer_logs import PeerLogStore
 from foundation.errors import ArenaError
-from tests.arena.hold_logs_forever import ROWS, VALIDATOR, hold
+from tests.arena.hold_logs_forever import ROWS, VALIDATOR, hold, row
 
 SCRIPT = Path(__file__).with_name("hold_logs_forever.py")
 
@@ -49,7 +52,7 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
 
 def test_what_was_written_and_not_put_is_never_read(tmp_path: Path) -> None:
     held = PeerLogStore(tmp_path)
-    writer = held.writer()
+    writer = held.writer("r1")
     writer.write([])
     assert held.entries() == []
     assert PeerLogStore(tmp_path).entries() == []
@@ -95,3 +98,35 @@ def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     with pytest.raises(ArenaError) as caught:
         PeerLogStore(tmp_path / "file" / "held")
     assert caught.value.failure.code == "V2114"
+
+
+@pytest.mark.parametrize("is_stub", [False, True])
+def test_a_race_has_no_more_bytes_than_races_have_and_stubs_count(tmp_path: Path, monkeypatch, is_stub: bool) -> None:
+    rows = [row("r1", seq) for seq in range(1, 11)]
+    if is_stub:
+        rows = [msgspec.structs.replace(one, content=None, withheld="unreleased") for one in rows]
+    size = sum(len(msgspec.json.encode(one)) + 1 for one in rows)
+    monkeypatch.setattr("arena.exchange.peer_logs.RACE_BYTES_MAX", size)
+    held = PeerLogStore(tmp_path)
+    writer = held.writer("r1")
+    writer.write(rows)
+    with pytest.raises(ArenaError, match="stubs too, are over") as refused:
+        writer.write(rows[:1])
+    assert refused.value.failure.code == "U3043"
+    writer.abandon()
+    of_a_whole_log = held.writer("")
+    for _ in range(3):
+        of_a_whole_log.write(rows)
+    of_a_whole_log.abandon()
+
+
+def test_rows_of_others_leave_the_disk_room(tmp_path: Path, monkeypatch) -> None:
+    held = PeerLogStore(tmp_path)
+    writer = held.writer("r1")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    for take in (lambda: writer.write([row("r1", 1)]), lambda: held.writer("r2")):
+        with pytest.raises(ArenaError, match="1048576 bytes are free") as refused:
+            take()
+        assert refused.value.failure.code == "V2115"
+    writer.abandon()
+    assert list((tmp_path / "rows").iterdir()) == []
