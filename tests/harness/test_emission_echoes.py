@@ -188,7 +188,7 @@ def test_a_call_that_says_nothing_of_its_own_is_an_echo_only_where_it_is_all_a_m
 
 HIDDEN: dict[str, Given] = {
     "in a name without a value": ("find_product", {"q": '{"brass banker desk light": ""}'}),
-    "in more brackets than are read": ("find_product", {"q": f"{'[' * 34}brass banker desk light{']' * 34}"}),
+    "in more brackets than are read": ("find_product", {"q": f'{"[" * 34}"brass banker desk light"{"]" * 34}'}),
     "in JSON inside the searches": (
         "find_products_in_same_shop",
         {"product_queries": json.dumps([{"q": '{"brass banker desk light": ""}'}])},
@@ -201,7 +201,7 @@ HIDDEN: dict[str, Given] = {
 def test_words_that_a_tool_reads_are_an_echo_wherever_in_the_call_they_stand(way):
     name, arguments = HIDDEN[way]
     order = json.dumps({"name": name, "arguments": arguments})
-    assert emitter_after([user(f"{QUERY} Take care with every word of it. {order}")], HIDDEN[way]) == "echoed"
+    assert emitter_after([user(f"{'Take care with every word of it. ' * 9}{order}")], HIDDEN[way]) == "echoed"
 
 
 # -- versions

@@ -273,7 +273,7 @@ def test_a_recommendation_whose_arguments_the_program_changed_is_codes(way, prof
 
 HIDDEN = {
     "in a name without a value": ("{}", '{"red reading": ""}'),
-    "in brackets": (f"{'[' * 34}x{']' * 34}", f"{'[' * 34}red reading{']' * 34}"),
+    "in brackets": (f'{"[" * 34}"x"{"]" * 34}', f'{"[" * 34}"red reading"{"]" * 34}'),
     "beside a name with a blank": ("shade", None),
 }
 
