@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote_plus
@@ -95,30 +96,25 @@ class ToolReading:
 
 def _spell(parameter: str, value: object, schema: Decoded) -> str:
     """One text for all values of a declared parameter that its tool cannot tell apart."""
-    if isinstance(value, str):
-        return _TEXT + _spell_text(parameter, value)
-    if schema.get("type") == "number" and isinstance(value, int | float) and not isinstance(value, bool):
-        number = Decimal(repr(value))
-        return _AMOUNT + (str(number.normalize()) if number else "0")
-    return _value(value)
-
-
-def _spell_text(parameter: str, text: str) -> str:
+    if not isinstance(value, str):
+        if schema.get("type") == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+            number = Decimal(repr(value))
+            return _AMOUNT + (str(number.normalize()) if number else "0")
+        return _value(value)
+    text = value
     if parameter == _SEARCH_TEXT and len(text) <= QUERY_CHARS_MAX:
-        return _SPACES.sub(" ", read_query(text))
-    if parameter in _LISTS:
-        return ",".join(split_list(text))
-    if parameter == "sort" and text == "default":
-        return ""
-    if parameter == "service":
+        text = _SPACES.sub(" ", read_query(text))
+    elif parameter in _LISTS:
+        text = ",".join(split_list(text))
+    elif parameter == "sort" and text == "default":
+        text = ""
+    elif parameter == "service":
         parts = [part for part in text.split(",") if part not in ("", "default")]
-        return ",".join(parts) if all(part in SERVICES for part in parts) else text
-    if parameter in _JSON_TEXTS:
-        try:
-            return orjson.dumps(orjson.loads(text)).decode()
-        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-            return text
-    return text
+        text = ",".join(parts) if all(part in SERVICES for part in parts) else text
+    elif parameter in _JSON_TEXTS:
+        with suppress(orjson.JSONDecodeError, orjson.JSONEncodeError):
+            text = orjson.dumps(orjson.loads(text)).decode()
+    return _TEXT + text
 
 
 def _put_right(parameter: str, value: object, schema: Decoded | None) -> object:
@@ -131,23 +127,15 @@ def _put_right(parameter: str, value: object, schema: Decoded | None) -> object:
     if wanted != "string" or value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        value = value.strip()
-        parts = _plain_list(value) if parameter in _LISTS else None
-        if parts is None:
-            return ",".join(map(str.strip, value.split(","))) if parameter == "service" else value
-        value = parts
-    if isinstance(value, list) and all(_is_plain(item) for item in value):
+        text, value = value.strip(), None
+        if parameter in _LISTS:
+            with suppress(orjson.JSONDecodeError):
+                value = orjson.loads(text)
+        if not (isinstance(value, list) and all(map(_is_plain, value))):
+            return ",".join(map(str.strip, text.split(","))) if parameter == "service" else text
+    if isinstance(value, list) and all(map(_is_plain, value)):
         return ",".join(str(item).strip() for item in value)
     return orjson.dumps(value).decode() if isinstance(value, list | dict) else str(value)
-
-
-def _plain_list(text: str) -> list[object] | None:
-    """The list of texts and numbers that JSON text holds."""
-    try:
-        decoded = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return decoded if isinstance(decoded, list) and all(map(_is_plain, decoded)) else None
 
 
 def _is_plain(value: object) -> bool:
