@@ -59,6 +59,7 @@ class Recorder:
         self.is_terminated = False
         self.breach: tuple[StopReason, Failure] | None = None
         self.recommended: tuple[str, ...] | None = None
+        self.recommending: int | None = None  # index of the call that recommended them
         self.unsurfaced: tuple[str, ...] = ()
 
     def call(self, method: str, params: dict[str, object]) -> object:
@@ -136,7 +137,7 @@ class Recorder:
             arguments,
             outcome.result,
         )
-        self._tool_calls += 1
+        index, self._tool_calls = self._tool_calls, self._tool_calls + 1
         # A result that passes a limit is in the record, whole, and the agent never sees it.
         size, limit = len(outcome.result.encode()), self._limits.result_bytes
         self._result_bytes += size
@@ -144,7 +145,7 @@ class Recorder:
             self._stop("results", "A1036", f"{limit} bytes of tool results")
         self.work.spend(RESULT_BYTE * size)
         if outcome.recommended_ids is not None:
-            self.recommended = outcome.recommended_ids
+            self.recommended, self.recommending = outcome.recommended_ids, index
             self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
         self.is_terminated = outcome.is_final
         failure = outcome.failure

@@ -112,7 +112,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         claim=ended.claim.encode()[: rules.limits.claim_bytes].decode(errors="ignore"),
         recommended=recorder.recommended,
         unsurfaced=recorder.unsurfaced if rules.is_surfaced_rule_on else (),
-        is_agentic=is_agentic(calls, recorder.recommended, minimum_e4=rules.agentic_min_e4),
+        is_agentic=is_agentic(calls, recorder.recommended, recorder.recommending, minimum_e4=rules.agentic_min_e4),
         totals=recorder.totals(),
         emission=EMISSION,
         ledger_sha256=ledger_sha256(completed_lines(recorder.events())),

@@ -2,7 +2,7 @@
 
 For each dispatched call, in this order:
   echoed  the program had written the call, or what is new in it, into a request before the model wrote it;
-  llm     it equals one call of the latest completion that no earlier dispatch has used up;
+  llm     the tool reads of it what it reads of one call of the latest completion that no earlier dispatch has used up;
   code    otherwise.
 What counts as written by the program, and what this rule cannot see, is published in `harness/EMISSION.md`. A body
 names the version it was attributed by; `emitters_of` attributes its calls again by that version. Pure.
@@ -10,7 +10,7 @@ names the version it was attributed by; `emitters_of` attributes its calls again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,10 +19,12 @@ from foundation.errors import ArenaError
 from harness.emission.call_identity import CallKey
 from harness.emission.call_reader import CallReader
 from harness.emission.dictation import Dictation
+from harness.emission.execution import ToolReading
 from harness.emission.first_version import FirstRule
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, ToolCall
 
-FIRST_EMISSION, EMISSION = "emission/1", "emission/2"  # a body without a version is of the first
+FIRST_EMISSION, EMISSION = "emission/1", "emission/3"  # a body without a version is of the first
+EMISSIONS = (FIRST_EMISSION, "emission/2", EMISSION)
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,21 +54,28 @@ class Emission:
 
     def __init__(self, reader: CallReader, query: str = "", *, version: str = EMISSION) -> None:
         """Raises ArenaError V2050 for a version of the rule that is not known here."""
-        self._reader = reader
-        self._rule = _rule(version, reader, query)
-        self._unconsumed: list[tuple[CallKey, str]] = []  # (key, call id) of the latest completion
+        if version not in EMISSIONS:
+            raise ArenaError("V2050", f"emission rule {version!r}; known are {', '.join(EMISSIONS)}")
+        self._reader = reader if version == EMISSION else reader.first()
+        self._reading = ToolReading(reader.schemas) if version == EMISSION else None
+        is_first = version == FIRST_EMISSION
+        self._rule: EchoRule = FirstRule(self._reader) if is_first else Dictation(self._reader, query)
+        # what may be executed as each call of the latest completion, and its id
+        self._unconsumed: list[tuple[Collection[CallKey], str]] = []
 
     def complete(
         self, messages: Sequence[str], calls: Sequence[EmittedCall], content: str = "", reasoning: str = ""
     ) -> None:
         """Take a completion: its request's messages (JSON texts), the calls it wrote and its words."""
         self._rule.complete(messages, calls, content, reasoning)
-        self._unconsumed = [(self._reader.key(call.name, call.arguments), call.call_id) for call in calls]
+        read = self._reading.accepted if self._reading else lambda *call: (self._reader.key(*call),)
+        self._unconsumed = [(read(call.name, call.arguments), call.call_id) for call in calls]
 
     def attribute(self, name: str, arguments: str) -> Attribution:
         """The emitter of one dispatched call. `arguments` is JSON text."""
         key = self._reader.key(name, arguments)
-        written = next((index for index, (candidate, _) in enumerate(self._unconsumed) if candidate == key), None)
+        sent = self._reading.executed(name, arguments) if self._reading else key
+        written = next((index for index, (accepted, _) in enumerate(self._unconsumed) if sent in accepted), None)
         call_id = None if written is None else self._unconsumed.pop(written)[1]
         if self._rule.is_echoed(key):
             return Attribution(emitter="echoed")
@@ -77,14 +86,6 @@ class Emission:
     def returned(self, name: str, arguments: str, result: str, emitter: Emitter) -> None:
         """Take what an attributed call returned."""
         self._rule.returned(name, arguments, result, emitter)
-
-
-def _rule(version: str, reader: CallReader, query: str) -> EchoRule:
-    if version == EMISSION:
-        return Dictation(reader, query)
-    if version == FIRST_EMISSION:
-        return FirstRule(reader)
-    raise ArenaError("V2050", f"emission rule {version!r}; known are {FIRST_EMISSION} and {EMISSION}")
 
 
 def version_of(body: EvaluationBody) -> str:
@@ -109,9 +110,12 @@ def emitters_of(body: EvaluationBody, reader: CallReader) -> tuple[Emitter, ...]
     return tuple(told)
 
 
-def is_agentic(calls: Sequence[ToolCall], recommended: tuple[str, ...] | None, *, minimum_e4: int) -> bool:
+def is_agentic(
+    calls: Sequence[ToolCall], recommended: tuple[str, ...] | None, recommending: int | None, *, minimum_e4: int
+) -> bool:
     """True when the model wrote at least `minimum_e4` of all calls, and those that surfaced and recommended the answer.
 
+    `recommending` is the index of the call whose ids count: a later one that the tools could not read changed nothing.
     An episode without calls is not agentic; one that recommended nothing is judged by the share alone; a recommended id
     that no call surfaced did not come from the model's own search.
     """
@@ -121,6 +125,6 @@ def is_agentic(calls: Sequence[ToolCall], recommended: tuple[str, ...] | None, *
     if recommended is None:
         return True
     surfacing = {surfaced.product_id: call for call in calls for surfaced in call.surfaced}
-    recommending = [call for call in calls if call.name == "recommend_product"][-1:]
-    deciding = [*recommending, *(surfacing[i] for i in recommended if i in surfacing)]
+    deciding = [call for call in calls if call.index == recommending]
+    deciding += [surfacing[i] for i in recommended if i in surfacing]
     return all(i in surfacing for i in recommended) and all(call.emitter == "llm" for call in deciding)

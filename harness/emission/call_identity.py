@@ -1,10 +1,11 @@
-"""The identity of a tool call, so that two spellings of one call compare equal.
+"""The likeness of two tool calls, so that a call is found in a prompt however it is spelled there.
 
-The published argument normalisation, version `calls/1` (`harness/EMISSION.md`): key order and white space do not count;
-numbers and strings of the same number are the same; nulls, empty strings and values equal to the schema's default are
-left out; a list of plain values equals its comma-separated text; JSON given as a string equals the JSON; Unicode is
-composed (NFC); a search text counts the same typed or URL-encoded; `default` in sort and service means none. Pure and
-total: malformed arguments get a key of their own, never an exception.
+The published normalisation (`harness/EMISSION.md`): key order and white space do not count; numbers and strings of the
+same number are the same; nulls, empty strings and values equal to the schema's default are left out; a list of plain
+values equals its comma-separated text; JSON given as a string equals the JSON; Unicode is composed (NFC); a search text
+counts the same typed or URL-encoded; `default` in sort and service means none. In version `calls/1` it also decided
+what the model wrote, and read JSON in every text; since, `harness.emission.execution` decides that, names count as they
+are and a text that is searched for is no JSON. Pure and total: malformed arguments get a key of their own.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ class CallMenu(msgspec.Struct, frozen=True):
     choices: tuple[tuple[str, frozenset[str]], ...]
 
 
-def call_key(name: str, arguments: str, defaults: Mapping[str, object]) -> CallKey:
+def call_key(name: str, arguments: str, defaults: Mapping[str, object], *, is_first: bool = False) -> CallKey:
     """The key of a call. `arguments` is JSON text, well formed or not; none at all means no arguments. `defaults` maps
-    parameters of the tool to the defaults of its schema."""
+    parameters of the tool to the defaults of its schema; `is_first` asks for `calls/1`."""
     try:
         decoded = orjson.loads(arguments) if arguments.strip() else {}
     except orjson.JSONDecodeError:
         return _malformed(name, arguments)
-    return decoded_call_key(name, decoded, defaults)
+    return decoded_call_key(name, decoded, defaults, is_first=is_first)
 
 
-def decoded_call_key(name: str, decoded: object, defaults: Mapping[str, object]) -> CallKey:
+def decoded_call_key(name: str, decoded: object, defaults: Mapping[str, object], *, is_first: bool = False) -> CallKey:
     """The key of a call whose arguments are decoded JSON."""
     if isinstance(decoded, str):  # arguments that were encoded twice
         try:
@@ -61,17 +62,26 @@ def decoded_call_key(name: str, decoded: object, defaults: Mapping[str, object])
         except orjson.JSONDecodeError:
             return _malformed(name, str(decoded))
     if not isinstance(decoded, dict):
-        return CallKey(name.strip(), ((_MALFORMED, _spell(decoded)),))
-    spelled = {str(parameter).strip(): spell_argument(str(parameter), value) for parameter, value in decoded.items()}
-    kept = {p: text for p, text in spelled.items() if text not in ("", spell_argument(p, defaults.get(p)))}
+        return CallKey(name.strip(), ((_MALFORMED, _spell(decoded, is_first=is_first)),))
+    spelled = {
+        str(parameter).strip() if is_first else str(parameter): spell_argument(str(parameter), value, is_first=is_first)
+        for parameter, value in decoded.items()
+    }
+    kept = {
+        parameter: text
+        for parameter, text in spelled.items()
+        if text not in ("", spell_argument(parameter, defaults.get(parameter), is_first=is_first))
+    }
     return CallKey(name.strip(), tuple(sorted(kept.items())))
 
 
-def spell_argument(parameter: str, value: object) -> str:
+def spell_argument(parameter: str, value: object, *, is_first: bool = False) -> str:
     """One text for all spellings of an argument; empty for one that says nothing."""
     if parameter == _SEARCH_TEXT and isinstance(value, str):
-        return _spell(unquote_plus(value))
-    text = _spell(value)
+        return (
+            _spell(unquote_plus(value), is_first=True) if is_first else _spell_parts(_plain_text(unquote_plus(value)))
+        )
+    text = _spell(value, is_first=is_first)
     if parameter in _WITH_DEFAULT_WORD:
         return ",".join(part for part in text.split(",") if part != "default")
     return text
@@ -81,7 +91,7 @@ def _malformed(name: str, arguments: str) -> CallKey:
     return CallKey(name.strip(), ((_MALFORMED, _plain_text(arguments)),))
 
 
-def _spell(value: object, depth: int = 0) -> str:
+def _spell(value: object, depth: int = 0, *, is_first: bool) -> str:
     if depth > _DEPTH_MAX:
         return _OPEN + _CLOSE
     if value is None:
@@ -91,25 +101,31 @@ def _spell(value: object, depth: int = 0) -> str:
     if isinstance(value, int | float):
         return _number(repr(value))
     if isinstance(value, str):
-        return _spell_text(value, depth)
+        return _spell_text(value, depth, is_first=is_first)
     if isinstance(value, list):
-        if all(not isinstance(item, list | dict) for item in value):
-            return ",".join(_spell(item, depth + 1) for item in value)
-        return "[" + ",".join(_spell(item, depth + 1) for item in value) + "]"
+        spelled = ",".join(_spell(item, depth + 1, is_first=is_first) for item in value)
+        return f"[{spelled}]" if any(isinstance(item, list | dict) for item in value) else spelled
     if isinstance(value, dict):
-        items = sorted((_plain_text(str(key)), _spell(item, depth + 1)) for key, item in value.items())
+        items = sorted(
+            (_plain_text(str(key)), _spell(item, depth + 1, is_first=is_first)) for key, item in value.items()
+        )
         return _OPEN + _NEXT.join(key + _IS + text for key, text in items if text) + _CLOSE
     return _plain_text(str(value))
 
 
-def _spell_text(value: str, depth: int) -> str:
+def _spell_text(value: str, depth: int, *, is_first: bool) -> str:
     text = _plain_text(value)
-    if text[:1] in ("[", "{"):
+    # Of a text inside other JSON, a search reads the words and not the JSON; nor does any tool read what nests so deep.
+    if text[:1] in ("[", "{") and (is_first or (depth == 0 and value.count("[") + value.count("{") <= _DEPTH_MAX)):
         try:
             decoded = orjson.loads(value)
         except orjson.JSONDecodeError:
             return text
-        return _spell(decoded, depth + 1)
+        return _spell(decoded, depth + 1, is_first=is_first)
+    return _spell_parts(text)
+
+
+def _spell_parts(text: str) -> str:
     return ",".join(_number(part.strip()) for part in text.split(","))
 
 

@@ -70,9 +70,9 @@ class StandingCall(msgspec.Struct, frozen=True):
 class CallReader:
     """Knows a profile's tools: their names, parameter order and defaults."""
 
-    def __init__(self, schemas: str) -> None:
-        """`schemas` is the canonical OpenAI `tools` array, JSON text."""
-        self.schemas = schemas
+    def __init__(self, schemas: str, *, is_first: bool = False) -> None:
+        """`schemas` is the canonical OpenAI `tools` array, JSON text; `is_first` spells calls as `calls/1` did."""
+        self.schemas, self._is_first = schemas, is_first
         functions = [schema["function"] for schema in json.loads(schemas)]
         properties = {one["name"]: one.get("parameters", {}).get("properties", {}) for one in functions}
         self._parameters: dict[str, list[str]] = {name: list(known) for name, known in properties.items()}
@@ -83,12 +83,16 @@ class CallReader:
         names = "|".join(re.escape(name) for name in sorted(properties, key=len, reverse=True))
         self._mention = re.compile(rf"(?<![A-Za-z0-9_])(?:{names})(?![A-Za-z0-9_])") if names else None
         self._key = lru_cache(_KEYS_KEPT)(
-            lambda name, arguments: call_key(name, arguments, self._defaults.get(name.strip(), {}))
+            lambda name, arguments: call_key(name, arguments, self._defaults.get(name.strip(), {}), is_first=is_first)
         )
 
     def key(self, name: str, arguments: str) -> CallKey:
         """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
         return self._key(name, arguments)
+
+    def first(self) -> CallReader:
+        """A reader of the same tools that spells calls as `calls/1` did."""
+        return CallReader(self.schemas, is_first=True)
 
     def parameters(self, name: str) -> Sequence[str]:
         """The parameters of a tool, in the schema's order; none of an unknown tool."""
@@ -160,7 +164,7 @@ class CallReader:
 
     def _read_object(self, text: str, opening: int, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
         for item in objects_in(_decoded_at(text, opening, effort)):
-            if (menu := _as_menu(item)) is not None:
+            if (menu := _as_menu(item, is_first=self._is_first)) is not None:
                 effort.spend(_EXPRESSION_EFFORT * sum(len(one) for _, choices in menu.choices for one in choices))
                 menus.add(menu)
             if (call := _as_call(item)) is not None:
@@ -197,7 +201,7 @@ class CallReader:
         return arguments
 
     def _key_with_arguments(self, name: str, arguments: dict[str, object]) -> CallKey | None:
-        key = decoded_call_key(name, arguments, self._defaults[name])
+        key = decoded_call_key(name, arguments, self._defaults[name], is_first=self._is_first)
         return key if key.arguments else None
 
     def _key_of_expression(self, name: str, text: str, opening: int, effort: _Effort) -> CallKey | None:
@@ -214,7 +218,8 @@ class CallReader:
                 key: ast.literal_eval(node) for key, node in zip(self._parameters[name], tree.args, strict=False)
             }
             arguments |= {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg is not None}
-            return decoded_call_key(name, json.loads(json.dumps(arguments)), self._defaults[name])
+            decoded = json.loads(json.dumps(arguments))
+            return decoded_call_key(name, decoded, self._defaults[name], is_first=self._is_first)
         # A parser that meets its own bounds says so by any of these, and the source is at most a window long.
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return None
@@ -287,7 +292,7 @@ def _is_flat(value: object) -> bool:
     return False
 
 
-def _as_menu(value: dict[str, object]) -> CallMenu | None:
+def _as_menu(value: dict[str, object], *, is_first: bool) -> CallMenu | None:
     """The choices of a tool's schema that leaves the model a list to pick from, or a single value."""
     name = value.get("name")
     schema = next((value[word] for word in ("parameters", "input_schema", "inputSchema") if word in value), None)
@@ -299,7 +304,7 @@ def _as_menu(value: dict[str, object]) -> CallMenu | None:
         if isinstance(described, dict):
             allowed = described.get("enum", [described["const"]] if "const" in described else None)
             if isinstance(allowed, list):
-                choices[parameter] = frozenset(spell_argument(parameter, one) for one in allowed)
+                choices[parameter] = frozenset(spell_argument(parameter, one, is_first=is_first) for one in allowed)
     return CallMenu(name.strip(), tuple(sorted(choices.items()))) if choices else None
 
 

@@ -1,4 +1,4 @@
-"""Whether the program had written a call into a request before the model wrote it: the echoes of `emission/2`.
+"""Whether the program had written a call into a request before the model wrote it: the echoes since `emission/2`.
 
 Pure, and bounded: searches of one episode have a budget, and a text that asks for more than it counts as
 holding every call. Where a call stands in the program's text, and which of its values are new, is published in
@@ -42,7 +42,7 @@ class _SpentError(Exception):
 
 
 class Dictation:
-    """`emission/2` for one episode."""
+    """The echoes of one episode."""
 
     def __init__(self, reader: CallReader, query: str) -> None:
         self._reader = reader

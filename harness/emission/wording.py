@@ -1,4 +1,4 @@
-"""Words of any text, so that spellings of one passage compare equal: the canon of `emission/2` (`harness/EMISSION.md`).
+"""Words of any text, so that spellings of one passage compare equal: the canon of echoes (`harness/EMISSION.md`).
 
 Pure, total, linear in the text. Undone are: escapes of JSON, Python, C and JavaScript, HTML entities, percent
 encoding (each also twice), terminal colours, tags that only set letters apart, Unicode compatibility forms, letters

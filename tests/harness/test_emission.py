@@ -337,8 +337,8 @@ PICK = ("recommend_product", "llm")
 
 
 def test_a_run_is_agentic_when_the_model_wrote_nearly_all_and_all_that_decides():
-    assert is_agentic(calls(FIND, PICK), ("1",), minimum_e4=9_500)
-    assert is_agentic(calls(*[FIND] * 19, BY_CODE, PICK), ("1",), minimum_e4=9_500)
+    assert is_agentic(calls(FIND, PICK), ("1",), 1, minimum_e4=9_500)
+    assert is_agentic(calls(*[FIND] * 19, BY_CODE, PICK), ("1",), 20, minimum_e4=9_500)
 
 
 @pytest.mark.parametrize(
@@ -356,9 +356,16 @@ def test_a_run_is_agentic_when_the_model_wrote_nearly_all_and_all_that_decides()
     ],
 )
 def test_a_run_is_not_agentic_when_code_or_an_echo_decides(rows, surfacing):
-    assert not is_agentic(calls(*rows, surfacing=surfacing), ("1",), minimum_e4=9_500)
+    last = max((place for place, (name, _) in enumerate(rows) if name == PICK[0]), default=None)
+    assert not is_agentic(calls(*rows, surfacing=surfacing), ("1",), last, minimum_e4=9_500)
 
 
 def test_the_share_is_exact_at_its_bound():
-    assert is_agentic(calls(*[FIND] * 18, PICK, BY_CODE), ("1",), minimum_e4=9_500)
-    assert not is_agentic(calls(*[FIND] * 17, PICK, BY_CODE), ("1",), minimum_e4=9_500)
+    assert is_agentic(calls(*[FIND] * 18, PICK, BY_CODE), ("1",), 18, minimum_e4=9_500)
+    assert not is_agentic(calls(*[FIND] * 17, PICK, BY_CODE), ("1",), 17, minimum_e4=9_500)
+
+
+def test_a_call_that_changed_nothing_does_not_decide_however_late_it_was():
+    rows = calls(*[FIND] * 39, ("recommend_product", "code"), PICK)
+    assert is_agentic(rows, ("1",), 40, minimum_e4=9_500)
+    assert not is_agentic(rows, ("1",), 39, minimum_e4=9_500)

@@ -1,5 +1,5 @@
 """The golden sets of emission, replayed one by one: stories of the first version, told by a generator and by hand, and
-puppets and ordinary agents of the second."""
+puppets and ordinary agents of those after it."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def test_every_call_of_the_golden_set_has_its_emitter(case):
     assert attributed == told
 
 
+@pytest.mark.parametrize("version", ["emission/2", EMISSION])
 @pytest.mark.parametrize("case", SECOND, ids=lambda case: case["name"])
-def test_every_call_of_the_second_golden_set_has_its_emitter(case):
-    told, attributed = replay(case, EMISSION)
+def test_every_call_of_the_second_golden_set_has_its_emitter(case, version):
+    told, attributed = replay(case, version)
     assert attributed == told
 
 

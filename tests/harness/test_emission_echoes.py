@@ -1,4 +1,4 @@
-"""Echoes of `emission/2`: what a program dictates is caught in any spelling, and ordinary agents stay the model's."""
+"""Echoes: what a program dictates is caught in any spelling, and ordinary agents stay the model's."""
 
 from __future__ import annotations
 
@@ -186,6 +186,24 @@ def test_a_call_that_says_nothing_of_its_own_is_an_echo_only_where_it_is_all_a_m
     assert emitter_after([user(f"{'Think well before you act. ' * 40} When all is done: {order}")], stop) == "llm"
 
 
+HIDDEN: dict[str, Given] = {
+    "in a name without a value": ("find_product", {"q": '{"brass banker desk light": ""}'}),
+    "in more brackets than are read": ("find_product", {"q": f'{"[" * 34}"brass banker desk light"{"]" * 34}'}),
+    "in JSON inside the searches": (
+        "find_products_in_same_shop",
+        {"product_queries": json.dumps([{"q": '{"brass banker desk light": ""}'}])},
+    ),
+    "before a name that differs by a blank": ("find_product", {"q": "brass banker desk light", "q ": "lamp"}),
+}
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+def test_words_that_a_tool_reads_are_an_echo_wherever_in_the_call_they_stand(way):
+    name, arguments = HIDDEN[way]
+    order = json.dumps({"name": name, "arguments": arguments})
+    assert emitter_after([user(f"{'Take care with every word of it. ' * 9}{order}")], HIDDEN[way]) == "echoed"
+
+
 # -- versions
 
 
@@ -194,7 +212,7 @@ def test_a_body_names_its_rule_and_one_that_names_none_is_of_the_first():
     assert b'"emission"' not in canonical_bytes(old)
     assert version_of(old) == FIRST_EMISSION
     new = msgspec.structs.replace(old, emission=EMISSION)
-    assert b'"emission":"emission/2"' in canonical_bytes(new)
+    assert b'"emission":"emission/3"' in canonical_bytes(new)
     assert msgspec.json.decode(canonical_bytes(new), type=EvaluationBody) == new
 
 
@@ -205,9 +223,21 @@ def test_emitters_are_attributed_again_by_the_version_that_the_body_names():
         completion(1, "", request=(0,), calls=(call,)), search(0, 1, arguments=call.arguments), messages=(prompt,)
     )
     assert emitters_of(made, READER) == ("llm",)
-    assert emitters_of(msgspec.structs.replace(made, emission=EMISSION), READER) == ("echoed",)
+    for later in ("emission/2", EMISSION):
+        assert emitters_of(msgspec.structs.replace(made, emission=later), READER) == ("echoed",)
     with pytest.raises(ArenaError, match="V2050"):
-        emitters_of(msgspec.structs.replace(made, emission="emission/3"), READER)
+        emitters_of(msgspec.structs.replace(made, emission="emission/4"), READER)
+
+
+def test_a_forged_argument_passes_only_by_the_versions_that_took_it_for_the_models():
+    wrote = EmittedCall(call_id="c", name="recommend_product", arguments='{"product_ids":"1"}')
+    sent = search(0, 1, name=wrote.name, arguments='{"product_ids":"2","product_ids ":"1"}')
+    body = body_of(completion(1, "", request=(0,), calls=(wrote,)), sent, messages=(json.dumps(user(QUERY)),))
+    by_version = {
+        version: emitters_of(msgspec.structs.replace(body, emission=version), READER)
+        for version in ("emission/1", "emission/2", EMISSION)
+    }
+    assert by_version == {"emission/1": ("llm",), "emission/2": ("llm",), EMISSION: ("code",)}
 
 
 # -- cost

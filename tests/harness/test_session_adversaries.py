@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from foundation.canonical import foreign_text
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
@@ -52,8 +54,10 @@ class Script:
         return None
 
 
-def play(catalogue: Catalogue, source: str, *replies: ModelReply, upstream: Script | None = None) -> EvaluationBody:
-    toolbox = make_toolbox("sn15", catalogue, problem())
+def play(
+    catalogue: Catalogue, source: str, *replies: ModelReply, upstream: Script | None = None, profile: str = "sn15"
+) -> EvaluationBody:
+    toolbox = make_toolbox(profile, catalogue, problem())
     script = upstream or Script(*replies)
     gateway = Gateway(InferenceRules(models=("stand",)), [script], toolbox.schemas, EpisodeLimits())
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=reference_sandbox(source))
@@ -242,6 +246,88 @@ def test_a_call_sent_more_often_than_it_was_written_is_padding_by_python(catalog
         "for _ in range(30): tools.execute(answer.tool_calls[0]['name'], answer.tool_calls[0]['arguments'])",
     )
     assert emitters(play(catalogue, source, reply(SEARCH))) == {"llm": 1, "echoed": 0, "code": 29}
+
+
+SEARCHES = [reply(("find_product", {"q": f"lamp {n}"})) for n in range(18)]
+SHADE_PICKED = ("recommend_product", {"product_ids": SHADE})
+# What the program makes of the arguments that the model wrote (`given`), knowing better.
+FORGED = {
+    "beside a name with a blank": f"given['product_ids '], given['product_ids'] = given['product_ids'], {LAMP!r}",
+    "with a name that the tool drops": f"given.update({{'product_ids': {LAMP!r}, 'q': given['product_ids']}})",
+    "as a list": f"given['product_ids'] = [given['product_ids'], {LAMP!r}]",
+}
+
+
+@pytest.mark.parametrize("profile", ["sn15", "environment"])
+@pytest.mark.parametrize("way", FORGED)
+def test_a_recommendation_whose_arguments_the_program_changed_is_codes(way, profile, catalogue):
+    source = loop("A lamp, please.").replace(
+        CARRY[1],
+        "    given = json.loads(call['arguments'])\n"
+        f"            if call['name'] == 'recommend_product': {FORGED[way]}\n"
+        "            result = tools.execute(call['name'], given)",
+    )
+    got = play(catalogue, source, *SEARCHES, reply(SHADE_PICKED), reply(END), profile=profile)
+    assert (emitters(got)["code"], got.is_agentic) == (1, False)
+
+
+HIDDEN = {
+    "in a name without a value": ("{}", '{"red reading": ""}'),
+    "in brackets": (f'{"[" * 34}"x"{"]" * 34}', f'{"[" * 34}"red reading"{"]" * 34}'),
+    "beside a name with a blank": ("shade", None),
+}
+
+
+@pytest.mark.parametrize("profile", ["sn15", "environment"])
+@pytest.mark.parametrize("way", HIDDEN)
+def test_a_search_for_words_that_the_model_did_not_write_is_codes(way, profile, catalogue):
+    wrote, sent = HIDDEN[way]
+    forged = {"q": "red reading", "q ": wrote} if sent is None else {"q": sent}
+    source = agent(
+        "answer = llm.chat([{'role': 'user', 'content': 'A lamp, please.'}], tools=tools.schemas())",
+        f"tools.execute('find_product', {forged!r})",
+    )
+    got = play(catalogue, source, reply(("find_product", {"q": wrote})), profile=profile)
+    assert emitters(got) == {"llm": 0, "echoed": 0, "code": 1}
+
+
+UNREAD = ("the red reading one", json.dumps([LAMP]), json.dumps(LAMP))
+
+
+@pytest.mark.parametrize("unread", UNREAD)
+def test_a_recommendation_that_no_tool_could_read_does_not_stand_for_the_one_that_counts(unread, catalogue):
+    source = (
+        loop("A lamp, please.")
+        .replace("range(20)", "range(19)")
+        .replace(f"    {CARRY[0]}", f"    if _ == 18: {RECOMMEND}\n        {CARRY[0]}")
+    )
+    got = play(catalogue, source, *SEARCHES, picked(unread))
+    assert (got.recommended, got.unsurfaced, emitters(got)) == ((LAMP,), (), {"llm": 19, "echoed": 0, "code": 1})
+    assert not got.is_agentic
+
+
+def test_a_model_that_mends_its_own_recommendation_stays_agentic(catalogue):
+    replies = [reply(SEARCH), picked('{"product_ids": '), reply(ANSWER), reply(END)]
+    got = play(catalogue, loop("A red lamp, please."), *replies)
+    assert (got.is_agentic, emitters(got)["llm"], got.recommended) == (True, 4, (LAMP,))
+
+
+def picked(arguments: str) -> ModelReply:
+    """A recommendation whose arguments the model wrote as this text."""
+    made = reply(("recommend_product", {}))
+    call, message = msgspec.structs.replace(made.calls[0], arguments=arguments), json.loads(made.message)
+    message["tool_calls"][0]["function"]["arguments"] = arguments
+    return msgspec.structs.replace(made, calls=(call,), message=foreign_text(message))
+
+
+@pytest.mark.parametrize("profile", ["sn15", "environment"])
+def test_a_call_of_the_models_with_an_argument_that_no_tool_takes_stays_the_models(profile, catalogue):
+    odd = ("find_product", {"q": "red lamp", "reason": "it is red"})
+    picked = ("recommend_product", {"product_ids": LAMP, "confidence": 1})
+    got = play(
+        catalogue, loop("A red lamp, please."), reply(odd), reply(SEARCH), reply(picked), reply(END), profile=profile
+    )
+    assert (got.is_agentic, emitters(got)["llm"], got.recommended) == (True, 4, (LAMP,))
 
 
 # -- what would keep the host busy for ever

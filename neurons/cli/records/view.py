@@ -145,11 +145,11 @@ def _field_lines(fields: Mapping[str, Any], indent: int = 0, *, is_whole: bool) 
 
 def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
     """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
-    from harness.emission.attribution import EMISSION, FIRST_EMISSION, emitters_of, version_of
+    from harness.emission.attribution import EMISSIONS, emitters_of, version_of
     from harness.emission.call_reader import CallReader
     from harness.tools.registry import PROFILES, profile_schemas
 
-    if body.tool_profile not in PROFILES or version_of(body) not in (FIRST_EMISSION, EMISSION):
+    if body.tool_profile not in PROFILES or version_of(body) not in EMISSIONS:
         return ()
     recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
     again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))

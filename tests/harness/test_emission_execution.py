@@ -1,0 +1,245 @@
+"""What a tool reads of a call: equal readings are executed alike, and what the model did not write is code."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable
+from urllib.parse import quote_plus
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foundation.canonical import foreign_text
+from harness.catalogue.port import Catalogue
+from harness.emission.attribution import Emission
+from harness.emission.call_reader import CallReader
+from harness.emission.execution import ToolReading
+from harness.tools.port import Toolbox
+from harness.tools.registry import PROFILES, make_toolbox, profile_schemas, profile_tools
+from harness.trace import EmittedCall
+from tests.harness.catalogue_stand import catalogue_of, product
+from tests.harness.test_tools import PROBLEM, SHELF
+
+READING = ToolReading(profile_schemas("sn15"))
+Arguments = dict[str, object]
+
+
+@pytest.fixture(scope="module")
+def toolboxes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Toolbox]:
+    catalogue: Catalogue = catalogue_of([*SHELF, product("106", "Café Mat")], tmp_path_factory.mktemp("execution"))
+    return {profile: make_toolbox(profile, catalogue, PROBLEM) for profile in PROFILES}
+
+
+# -- equal readings are executed alike
+
+# By parameter: values that its tool takes, then others.
+VALUES: dict[str, tuple[tuple[object, ...], tuple[object, ...]]] = {
+    "q": (("red bag", "café mat", "mat"), ('{"red bag": ""}', f'{"[" * 34}"bag"{"]" * 34}', "{}", "", "Bag 101")),
+    "page": ((1, 2), ("1", 1.0, True, 2**63)),
+    "shop_id": (("78", "79", ""), (" 78", 78, "default")),
+    "price": (("100-300", "-250", "150-", ""), ("100 - 300", "0-1e3", "default", " ", 100)),
+    "sort": (("priceasc", "order", "default", ""), ("Order", "priceasc ", 1)),
+    "service": (("COD,flashsale", "COD", "default,COD", ""), ("COD, flashsale", "COD,oddity", ",", "cod", ["COD"])),
+    "product_ids": (("101,103", "101", "101,101"), (",", "", '["101"]', ["101", "103"], 101, None, "１０１")),
+    "product_id": (("101", "102"), (" 101", 101, "")),
+    "requirements": (
+        ('{"material": "cotton", "color": "red"}', '{"color": "red", "material": "cotton"}', '{"size": "s"}'),
+        ('{"size": 42, "color": 42.0}', '{"size": ""}', "{}", {"color": "red"}, '{"size": "s", "size": "l"}'),
+    ),
+    "product_queries": (
+        ('[{"q": "bag"}, {"q": "mat", "price": ""}]', '[{"q": "red  bag", "service": "COD"}]'),
+        ('[{"q": "{\\"bag\\": \\"\\"}"}]', '[{"q": "bag", "b": 1, "a": 1}]', "[]", [{"q": "bag"}], '[{"q": " "}]'),
+    ),
+    "product_prices": (("100,50.5", "100"), ("100, 50.50", "1e2", "x", " ")),
+    "shop_ids": (("78,79", "", "78"), ("78, 79", " , ")),
+    "voucher_type": (("fixed", "percentage"), ("Fixed", 1)),
+    "status": (("success", "failure"), (3,)),
+}  # fmt: skip
+AMOUNTS = ((0, 5, 5.0, 300.5), (-0.0, "5", 2**53, 2**53 + 1, True, None))
+
+
+def _text(change: Callable[[str], str]) -> Callable[[object], object]:
+    return lambda value: change(value) if isinstance(value, str) else value
+
+
+def _relaid(text: str, **how: bool) -> str:
+    try:
+        return json.dumps(orjson.loads(text), indent=1, **how)
+    except ValueError:
+        return text
+
+
+SPACES, COMMAS = ("  ", "\u202f", "\u00a0", "\t\f", "+", "%20"), (", ", ",,", " ,", ",default,")
+AROUND = (" ", "\n", ",", '"', "\u0301", "\u202f")
+RESPELLINGS: tuple[Callable[[object], object], ...] = (
+    *(_text(lambda text, space=space: text.replace(" ", space)) for space in SPACES),
+    *(_text(lambda text, comma=comma: text.replace(",", comma)) for comma in COMMAS),
+    *(_text(lambda text, around=around: f"{around}{text}{around}") for around in AROUND),
+    _text(str.upper),
+    _text(lambda text: unicodedata.normalize("NFD", text)),
+    _text(lambda text: unicodedata.normalize("NFKC", text)),
+    _text(quote_plus),
+    _text(lambda text: f"({text})"),
+    _text(lambda text: f"{' ' * 16_384}{text}"),
+    _text(_relaid),
+    _text(lambda text: _relaid(text, sort_keys=True)),
+    lambda value: value.split(",") if isinstance(value, str) else value,
+    lambda value: str(value),
+    lambda value: float(value) if isinstance(value, int) else value,
+    lambda value: int(value) if isinstance(value, float) else value,
+    lambda value: json.dumps(value),
+    lambda value: value == 1,
+    lambda value: None,
+    lambda value: "",
+    lambda value: "default",
+)  # fmt: skip
+
+
+@st.composite
+def spelled(draw: st.DrawFn) -> tuple[str, str, list[str]]:
+    """A profile, a tool of it, and arguments in several spellings as the host would write them down."""
+    profile = draw(st.sampled_from(sorted(PROFILES)))
+    tool = draw(st.sampled_from([tool for tool in profile_tools(profile).values() if tool.parameters]))
+    given: Arguments = {}
+    for one in tool.parameters:
+        taken, others = VALUES.get(one.name, AMOUNTS)
+        if one.default is msgspec.UNSET or draw(st.booleans()):
+            given[one.name] = draw(st.sampled_from(taken if draw(st.integers(0, 3)) else others))
+    spellings = [given]
+    for one in tool.parameters:
+        value = given.get(one.name, "")
+        spellings += [{**given, one.name: respell(value)} for respell in RESPELLINGS]
+        spellings += [{**given, one.name: other} for others in VALUES.get(one.name, AMOUNTS) for other in others]
+        spellings += [{name: value for name, value in given.items() if name != one.name}]
+        spellings += [{**given, f"{one.name}{more}": value} for more in (" ", "\x00", "\u200b")]
+        if one.default is not msgspec.UNSET:
+            spellings += [{**given, one.name: one.default}]
+    spellings += [{**spelling, "note": note} for spelling in spellings[:3] for note in (None, "", "101")]
+    texts = [foreign_text(spelling) for spelling in spellings]
+    return profile, tool.name, [*texts, foreign_text(texts[0]), texts[0][:-1], "[]", '""', "", "null"]
+
+
+def executed(toolbox: Toolbox, name: str, arguments: str) -> tuple[object, ...]:
+    got = toolbox.dispatch(name, arguments)
+    return (
+        orjson.loads(got.result),
+        got.failure,
+        got.ignored_parameters,
+        got.found_ids,
+        got.recommended_ids,
+        got.is_final,
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(drawn=spelled())
+def test_calls_with_equal_readings_give_the_same_result_and_effect(
+    toolboxes: dict[str, Toolbox], drawn: tuple[str, str, list[str]]
+) -> None:
+    profile, name, spellings = drawn
+    reading, done = ToolReading(toolboxes[profile].schemas), {}
+    for arguments in spellings:
+        got = executed(toolboxes[profile], name, arguments)
+        assert done.setdefault(reading.executed(name, arguments), (arguments, got))[1] == got
+
+
+@settings(max_examples=30, deadline=None)
+@given(drawn=spelled())
+def test_a_model_that_wrote_a_call_may_have_it_executed_in_four_ways_at_most(drawn: tuple[str, str, list[str]]) -> None:
+    profile, name, spellings = drawn
+    reading = ToolReading(profile_schemas(profile))
+    for arguments in spellings:
+        accepted = reading.accepted(name, arguments)
+        assert reading.executed(name, arguments) in accepted and len(accepted) <= 4
+
+
+SAME = [
+    ("find_product", {"q": "red lamp"}, {"q": " red  lamp ", "page": 1, "sort": "default", "service": ""}),
+    ("find_product", {"q": "red lamp"}, {"q": "red lamp", "price": None}),
+    ("find_product", {"q": "red lamp"}, {"q": "red+lamp"}),
+    ("find_product", {"q": "a", "service": "COD"}, {"q": "a", "service": "default,COD,"}),
+    ("recommend_product", {"product_ids": "1,2"}, {"product_ids": " 1, 2,"}),
+    ("check_product_match", {"requirements": '{"a":1,"b":[]}'}, {"requirements": '{ "a" : 1, "b" : [] }'}),
+    ("calculate_voucher", {"budget": 5, "cap": None}, {"budget": 5.0, "cap": 0}),
+]  # fmt: skip
+DIFFERENT = [
+    ("recommend_product", {"product_ids": "1"}, {"product_ids": "2", "product_ids ": "1"}),
+    ("recommend_product", {"product_ids": "1"}, {"product_ids": "1", "note": ""}),
+    ("recommend_product", {"product_ids": "1"}, {"product_ids": "1", "note": None}),
+    ("recommend_product", {"product_ids": "1"}, {" product_ids": "1"}),
+    ("recommend_product", {"product_ids": "1,2"}, {"product_ids": ["1", "2"]}),
+    ("recommend_product", {"product_ids": ""}, {}),
+    ("find_product", {"q": "{}"}, {"q": '{"a red lamp": ""}'}),
+    ("find_product", {"q": f'{"[" * 34}"x"{"]" * 34}'}, {"q": f'{"[" * 34}"a red lamp"{"]" * 34}'}),
+    ("find_product", {"q": "red lamp"}, {"q": "red%20lamp"}),
+    ("find_product", {"q": "red lamp"}, {"q": "red\u202flamp"}),
+    ("find_product", {"q": "caf\u00e9"}, {"q": "cafe\u0301"}),
+    ("find_product", {"q": "1"}, {"q": "1.0"}),
+    ("find_product", {"q": "a,b"}, {"q": ["a", "b"]}),
+    ("find_product", {"q": "a"}, {"q": " " * 16_384 + "a"}),
+    ("find_product", {"q": "a", "page": 2}, {"q": "a", "page": "2"}),
+    ("find_product", {"q": "a", "page": 1}, {"q": "a", "page": True}),
+    ("find_product", {"q": "a", "service": "COD,official"}, {"q": "a", "service": "COD, official"}),
+    ("find_product", {"q": "a", "price": "0-100"}, {"q": "a", "price": ["0-100"]}),
+    ("find_products_in_same_shop", {"product_queries": '[{"q":"{}"}]'}, {"product_queries": '[{"q":"{lamp}"}]'}),
+    ("check_product_match", {"requirements": '{"a":"1"}'}, {"requirements": '{"a":"1","b":""}'}),
+    ("calculate_voucher", {"budget": 2**53}, {"budget": 2**53 + 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "left", "right"), SAME)
+def test_what_a_tool_cannot_tell_apart_is_one_call(name, left, right):
+    assert READING.executed(name, json.dumps(left)) == READING.executed(name, json.dumps(right))
+
+
+@pytest.mark.parametrize(("name", "wrote", "sent"), DIFFERENT)
+def test_what_the_model_did_not_write_is_code_both_in_a_tools_argument_and_beside_it(name, wrote, sent):
+    assert emitter(name, wrote, sent) == "code"
+
+
+def test_arguments_that_are_no_object_are_like_no_other():
+    texts = ["{}", "5", '{"": 5}', '"{}"', "[]", "{", "null"]
+    assert len({READING.executed("find_product", text) for text in texts}) == len(texts)
+    assert READING.executed("find_product", " ") == READING.executed("find_product", "{}")
+
+
+# -- what an honest agent makes of the model's call
+
+REPAIRED = [
+    ("find_product", {"q": "lamp", "page": "2"}, {"q": "lamp", "page": 2}),
+    ("find_product", {"q": "lamp", "page": 2.0}, {"q": "lamp", "page": 2}),
+    ("find_product", {"q": " lamp ", "price": " 0-100 "}, {"q": "lamp", "price": "0-100"}),
+    ("find_product", {"q": "men's lamp"}, {"q": "men%27s+lamp"}),
+    ("find_product", {"q": "lamp", "service": "COD, official"}, {"q": "lamp", "service": "COD,official"}),
+    ("find_product", {"q": "lamp", "service": ["COD", "official"]}, {"q": "lamp", "service": "COD,official"}),
+    ("recommend_product", {"product_ids": ["1", 2]}, {"product_ids": "1,2"}),
+    ("recommend_product", {"product_ids": '["1", "2"]'}, {"product_ids": "1,2"}),
+    ("recommend_product", {"product_ids": 1}, {"product_ids": "1"}),
+    ("recommend_product", {"product_ids": ["1"], "reason": "red"}, {"product_ids": "1", "reason": "red"}),
+    ("check_product_match", {"requirements": {"a": 1}}, {"requirements": '{"a": 1}'}),
+    ("find_products_in_same_shop", {"product_queries": [{"q": "a"}]}, {"product_queries": '[{"q": "a"}]'}),
+    ("calculate_voucher", {"budget": "5.5"}, {"budget": 5.5}),
+    ("calculate_voucher", json.dumps({"budget": 5}), {"budget": 5}),
+]
+
+
+@pytest.mark.parametrize(("name", "wrote", "sent"), REPAIRED)
+def test_a_call_put_into_the_schemas_types_stays_the_models(name, wrote, sent):
+    assert emitter(name, wrote, sent) == "llm"
+
+
+@pytest.mark.parametrize(("name", "wrote"), [(name, one) for name, *both in DIFFERENT for one in both])
+def test_a_call_that_is_passed_on_as_it_is_stays_the_models(name, wrote):
+    assert emitter(name, wrote, wrote) == "llm"
+
+
+def emitter(name: str, wrote: object, sent: object) -> str:
+    emission = Emission(CallReader(profile_schemas("sn15")), "a lamp")
+    emission.complete(
+        ['{"role":"user","content":"Go on."}'], (EmittedCall(call_id="c", name=name, arguments=json.dumps(wrote)),)
+    )
+    return emission.attribute(name, foreign_text(sent)).emitter
