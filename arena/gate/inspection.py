@@ -63,4 +63,4 @@ def _findings(
         sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
     except ValueError as error:
         return [*found, finding("depth", 0, str(error))]
-    return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, rules)
+    return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-RULES_VERSION = "gate/4"  # what a report of this code names; a policy states the version it was written for
+RULES_VERSION = "gate/5"  # what a report of this code names; a policy states the version it was written for
 
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
@@ -85,7 +85,9 @@ _ROWS = (
         "copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"
     ),
     _integrity(
-        "similarity", "review", "most of its program stands in an agent committed earlier, or the other way round"
+        "similarity",
+        "review",
+        "most of its program, or of its texts, stands in an agent committed earlier, or the other way round",
     ),
 )
 
@@ -117,5 +119,5 @@ INSTEAD: dict[str, str] = {
     "big-integer": "plain text or small numbers",
     "unsearched": "less literal data: prompts of some pages are fine",
     "copy": "a program of your own; the shipped examples may be built upon freely",
-    "similarity": "change what the program does, not its names; the shipped examples may be built upon freely",
+    "similarity": "change what the program does, not its names; a prompt of your own; the shipped examples are free",
 }
