@@ -45,6 +45,7 @@ _ROWS = (
     _form("parse", "A1002", "the validator's Python can't parse it"),
     _form("depth", "A1002", "the syntax tree is deeper than the policy allows"),
     _form("entry", "A1003", "no `def agent_main(problem)` at module level that takes one argument"),
+    _form("secret", "A1005", "what looks like a key, token or password of somebody, comments included"),
     _security(
         "invisible", "reject", "format, private-use or NUL characters in code or strings; bidi controls anywhere"
     ),
@@ -100,6 +101,7 @@ INSTEAD: dict[str, str] = {
     "parse": "make `python -m py_compile AGENT.py` pass with the Python named in the SDK's page",
     "depth": "split the deep expression into statements",
     "entry": "def agent_main(problem): at module level, with one argument",
+    "secret": "delete it, and revoke it where it was issued: sources are published, and one that holds a key can't be",
     "invisible": "delete the character; write it as text, such as \\u200b, if you mean it",
     "invisible-comment": "delete the character from the comment",
     "identifier": "names in ASCII letters, digits and underscores",
