@@ -1,10 +1,10 @@
 """Citations, checked by code: a quote stands verbatim in the span it names, or the reply is refused.
 
 Whitespace runs count as one space; nothing else is forgiven. What a quote says is read in the whole sentences that it
-stands in, so nobody makes a datum by cutting one. Every gate a judge lets pass needs the model's own words
-in support: said after a tool had answered, not repeated from its request, and of a content that code can check
-(`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry, and how far a trace
-can get (`ceiling_e4`) is known without asking one.
+stands in, so nobody makes a datum by cutting one. Every gate a judge lets pass needs the model's own words in support:
+said after a tool had answered and before the recommendation that counts, not repeated from its request, and of a
+content that code can check (`supports`). So no judge, however gullible, can pass a gate that the trace's words do not
+carry, and how far a trace can get (`ceiling_e4`) is known without asking one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
     evidence = evidence_of(trace)
     for gate in _GATES_WITH_CITATION:
         if gate in passed:
-            _check_support(gate, reply.citations, spans, evidence)
+            _check_support(gate, reply.citations, trace, evidence)
 
 
 def is_verbatim(quote: str, content: str) -> bool:
@@ -97,7 +97,8 @@ def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Itera
         yield [(text, before) for text, before in passages if before in (one, two)]
 
 
-def _check_support(gate: Gate, citations: tuple[Citation, ...], spans: dict[int, Span], evidence: Evidence) -> None:
+def _check_support(gate: Gate, citations: tuple[Citation, ...], trace: RenderedTrace, evidence: Evidence) -> None:
+    spans = {span.number: span for span in trace.spans}
     said = [(whole_sentences(c.quote, own_text(spans[c.span])), c.span) for c in citations if c.gate == gate]
     own = [(text, number) for text, number in said if text]
     if not own:
@@ -105,7 +106,10 @@ def _check_support(gate: Gate, citations: tuple[Citation, ...], spans: dict[int,
     first_result = min((number for number, span in spans.items() if span.kind == "result"), default=len(spans) + 1)
     if not any(number > first_result for _, number in own):
         raise RefusedReplyError(f"gate {gate} cites only words said before any tool had answered")
-    completions = [number for number, span in sorted(spans.items()) if span.kind == "completion"]
+    completions = [span.number for span in trace.deliberation if span.kind == "completion"]
+    own = [(text, number) for text, number in own if number in completions]
+    if not own:
+        raise RefusedReplyError(f"gate {gate} cites only words said after the recommendation that counts")
     together = neighbours(own, completions) if gate == "candidates_compared" else [own]
     if not any(supports(gate, passages, evidence) for passages in together):
         raise RefusedReplyError(_LACKING[gate])
@@ -125,8 +129,8 @@ def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
     if not is_inference_present(trace, rubric):
         return quality_of(0)
     evidence = evidence_of(trace)
-    completions = [span.number for span in trace.spans if span.kind == "completion"]
-    own = [(text, span.number) for span in trace.spans if (text := own_text(span))]
+    completions = [span.number for span in trace.deliberation if span.kind == "completion"]
+    own = [(text, span.number) for span in trace.deliberation if (text := own_text(span))]
     if not supports("results_analysed", own, evidence):
         return quality_of(1)
     if not supports("data_cited", own, evidence):
@@ -136,8 +140,9 @@ def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
 
 
 def is_inference_present(trace: RenderedTrace, rubric: Rubric) -> bool:
-    """The first gate: some completion of at least `inference_tokens_min` tokens is not mostly its own request."""
-    return any(is_reasoning(span, rubric) for span in trace.spans)
+    """The first gate: before the recommendation that counts some completion of at least `inference_tokens_min` tokens
+    is not mostly its own request."""
+    return any(is_reasoning(span, rubric) for span in trace.deliberation)
 
 
 def is_reasoning(span: Span, rubric: Rubric) -> bool:
@@ -155,7 +160,7 @@ def reply_schema(trace: RenderedTrace) -> dict[str, object]:
     first_result = min((span.number for span in trace.spans if span.kind == "result"), default=len(trace.spans) + 1)
     said = [
         (span.number, quote, whole_sentences(quote, own_text(span)))
-        for span in trace.spans
+        for span in trace.deliberation
         if span.number > first_result and own_text(span)
         for quote in dict.fromkeys([*map(str.strip, _QUOTED.findall(span.content)), span.content.strip()])
         if QUOTE_LENGTH_MIN <= len(_squeeze(quote)) <= QUOTE_LENGTH_MAX

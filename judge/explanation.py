@@ -19,7 +19,8 @@ _AROUND = 60  # characters shown on each side of a quote
 
 
 class CompletionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What code knows of a completion: whether it is inference, and how many characters of it are the model's own."""
+    """What code knows of a completion: whether it is inference, how many characters of it are the model's own, and
+    whether it was said before the recommendation that counts."""
 
     span: int
     step: int
@@ -27,6 +28,7 @@ class CompletionFacts(msgspec.Struct, frozen=True, kw_only=True):
     echo_e4: int
     is_inference: bool
     own_chars: int
+    is_before_recommendation: bool
 
 
 class PlacedQuote(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ def explain_verdicts(
                 echo_e4=span.echo_e4,
                 is_inference=is_reasoning(span, rubric),
                 own_chars=len(own_text(span)),
+                is_before_recommendation=span in trace.deliberation,
             )
             for span in trace.spans
             if span.kind == "completion"

@@ -179,7 +179,7 @@ def neutral_twin(trace: RenderedTrace) -> RenderedTrace:
         )
         spans.append(neutral)
     text = BETWEEN.join(map(span_text, spans))
-    return RenderedTrace(body_sha256=trace.body_sha256, spans=tuple(spans), text=text)
+    return msgspec.structs.replace(trace, spans=tuple(spans), text=text)
 
 
 def _repeat(kind: SpanKind, size: int) -> str:

@@ -12,10 +12,11 @@ import re
 from typing import Literal
 
 import msgspec
+import orjson
 
 from harness.emission.wording import Words
 from harness.tools.registry import TOOL_NAMES
-from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion
+from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
 
@@ -34,7 +35,7 @@ class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
 
 DEFAULT_CAPS = RenderCaps()
 BETWEEN = "\n\n"
-RENDERER = "spans/1"  # another number whenever the same body gives another text
+RENDERER = "spans/2"  # another number whenever the same body gives another text
 _UNKNOWN_TOOL = "unknown tool"
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/+-]{1,60}")
 _LAST_NUMBER = 10**6  # no span's number is longer
@@ -62,11 +63,21 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A body, rendered. `text` is what a model reads; `spans` is what code checks citations against."""
+    """A body, rendered. `text` is what a model reads; `spans` is what code checks citations against.
+
+    `decided` is the span of the recommendation that counts: the last that took effect, None where no shown one did.
+    """
 
     body_sha256: str
     spans: tuple[Span, ...]
     text: str
+    decided: int | None = None
+
+    @property
+    def deliberation(self) -> tuple[Span, ...]:
+        """The spans before the recommendation that counts, all where there is none: what is said later decided
+        nothing."""
+        return self.spans if self.decided is None else self.spans[: self.decided - 1]
 
 
 def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
@@ -74,7 +85,11 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
     echoes = echoes_of(body)
     spans = [cut_span(1, "query", body.query, caps.query)]
     read: set[int] = set()
-    for event in body.events:
+    recommended = [place for place, event in enumerate(body.events) if _is_recommendation(event)]
+    decided = None
+    for place, event in enumerate(body.events):
+        if recommended and place == recommended[-1]:
+            decided = len(spans) + 1
         new = _spans_of(event, len(spans) + 1, echoes.get(event.step, NO_ECHO), caps)
         if isinstance(event, Completion):
             fresh = sorted({index for index in event.request if index < len(body.messages)} - read)
@@ -88,7 +103,19 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
         body_sha256=body.body_hash(),
         spans=shown,
         text=BETWEEN.join(map(span_text, shown)),
+        decided=decided,
     )
+
+
+def _is_recommendation(event: Event) -> bool:
+    """A recommendation that took effect, as the tools read one: also a call that they complain of replaces the one
+    before it, unless its arguments are neither empty nor a JSON object."""
+    if not isinstance(event, ToolCall) or event.name != "recommend_product":
+        return False
+    try:
+        return isinstance(orjson.loads(event.arguments.strip() or "{}"), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def shown_bytes(event: Event) -> int:

@@ -80,7 +80,7 @@ def _supports(gate: Gate, trace: RenderedTrace, evidence: Evidence) -> Iterator[
     """Citations that would carry a gate, in trace order; the shortest passage of a completion first. A comparison may
     need two, of completions that follow each other."""
     before: list[Weighed] = []
-    for span in trace.spans:
+    for span in trace.deliberation:
         if span.kind != "completion":
             continue
         said = _passages(trace, span) if span.echo_e4 < ECHO_LIMIT_E4 else []

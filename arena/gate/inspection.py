@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from arena.export.redaction import find_secrets
 from arena.gate.answer_tables.findings import table_findings
 from arena.gate.answer_tables.literals import collect_literals, literal_findings
 from arena.gate.capabilities.findings import capability_findings
 from arena.gate.capabilities.texts import text_findings
 from arena.gate.knowledge import GateKnowledge
-from arena.gate.report import Finding, GateReport, finding, make_report
+from arena.gate.report import FINDINGS_PER_RULE, Finding, GateReport, finding, make_report
 from arena.gate.rules import RULES_VERSION
 from arena.gate.similarity.ownership import Author, Neighbour, inputs_hash, similarity_findings
 from arena.gate.similarity.sketch import sketch_of
@@ -51,7 +52,12 @@ def _findings(
     text, found = read_text(data, rules)
     if found:
         return found
-    tree, found = parse(text, rules)
+    found = [
+        finding("secret", data.count(b"\n", 0, one.start) + 1, f"what looks like a credential ({one.kind})")
+        for one in find_secrets(data)[:FINDINGS_PER_RULE]
+    ]
+    tree, parsed = parse(text, rules)
+    found += parsed
     if tree is None:
         return found
     literals = collect_literals(tree)
@@ -63,4 +69,4 @@ def _findings(
         sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
     except ValueError as error:
         return [*found, finding("depth", 0, str(error))]
-    return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, rules)
+    return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)

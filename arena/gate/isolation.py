@@ -53,6 +53,7 @@ class PackedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
     author: Author
     code_sha256: str
     phrases: bytes
+    texts: bytes
     is_winner: bool
 
 
@@ -62,7 +63,7 @@ class InspectionRequest(msgspec.Struct, frozen=True, kw_only=True):
     source: bytes
     rules: GateRules
     id_lengths: tuple[int, ...]
-    counts: tuple[int, int, int]  # product ids, grams of texts, phrases of published agents
+    counts: tuple[int, int, int, int]  # product ids, grams of texts, phrases of published agents, and of their texts
     skipped_ids: int
     inputs_sha256: str
     neighbours: tuple[PackedNeighbour, ...]
@@ -157,7 +158,7 @@ class _Warm:
                 if self._knowledge is not None:
                     os.close(self._knowledge[1])
                 self._knowledge = None
-                file = _sealed(*map(_bytes, (knowledge.product_ids, knowledge.text_grams, knowledge.baseline)))
+                file = _sealed(*map(_bytes, _arrays(knowledge)))
                 self._knowledge = knowledge.inputs_sha256, file
             return os.dup(self._knowledge[1])
 
@@ -219,24 +220,34 @@ def _sealed(*parts: bytes) -> int:
 def unpack(request: InspectionRequest, shared: bytes | mmap.mmap) -> tuple[GateKnowledge, tuple[Neighbour, ...]]:
     """The knowledge and the neighbours of a request, in the child; `shared` holds the knowledge's arrays."""
     values = np.frombuffer(shared, dtype="<u8")
-    ids, grams, _ = np.cumsum(request.counts)
+    ids, grams, phrases, _ = np.cumsum(request.counts)
     knowledge = GateKnowledge(
         product_ids=values[:ids],
         id_lengths=request.id_lengths,
         text_grams=values[ids:grams],
-        baseline=values[grams:],
+        baseline=values[grams:phrases],
+        baseline_texts=values[phrases:],
         skipped_ids=request.skipped_ids,
         inputs_sha256=request.inputs_sha256,
     )
     neighbours = (
         Neighbour(
             author=packed.author,
-            sketch=Sketch(code_sha256=packed.code_sha256, phrases=np.frombuffer(packed.phrases, dtype="<u8")),
+            sketch=Sketch(
+                code_sha256=packed.code_sha256,
+                phrases=np.frombuffer(packed.phrases, dtype="<u8"),
+                texts=np.frombuffer(packed.texts, dtype="<u8"),
+            ),
             is_winner=packed.is_winner,
         )
         for packed in request.neighbours
     )
     return knowledge, tuple(neighbours)
+
+
+def _arrays(knowledge: GateKnowledge) -> tuple[Sorted64, Sorted64, Sorted64, Sorted64]:
+    """What of the knowledge goes to the child in a file, in this order."""
+    return knowledge.product_ids, knowledge.text_grams, knowledge.baseline, knowledge.baseline_texts
 
 
 def _request(
@@ -247,11 +258,12 @@ def _request(
     author: Author | None,
     cpu_limit_s: int,
 ) -> InspectionRequest:
+    ids, grams, phrases, texts = _arrays(knowledge)
     return InspectionRequest(
         source=data,
         rules=rules,
         id_lengths=knowledge.id_lengths,
-        counts=(len(knowledge.product_ids), len(knowledge.text_grams), len(knowledge.baseline)),
+        counts=(len(ids), len(grams), len(phrases), len(texts)),
         skipped_ids=knowledge.skipped_ids,
         inputs_sha256=knowledge.inputs_sha256,
         neighbours=tuple(
@@ -259,6 +271,7 @@ def _request(
                 author=other.author,
                 code_sha256=other.sketch.code_sha256,
                 phrases=_bytes(other.sketch.phrases),
+                texts=_bytes(other.sketch.texts),
                 is_winner=other.is_winner,
             )
             for other in neighbours

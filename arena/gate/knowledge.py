@@ -1,4 +1,4 @@
-"""What the gate knows: catalogue ids, n-grams of known problem texts, phrases of the published agents.
+"""What the gate knows: catalogue ids, n-grams of known problem texts, phrases of the published agents and their texts.
 
 The same lists give the same `inputs_sha256` on every machine, and 2.7 million ids take 22 MB and are found by
 bisection. Give a gate whose reports miners see only texts that are public: a finding tells its author that the text
@@ -30,6 +30,7 @@ class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     id_lengths: tuple[int, ...]
     text_grams: Sorted64
     baseline: Sorted64
+    baseline_texts: Sorted64
     skipped_ids: int
     inputs_sha256: str
 
@@ -63,11 +64,14 @@ def make_knowledge(
         else:
             skipped += 1
     grams = [text_grams(text.encode("utf-8", "surrogatepass"), rules.ngram_words)[0] for text in texts]
-    phrases = [make_sketch(source).phrases for source in published_agents]
+    sketches = [make_sketch(source) for source in published_agents]
     ids = np.unique(np.array(numbers, dtype=np.uint64))
-    text, baseline = np.unique(_joined(grams)), np.unique(_joined(phrases))
-    digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
-    for values in (ids, text, baseline):
+    text = np.unique(_joined(grams))
+    baseline, baseline_texts = (
+        np.unique(_joined(parts)) for parts in ([one.phrases for one in sketches], [one.texts for one in sketches])
+    )
+    digest = hashlib.sha256(b"agent-arena/gate-inputs/2")
+    for values in (ids, text, baseline, baseline_texts):
         digest.update(len(values).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(values, dtype="<u8").data)
     # ids are sorted, so those of one length are one slice
@@ -78,6 +82,7 @@ def make_knowledge(
         id_lengths=tuple(ID_DIGITS_MIN + index for index, count in enumerate(counts) if count),
         text_grams=text,
         baseline=baseline,
+        baseline_texts=baseline_texts,
         skipped_ids=skipped,
         inputs_sha256=digest.hexdigest(),
     )

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-RULES_VERSION = "gate/4"  # what a report of this code names; a policy states the version it was written for
+RULES_VERSION = "gate/5"  # what a report of this code names; a policy states the version it was written for
 
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
@@ -45,6 +45,7 @@ _ROWS = (
     _form("parse", "A1002", "the validator's Python can't parse it"),
     _form("depth", "A1002", "the syntax tree is deeper than the policy allows"),
     _form("entry", "A1003", "no `def agent_main(problem)` at module level that takes one argument"),
+    _form("secret", "A1005", "what looks like a key, token or password of somebody, comments included"),
     _security(
         "invisible", "reject", "format, private-use or NUL characters in code or strings; bidi controls anywhere"
     ),
@@ -85,7 +86,9 @@ _ROWS = (
         "copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"
     ),
     _integrity(
-        "similarity", "review", "most of its program stands in an agent committed earlier, or the other way round"
+        "similarity",
+        "review",
+        "most of its program, or of its texts, stands in an agent committed earlier, or the other way round",
     ),
 )
 
@@ -98,6 +101,7 @@ INSTEAD: dict[str, str] = {
     "parse": "make `python -m py_compile AGENT.py` pass with the Python named in the SDK's page",
     "depth": "split the deep expression into statements",
     "entry": "def agent_main(problem): at module level, with one argument",
+    "secret": "delete it, and revoke it where it was issued: sources are published, and one that holds a key can't be",
     "invisible": "delete the character; write it as text, such as \\u200b, if you mean it",
     "invisible-comment": "delete the character from the comment",
     "identifier": "names in ASCII letters, digits and underscores",
@@ -117,5 +121,5 @@ INSTEAD: dict[str, str] = {
     "big-integer": "plain text or small numbers",
     "unsearched": "less literal data: prompts of some pages are fine",
     "copy": "a program of your own; the shipped examples may be built upon freely",
-    "similarity": "change what the program does, not its names; the shipped examples may be built upon freely",
+    "similarity": "change what the program does, not its names; a prompt of your own; the shipped examples are free",
 }

@@ -133,7 +133,7 @@ def sentence_of(verdict: Verdict) -> str:
     """What the judge said; of several, the one whose quality became the verdict's."""
     said = [opinion for opinion in verdict.opinions if opinion.quality_e4 == verdict.quality_e4]
     if not said:
-        return "code decided: no completion is inference, so no model was asked"
+        return "code decided: no inference before the recommendation, so no model was asked"
     return neutral_text(said[0].explanation)
 
 

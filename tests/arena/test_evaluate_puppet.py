@@ -92,7 +92,14 @@ class Parrot:
         return True
 
 
-def earned(source: str, folder: Path) -> Evaluation:
+class Narrator(Parrot):
+    """A model that tells two products apart, in its own words, whatever it is asked."""
+
+    def complete(self, request: str, *_: object, **__: object) -> ModelReply:
+        return msgspec.structs.replace(super().complete(request), content=THOUGHT, calls=())
+
+
+def earned(source: str, folder: Path, model: Parrot | None = None) -> Evaluation:
     products = (
         product(LAMP, "Red Reading Lamp", shop_id="700100", attributes={"Color": ["red"]}),
         product(SHADE, "Paper Lamp Shade", shop_id="700100"),
@@ -102,7 +109,7 @@ def earned(source: str, folder: Path) -> Evaluation:
         catalogue=catalogue_of(products, folder),
         titles=LexicalTitles(),
         sandbox=reference_sandbox(source),
-        upstreams=[Parrot()],
+        upstreams=[model or Parrot()],
         judges=[ScriptedJudge()],
     )
     return evaluate(source, problem(), ports)
@@ -123,3 +130,27 @@ def test_a_puppet_earns_no_more_than_the_shipped_subtask_agent(way: str, tmp_pat
     assert isinstance(puppet.verdict, Verdict) and isinstance(subtask.verdict, Verdict)
     assert puppet.verdict.quality_e4 == 1_000
     assert puppet.verdict.coefficient_e4 <= subtask.verdict.coefficient_e4
+
+
+DECIDE = "tools.recommend_product(tools.find_product(q='red reading lamp')[0]['product_id'])"
+NARRATE = "llm.chat([{'role': 'user', 'content': problem['query']}])"
+UNDO = "tools.execute('recommend_product', 'the red one')"  # no object: it replaces nothing
+
+
+@pytest.mark.parametrize(
+    ("lines", "coefficient_e4"),
+    [
+        ((DECIDE,), 3_875),
+        ((DECIDE, NARRATE), 3_875),
+        ((DECIDE, NARRATE, UNDO), 3_875),
+        (("tools.find_product(q='lamp')", NARRATE, DECIDE), 10_000),  # the words came first, whoever wrote the calls
+    ],
+)
+def test_narrating_after_the_programs_decision_earns_nothing(
+    lines: tuple[str, ...], coefficient_e4: int, tmp_path: Path
+) -> None:
+    source = "\n    ".join(("from arena_sdk import llm, tools\ndef agent_main(problem):", *lines)) + "\n"
+    found = earned(source, tmp_path, Narrator())
+    assert found.body.recommended == (LAMP,), found.cost.output_tail
+    assert isinstance(found.verdict, Verdict) and not found.body.is_agentic
+    assert found.verdict.coefficient_e4 == coefficient_e4

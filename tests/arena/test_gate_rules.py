@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arena.export.redaction import holds_secret
 from arena.gate.inspection import inspect
+from arena.gate.remedies import what_to_change
 from arena.gate.report import FINDINGS_PER_RULE, GateReport
 from arena.gate.rules import RULES as PUBLISHED
 from arena.gate.rules import RULES_VERSION
@@ -115,6 +117,31 @@ def test_a_heuristic_alone_never_rejects(kind: str) -> None:
     assert report.failure is None
 
 
+SECRETS = {
+    "a constant": "NOTE = 'sk-abcdefghij0123456789abcd'",
+    "a comment": "# AKIAABCDEFGHIJKLMNOP",
+    "a password in an address": "URL = 'https://me:correct-horse@example.org'",
+    "beside what does not parse": "API_KEY = 'q9Zr4kT8wXv2Lm7PbC5dHf3G' (",
+}
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_a_pasted_credential_is_rejected_with_its_line_and_never_repeated(kind: str) -> None:
+    report = gate(f"\n\u00e9 = 1\n{SECRETS[kind]}\n")
+    (found,) = [one for one in report.findings if one.rule == "secret"]
+    assert (found.line, found.outcome, found.severity) == (3, "reject", "form")
+    assert report.outcome == "reject" and found.detail.startswith("what looks like a credential (")
+    assert not any(word in str(report) for word in re.findall(r"[\w-]{12,}", SECRETS[kind]))
+    assert "revoke it" in what_to_change(found.rule, found.detail)
+
+
+def test_what_the_gate_accepts_can_be_exported() -> None:
+    assert "secret" not in rules_met(gate("TOKEN = 'your-token-here'\nKEY = 'products_found_so_far_by_query'"))
+    assert holds_secret(SECRETS["a comment"].encode())
+    many = gate("\n".join(f"K{n} = 'sk-abcdefghij0123456789{n:04}'" for n in range(200)))
+    assert sum(one.rule == "secret" for one in many.findings) == FINDINGS_PER_RULE
+
+
 @pytest.mark.parametrize("agent", reference_agents(), ids=lambda agent: agent.name)
 def test_the_shipped_agents_pass(agent: ReferenceAgent) -> None:
     assert inspect(agent.source, RULES, knowledge()).outcome == "accept"
@@ -185,7 +212,7 @@ def test_a_hostile_file_makes_no_hostile_report() -> None:
 def test_a_report_can_be_repeated() -> None:
     first, second = gate(f"T = {TABLE}\nx = eval"), gate(f"T = {TABLE}\nx = eval")
     assert first == second
-    assert (first.rules_version, first.inputs_sha256) == ("gate/4", knowledge().inputs_sha256)
+    assert (first.rules_version, first.inputs_sha256) == ("gate/5", knowledge().inputs_sha256)
 
 
 @given(st.binary(max_size=400))

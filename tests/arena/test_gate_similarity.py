@@ -290,8 +290,15 @@ def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
     assert _similar(_report(_near(2), late, copy, author=mine)) == {"similarity"}
 
 
+class _Untold(ast.NodeTransformer):
+    """Leaves no text of more than a few words."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant("a text") if isinstance(node.value, str) and " " in node.value else node
+
+
 def test_nobody_owns_an_idiom() -> None:
-    baseline = reference_agents()[0].source
+    baseline = ast.unparse(_Untold().visit(ast.parse(reference_agents()[0].source)))
     loop = baseline.replace("def agent_main", "def other(x):\n    return x\n\n\ndef agent_main")
     assert _similar(_report(loop, make_neighbour(_author("a", 1), baseline))) == set()
     assert len(make_sketch(baseline).phrases) < RULES.remnant_phrases

@@ -4,7 +4,8 @@ The owner of code is whoever committed it first on chain. What the published age
 belongs to nobody, nor does what three sources have in common: an agent that is like an earlier one counts as that one's
 owner's, so copies make nothing common. An owner's own versions are no matter, and who copies them gets no hold on later
 ones. Equal code is rejected, a near copy is held, and neither names the other agent before both are public. Less than a
-stated remnant of phrases claims nothing, so nobody can own an idiom.
+stated remnant of phrases claims nothing, so nobody can own an idiom. Texts have owners by the same rules, apart from
+the code: the loop around a prompt is an idiom, and the prompt is not.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from arena.gate.report import Finding, finding
 from arena.gate.similarity.sketch import Phrases, Sketch
 from arena.policy import GateRules
 
 COMMON_OWNERS = 3
+TEXT_PHRASES = 100  # phrases of texts from which texts count as their committer's
+COPIED_TEXT_PHRASES = 20  # and from which equal code is a copy, however little code there is: some thirty words
 _SAMPLED = np.uint64(8)  # one phrase in so many is compared first
 _SAMPLE_MIN = 16  # a smaller sample says nothing, so the agent is compared exactly
 _NOTHING: Phrases = np.zeros(0, dtype=np.uint64)
@@ -66,26 +70,47 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def similarity_findings(
-    sketch: Sketch, author: Author | None, neighbours: Sequence[Neighbour], published: Phrases, rules: GateRules
+    sketch: Sketch,
+    author: Author | None,
+    neighbours: Sequence[Neighbour],
+    published: Phrases,
+    published_texts: Phrases,
+    rules: GateRules,
 ) -> list[Finding]:
-    """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy.
+    """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy by
+    its code, else by its texts.
 
     Without an author (at a miner's) every neighbour counts as committed earlier by somebody else. What the author
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
-    earlier = sorted(neighbours, key=lambda other: other.author.place)
-    if author is not None:
-        earlier = [other for other in earlier if other.author.place < author.place]
-    own = [other for other in earlier if author is not None and author.is_owner_of(other.author)]
-    others = [other for other in earlier if author is None or not author.is_owner_of(other.author)]
+    has_code = len(_without(sketch.phrases, published)) >= max(1, rules.remnant_phrases)
+    text_phrases = len(_without(sketch.texts, published_texts))
+    if has_code or text_phrases >= COPIED_TEXT_PHRASES:
+        _, own, others = _earlier(author, neighbours)
+        for other in others:
+            if other.sketch.code_sha256 == sketch.code_sha256:
+                if any(mine.sketch.code_sha256 == sketch.code_sha256 for mine in _before(own, other)):
+                    break  # the author's own code, which the other handed in again
+                return [finding("copy", 0, _named("equal code", author, other))]
+    found = _near_copy(sketch.phrases, "", author, neighbours, published, rules) if has_code else []
+    if found or text_phrases < TEXT_PHRASES:
+        return found
+    texts = [replace(other, sketch=replace(other.sketch, phrases=other.sketch.texts)) for other in neighbours]
+    of_texts = replace(rules, remnant_phrases=TEXT_PHRASES)
+    return _near_copy(sketch.texts, " of the texts", author, texts, published_texts, of_texts)
+
+
+def _near_copy(
+    phrases: Phrases,
+    what: str,
+    author: Author | None,
+    neighbours: Sequence[Neighbour],
+    published: Phrases,
+    rules: GateRules,
+) -> list[Finding]:
+    """A finding on the first committed agent whose phrases hold most of these, or the other way round."""
+    earlier, own, others = _earlier(author, neighbours)
     minimum = max(1, rules.remnant_phrases)
-    if len(_without(sketch.phrases, published)) < minimum or not others:
-        return []
-    for other in others:
-        if other.sketch.code_sha256 == sketch.code_sha256:
-            if any(mine.sketch.code_sha256 == sketch.code_sha256 for mine in _before(own, other)):
-                break  # the author's own code, which the other handed in again
-            return [finding("copy", 0, _named("equal code", author, other))]
     winners = [other.sketch.phrases for other in neighbours if other.is_winner]
     free = np.unique(np.concatenate([published, *winners]))
     free = np.unique(np.concatenate([free, _common(earlier, free, rules)]))
@@ -94,12 +119,12 @@ def similarity_findings(
         before = _before(own, other)
         if len(before) > held:
             known, held = np.unique(np.concatenate([free, *(mine.sketch.phrases for mine in before)])), len(before)
-        ours, theirs = _without(sketch.phrases, known), other.sketch.phrases
+        ours, theirs = _without(phrases, known), other.sketch.phrases
         if (len(ours) < minimum and len(theirs) < minimum) or not _is_candidate(ours, theirs, known, rules):
             continue
         share = shared_e4(ours, _without(theirs, known), minimum)
         if share >= max(1, rules.similarity_review_e4):
-            return [finding("similarity", 0, _named(f"{share / 100:.0f} % shared", author, other))]
+            return [finding("similarity", 0, _named(f"{share / 100:.0f} %{what} shared", author, other))]
     return []
 
 
@@ -115,17 +140,32 @@ def inputs_hash(inputs_sha256: str, author: Author | None, neighbours: Iterable[
     rows += sorted(_row(other.author, other) for other in neighbours)
     if not rows:
         return inputs_sha256
-    text = "\n".join(["agent-arena/gate-neighbours/2", inputs_sha256, *rows])
+    text = "\n".join(["agent-arena/gate-neighbours/3", inputs_sha256, *rows])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _row(author: Author, other: Neighbour | None) -> str:
     sketched = ""
     if other is not None:
-        phrases = hashlib.sha256(np.ascontiguousarray(other.sketch.phrases, dtype="<u8").tobytes()).hexdigest()
-        sketched = f"{other.is_winner} {other.sketch.code_sha256} {phrases}"
+        phrases, texts = (
+            hashlib.sha256(np.ascontiguousarray(part, dtype="<u8").tobytes()).hexdigest()
+            for part in (other.sketch.phrases, other.sketch.texts)
+        )
+        sketched = f"{other.is_winner} {other.sketch.code_sha256} {phrases} {texts}"
     place = f"{author.commitment_block} {author.commitment_order}"
     return f"{author.agent_version_id} {author.miner_hotkey} {author.miner_coldkey} {place} {sketched}"
+
+
+def _earlier(
+    author: Author | None, neighbours: Sequence[Neighbour]
+) -> tuple[list[Neighbour], list[Neighbour], list[Neighbour]]:
+    """The neighbours committed before the author's file, in order: all, the author's own, and the others'."""
+    earlier = sorted(neighbours, key=lambda other: other.author.place)
+    if author is None:
+        return earlier, [], earlier
+    earlier = [other for other in earlier if other.author.place < author.place]
+    own = [other for other in earlier if author.is_owner_of(other.author)]
+    return earlier, own, [other for other in earlier if not author.is_owner_of(other.author)]
 
 
 def _before(own: Sequence[Neighbour], other: Neighbour) -> list[Neighbour]:

@@ -4,6 +4,7 @@ A phrase is a run of syntax inside one statement, led by the end of the statemen
 others, a new parameter or another order of definitions changes only the phrases it touches. Own names, values and
 operators are erased; names of builtins and of attributes that the file doesn't define itself stay. `code_sha256` also
 keeps the values: two files with the same one are the same program but for names, order, spacing, case and dead code.
+Texts have phrases of their own, of words: a prompt can be the whole of an agent, whatever loop it stands in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ast
 import builtins
 import functools
 import hashlib
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,6 +30,9 @@ Phrases = npt.NDArray[np.uint64]
 
 PHRASE_TOKENS = 8
 CONTEXT_TOKENS = 4
+_TEXT_WORDS_MIN = 4  # of a literal whose words count: shorter ones are keys and labels
+_UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"  # Thai, Lao, Japanese, Chinese: a word is one character
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _BASE = 0xD6E8FEB86659FD93
 _BUILTINS = frozenset(dir(builtins))
 _OPERATIONS = (ast.BinOp, ast.BoolOp, ast.UnaryOp)
@@ -35,10 +40,11 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """`phrases` are sorted and distinct."""
+    """`phrases` are those of the code, `texts` those of its texts; both are sorted and distinct."""
 
     code_sha256: str
     phrases: Phrases
+    texts: Phrases
 
 
 def make_sketch(source: str) -> Sketch:
@@ -54,6 +60,7 @@ def make_sketch(source: str) -> Sketch:
 
 def sketch_of(tree: Tree) -> Sketch:
     """The sketch of a tree, whose module is changed in place. Raises ValueError for one too deep in normal form."""
+    words = _text_phrases(node.value for node in tree.of(ast.Constant))
     try:
         reader = _Reader(normal_form(tree))
         parts: list[str] = []
@@ -71,7 +78,7 @@ def sketch_of(tree: Tree) -> Sketch:
     except (RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
     code = hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()
-    return Sketch(code_sha256=code, phrases=_phrases(kinds, statements))
+    return Sketch(code_sha256=code, phrases=_phrases(kinds, statements), texts=words)
 
 
 class _Reader:
@@ -154,6 +161,17 @@ def _phrases(kinds: Sequence[int], statements: Sequence[int]) -> Phrases:
     for offset in range(PHRASE_TOKENS):
         hashes = hashes * np.uint64(_BASE) + tokens[offset : offset + count]
     return np.unique(hashes[numbers[:count] == numbers[PHRASE_TOKENS - 1 :]])
+
+
+def _text_phrases(constants: Iterable[object]) -> Phrases:
+    """The phrases of all texts as one, so that it makes no difference into which literals a text is cut."""
+    words: list[int] = []
+    for held in constants:
+        text = held.decode("utf-8", "replace") if isinstance(held, bytes) else held
+        if isinstance(text, str):
+            found = _WORD.findall(text.casefold())
+            words += map(_token_hash, found) if len(found) >= _TEXT_WORDS_MIN else ()
+    return _phrases(words, [0] * len(words))
 
 
 @functools.lru_cache(maxsize=65_536)

@@ -141,7 +141,8 @@ def _print(found: Explanation) -> None:
         kind = "inference" if one.is_inference else "too short" if one.own_chars else "repeats its request"
         typer.echo(
             f"  span {one.span}, step {one.step}: {kind} ({one.tokens} tokens, repeated {share_text(one.echo_e4)}, "
-            f"{one.own_chars} characters of its own)"
+            f"{one.own_chars} characters of its own"
+            f"{'' if one.is_before_recommendation else ', said after the recommendation: counts for nothing'})"
         )
     for gate in GATES:
         typer.echo(f"  {gate:<20} {'possible' if gate in found.possible else 'not carried by the words of the trace'}")
@@ -160,7 +161,7 @@ def _print(found: Explanation) -> None:
                     f"{'reply' if opinion.attempts == 1 else 'replies'}. {printable(cut(opinion.explanation))}"
                 )
             if not verdict.opinions and not verdict.refused:
-                typer.echo("  code decided: no completion is inference, so no model was asked")
+                typer.echo("  code decided: no inference before the recommendation, so no model was asked")
         for refusal in verdict.refused:
             whose = "put off by the trace" if refusal.is_by_trace else "no usable reply"
             typer.echo(

@@ -1,0 +1,97 @@
+"""Only what the model says before the recommendation that counts is evidence: what is said later decided nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.trace import Event, ToolCall
+from judge.citations import ceiling_e4, check_citations, reply_schema
+from judge.explanation import explain_verdicts
+from judge.panel import judge_body, neutral_twin
+from judge.parse import RefusedReplyError
+from judge.render import DEFAULT_CAPS, render
+from judge.scripted import ScriptedJudge
+from judge.verdict import Verdict
+from tests.judge.bodies import COMPARED, PLAN, RUBRIC, body_of, completion, episode, search
+from tests.judge.test_ceiling import MostGullibleJudge, gullible
+from tests.judge.test_citations import cite, reply
+
+ID = "4410020078"
+
+
+def recommend(index: int, step: int, arguments: str = f'{{"product_ids":"{ID}"}}') -> ToolCall:
+    return search(index, step, name="recommend_product", arguments=arguments, emitter="code", result='"ok"')
+
+
+def quality(*events: Event) -> int:
+    """What a scripted judge gives, which neither a gullible one nor the ceiling raises."""
+    body = body_of(*events)
+    verdict = judge_body(body, RUBRIC, [ScriptedJudge()])
+    assert isinstance(verdict, Verdict)
+    assert verdict.quality_e4 == gullible(body) == ceiling_e4(body, RUBRIC)
+    return verdict.quality_e4
+
+
+def test_code_that_decides_and_has_a_model_narrate_afterwards_has_no_inference():
+    events = (search(0, 0, emitter="code"), recommend(1, 0), completion(1, COMPARED))
+    assert quality(*events) == 1_000
+    facts = explain_verdicts(body_of(*events), RUBRIC, ()).completions
+    assert [one.is_before_recommendation for one in facts] == [False]
+
+
+def test_words_after_the_recommendation_add_nothing_to_those_before_it():
+    assert quality(completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED)) == 3_000
+
+
+def test_words_before_the_recommendation_count_whoever_wrote_it():
+    assert quality(search(0, 0, emitter="code"), completion(1, COMPARED), recommend(1, 1)) == 9_000
+
+
+def test_the_last_recommendation_that_took_effect_decides():
+    before = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
+    assert quality(*before, recommend(2, 2)) == 9_000
+    for nothing in ('{"product_ids":["4410020031"]}', ""):  # recommends nothing, in place of what was recommended
+        assert quality(*before, recommend(2, 2, nothing)) == 9_000
+
+
+@pytest.mark.parametrize("arguments", ['"4410020078"', "[]", "the red one", "null"])
+def test_a_call_that_took_no_effect_decides_nothing(arguments):
+    before = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
+    assert quality(*before, recommend(2, 2, arguments)) == 3_000
+
+
+def test_without_a_recommendation_all_words_count():
+    assert quality(completion(1, PLAN), search(0, 1), completion(2, COMPARED)) == 9_000
+
+
+def test_a_comparison_may_not_lean_on_a_later_completion():
+    one = completion(2, "Product 4410020078 costs 249.0 and ships for free, which is what was asked for here.")
+    two = completion(3, "The 4410020031 in turn is dearer, so I stay with the one from before without a doubt.")
+    body = body_of(completion(1, PLAN), search(0, 1), one, recommend(1, 2), two)
+    assert ceiling_e4(body, RUBRIC) == gullible(body) == 7_000
+
+
+def test_a_quote_from_after_the_recommendation_is_refused_by_name_and_harmless_beside_an_earlier_one():
+    trace = render(body_of(*episode(COMPARED).events, completion(3, COMPARED)))
+    later = len(trace.spans)
+    with pytest.raises(RefusedReplyError, match="after the recommendation that counts"):
+        check_citations(reply(2, cite(COMPARED, span=later)), trace)
+    check_citations(reply(2, cite(COMPARED, span=later), cite(COMPARED)), trace)
+    assert f'"const": {later}' not in str(reply_schema(trace)).replace("'", '"')
+
+
+def test_a_recommendation_beyond_what_is_shown_cuts_nothing():
+    pages = [search(n, 1) for n in range(DEFAULT_CAPS.spans // 2)]
+    trace = render(body_of(completion(1, PLAN), recommend(0, 1), *pages, recommend(len(pages), 1)))
+    assert trace.decided is None and trace.deliberation == trace.spans
+
+
+def test_the_neutral_twin_is_decided_where_its_trace_is():
+    trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED)))
+    assert trace.decided == neutral_twin(trace).decided == 5
+
+
+def test_a_judge_that_only_quotes_what_came_later_gives_no_more():
+    events = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
+    verdict = judge_body(body_of(*events), RUBRIC, [MostGullibleJudge()])
+    assert isinstance(verdict, Verdict) and verdict.quality_e4 == 3_000
