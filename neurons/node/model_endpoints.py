@@ -211,7 +211,7 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
             with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
                 response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
         except UnfitAnswerError as error:
-            return f"{place} does not answer: {error}"
+            return f"{place}: {error}"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             line = f"{place} does not answer: {explain_silence(error)}"
         else:

@@ -150,7 +150,7 @@ async def test_a_relay_that_lags_or_lies_delays_no_round_that_another_has() -> N
 async def test_a_round_that_some_lack_and_others_hide_is_not_known_to_be_missing(
     bad: Callable[[httpx.Request], httpx.Response],
 ) -> None:
-    with pytest.raises(ArenaError, match="U3032.*not there yet"):
+    with pytest.raises(ArenaError, match=r"U3032.*not there yet"):
         await _relays(_has_not, bad).fetch(1)
 
 
