@@ -88,7 +88,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
 ) -> httpx.Response:
-    """A whole answer of any status. Raises UnfitAnswerError, httpx.ReadTimeout after `within_s`, and as httpx does."""
+    """A whole answer of any status. Raises UnfitAnswerError, httpx.TimeoutException after `within_s`, as httpx does."""
     try:
         async with (
             asyncio.timeout(within_s),
@@ -144,7 +144,7 @@ class BoundedClient:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Whatever this thread asks and reads here ends in httpx.ReadTimeout when the seconds are over."""
+        """Whatever this thread asks and reads here ends in httpx.TimeoutException when the seconds are over."""
         before, self._due.at_s = self._due.at_s, time.monotonic() + seconds
         try:
             yield

@@ -12,25 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError, ask
-from tests.hostile_http import DRIPS, HostileServer, ended, endless, says
+from tests.hostile_http import DRIPS, GUARD_S, HostileServer, ended, endless, says
 
 BYTES_MAX = 1 << 20
 SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
 
-Ask = Callable[[str], httpx.Response]
+SILENCE_S, WITHIN_S = 2 * GUARD_S, 1.0
+
+Ask = Callable[..., httpx.Response]
 
 
-def ask_in_a_loop(url: str) -> httpx.Response:
+def ask_in_a_loop(url: str, content: bytes = b"") -> httpx.Response:
     async def asking() -> httpx.Response:
-        async with httpx.AsyncClient(timeout=20) as client:
-            return await ask(client, "GET", url, bytes_max=BYTES_MAX, within_s=0.4)
+        async with httpx.AsyncClient(timeout=SILENCE_S) as client:
+            return await ask(client, "POST", url, content=content, bytes_max=BYTES_MAX, within_s=WITHIN_S)
 
     return asyncio.run(asking())
 
 
-def ask_without_one(url: str) -> httpx.Response:
-    with BoundedClient(silence_s=20, connect_s=20) as client:
-        return client.ask("GET", url, bytes_max=BYTES_MAX, within_s=0.4)
+def ask_without_one(url: str, content: bytes = b"") -> httpx.Response:
+    with BoundedClient(silence_s=SILENCE_S, connect_s=SILENCE_S) as client:
+        return client.ask("POST", url, content=content, bytes_max=BYTES_MAX, within_s=WITHIN_S)
 
 
 both = pytest.mark.parametrize("asking", [ask_in_a_loop, ask_without_one])
@@ -59,6 +61,12 @@ def test_no_compressed_answer_is_asked_for(asking: Ask) -> None:
 def test_whatever_drips_ends_by_the_deadline(asking: Ask, drip: str) -> None:
     with HostileServer(DRIPS[drip]) as server:
         assert isinstance(ended(lambda: asking(server.url)), httpx.ReadTimeout)
+
+
+@both
+def test_who_takes_no_request_is_not_written_to_for_ever(asking: Ask) -> None:
+    with HostileServer(DRIPS["header"]) as server:
+        assert isinstance(ended(lambda: asking(server.url, b"x" * (64 << 20))), httpx.TimeoutException)
 
 
 @both
