@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import httpx
 import msgspec
@@ -21,12 +22,14 @@ from arena.records.log.hash_chain import first_head, record_hash
 from arena.records.model import Head
 from arena.records.verify.inspection import Entry, inspect
 from foundation.backoff import Backoff
+from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 
 LINE_BYTES_MAX = 32 << 20
 SILENCE_S = 60.0  # heartbeats come every 15
+CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 10.0, 60.0, 16 << 20  # of an answer that is not rows
 PAUSES = Backoff(first_ms=500, most_ms=30_000)
 TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
 
@@ -36,6 +39,11 @@ class ServedRefusal(msgspec.Struct):
 
     code: str
     message: str = ""
+
+
+class _LogSize(msgspec.Struct, frozen=True):
+    validator: str
+    seq: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class RowCheck:
@@ -85,21 +93,24 @@ class TailClient:
         sleep: Callable[[float], None],
         tell: Callable[[str], None] = lambda text: None,
         silence_s: float = SILENCE_S,
+        answer_s: float = ANSWER_S,
     ) -> None:
-        """`tell` hears of pauses; `silence_s` without a byte counts as a connection that ended."""
+        """`tell` hears of pauses; `silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count
+        as a connection that ended."""
         self._url = url.rstrip("/")
         self._verify = verify_signature
         self._sleep = sleep
         self._tell = tell
-        self._timeout = httpx.Timeout(silence_s, connect=10.0)
+        self._silence_s, self._answer_s = silence_s, answer_s
 
     def heads(self) -> dict[str, int]:
         """The size of every log served there. Raises ArenaError V2084."""
         try:
-            answer = httpx.get(f"{self._url}/v1/head", timeout=self._timeout)
+            with self._open() as http:
+                answer = http.ask("GET", "/v1/head", bytes_max=ANSWER_BYTES_MAX, within_s=self._answer_s)
             answer.raise_for_status()
-            return {str(row["validator"]): int(row["seq"]) for row in answer.json()}
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+            return {row.validator: row.seq for row in msgspec.json.decode(answer.content, type=list[_LogSize])}
+        except (httpx.HTTPError, httpx.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
             raise ArenaError("V2084", f"{self._url}: {str(error) or type(error).__name__}") from error
 
     def lines(
@@ -143,10 +154,12 @@ class TailClient:
     def _connection(self, parameters: dict[str, str | int | tuple[str, ...]], checked: RowCheck) -> Iterator[bytes]:
         """The checked lines of one connection. Raises _AwayError when it ends early or can't be had."""
         try:
-            with httpx.stream("GET", f"{self._url}/v1/tail", params=parameters, timeout=self._timeout) as answer:
+            with self._open() as http, http.answering(http.request("GET", "/v1/tail", params=parameters)) as answer:
                 if answer.status_code != httpx.codes.OK:
+                    with http.within(self._answer_s):
+                        content = http.read_whole(answer, ANSWER_BYTES_MAX)
                     try:
-                        refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=ServedRefusal)
+                        refusal = msgspec.json.decode(content, type=ServedRefusal)
                     except UNREADABLE_JSON:
                         refusal = ServedRefusal(code="", message=f"status {answer.status_code}")
                     if refusal.code == TAIL_LACKS and checked.head and checked.head.seq:
@@ -157,32 +170,21 @@ class TailClient:
                     if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
                         raise _AwayError(f"{refusal.code} {refusal.message}".strip())
                     raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.message}")
-                for line in _lines(answer.iter_bytes()):
-                    checked.check(line)
-                    yield line
-        except (httpx.TransportError, httpx.DecodingError, httpx.StreamError) as error:
+                lines = Lines(LINE_BYTES_MAX)
+                for piece in answer.iter_raw():
+                    for line in filter(None, lines.feed(piece)):  # a heartbeat is a line without a row
+                        checked.check(line)
+                        yield line
+                if lines.is_within_one:
+                    raise _AwayError("the stream ended within a row")
+        except (httpx.TransportError, httpx.StreamError) as error:
             raise _AwayError(str(error) or type(error).__name__) from error
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnfitAnswerError) as error:
             raise ArenaError("V2084", f"{self._url}: {error}") from error
+
+    def _open(self) -> BoundedClient:
+        return BoundedClient(base_url=self._url, silence_s=self._silence_s, connect_s=CONNECT_S)
 
 
 class _AwayError(Exception):
     """The connection ended, or there was none: try again."""
-
-
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Whole lines, without their ends and without the empty ones. Raises ArenaError V2084 for one without an end."""
-    waiting = bytearray()
-    for piece in pieces:
-        searched = len(waiting)
-        waiting += piece
-        while (end := waiting.find(b"\n", searched)) >= 0:
-            line = bytes(waiting[:end])
-            del waiting[: end + 1]
-            searched = 0
-            if line:
-                yield line
-        if len(waiting) > LINE_BYTES_MAX:
-            raise ArenaError("V2084", f"a line of more than {LINE_BYTES_MAX} bytes")
-    if waiting:
-        raise _AwayError("the stream ended within a row")

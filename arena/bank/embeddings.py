@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.backoff import Backoff
+from foundation.bounded_http import UnfitAnswerError
+from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import open_client
@@ -25,6 +27,7 @@ Vectors = npt.NDArray[np.float32]  # one row per text
 
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _DETAIL_CHARS = 200
+_VECTOR_BYTES = 1 << 20  # of one text's vector as JSON
 _PAUSES = Backoff(first_ms=500, most_ms=60_000)
 
 
@@ -67,7 +70,8 @@ class EmbeddingsEndpoint:
         """`batch` texts go into one request. `sleep` takes seconds."""
         self._model = model
         self._attempts, self._batch, self._sleep = attempts, batch, sleep
-        self._client = open_client(base_url, api_key, timeout_ms / 1000)
+        self._timeout_s = timeout_ms / 1000
+        self._client = open_client(base_url, api_key, self._timeout_s)
 
     @property
     def name(self) -> str:
@@ -101,7 +105,11 @@ class EmbeddingsEndpoint:
     def _post(self, texts: Sequence[str]) -> bytes:
         body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
         try:
-            response = self._client.post("embeddings", json=body)
+            response = self._client.ask(
+                "POST", "embeddings", json=body, bytes_max=len(texts) * _VECTOR_BYTES, within_s=self._timeout_s
+            )
+        except UnfitAnswerError as error:
+            raise ArenaError("U3003", str(error)) from error
         except httpx.HTTPError as error:
             raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
         if response.is_success:
@@ -115,7 +123,7 @@ def _unit_rows(content: bytes, count: int) -> Vectors:
     try:
         rows = sorted(msgspec.json.decode(content, type=_EmbeddingReply).data, key=lambda row: row.index)
         vectors = np.array([row.embedding for row in rows], dtype=np.float64)
-    except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+    except (*UNREADABLE_JSON, ValueError) as error:
         raise ArenaError("U3003", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
     if [row.index for row in rows] != list(range(count)) or vectors.ndim != 2 or not vectors.shape[1]:
         raise ArenaError("U3003", f"{len(rows)} vectors for {count} texts")

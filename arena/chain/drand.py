@@ -26,7 +26,7 @@ QUICKNET = "drand-quicknet"
 QUICKNET_CHAIN = "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971"
 QUICKNET_CLOCK = RoundClock(genesis_ms=1_692_803_367_000, period_ms=3_000)
 ENDPOINTS = ("https://api.drand.sh", "https://api2.drand.sh", "https://api3.drand.sh", "https://drand.cloudflare.com")
-REQUEST_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S, _ANSWER_BYTES_MAX = 10.0, 16 << 10
 _SIGNATURE_HEX = 96
 _PROBE = b"agent-arena/quicknet/1"
 _NOT_YET = frozenset({404, 425})
@@ -46,9 +46,11 @@ class DrandBeacon:
         *,
         endpoints: Sequence[str] = ENDPOINTS,
         transport: httpx.AsyncBaseTransport | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx's."""
-        self._now_ms = now_ms
+        """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx's;
+        `timeout_s` is what one relay has for its whole answer."""
+        self._now_ms, self._timeout_s = now_ms, timeout_s
         self._endpoints = tuple(endpoint.rstrip("/") for endpoint in endpoints)
         self._transport = transport
 
@@ -62,7 +64,7 @@ class DrandBeacon:
         return QUICKNET_CLOCK.round_after(unix_ms)
 
     async def fetch(self, round_number: int) -> BeaconRound | None:
-        """The verified round, or None while it is not published.
+        """The verified round, or None while it is not published: where every relay says that it has none yet.
 
         Raises ArenaError U3032 when no relay answers, or when those that answer give no good signature.
         """
@@ -72,17 +74,21 @@ class DrandBeacon:
             return None
         import httpx  # here: it brings rich and pygments along, and most commands ask no relay
 
+        from foundation.bounded_http import UnfitAnswerError, ask
+
         complaints: list[str] = []
-        async with httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, transport=self._transport) as client:
+        lacking: list[str] = []
+        async with httpx.AsyncClient(timeout=self._timeout_s, transport=self._transport) as client:
             for endpoint in self._endpoints:
                 url = f"{endpoint}/{QUICKNET_CHAIN}/public/{round_number}"
                 try:
-                    response = await client.get(url)
-                except httpx.HTTPError as error:
+                    response = await ask(client, "GET", url, bytes_max=_ANSWER_BYTES_MAX, within_s=self._timeout_s)
+                except (httpx.HTTPError, UnfitAnswerError) as error:
                     complaints.append(f"{endpoint}: {type(error).__name__}")
                     continue
                 if response.status_code in _NOT_YET:
-                    return None
+                    lacking.append(f"{endpoint}: not there yet")
+                    continue
                 with suppress(*UNREADABLE_JSON):
                     answer = msgspec.json.decode(response.content, type=_BeaconAnswer)
                     made = BeaconRound(network=QUICKNET, round=answer.round, signature=answer.signature)
@@ -90,7 +96,9 @@ class DrandBeacon:
                     if is_ours and verify_quicknet_round(made):
                         return made
                 complaints.append(f"{endpoint}: status {response.status_code}, no good signature")
-        raise ArenaError("U3032", f"round {round_number}: {'; '.join(complaints)}")
+        if lacking and not complaints:
+            return None
+        raise ArenaError("U3032", f"round {round_number}: {'; '.join(complaints + lacking)}")
 
 
 def verify_quicknet_round(beacon_round: BeaconRound) -> bool:

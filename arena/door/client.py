@@ -20,11 +20,12 @@ from arena.door.status import SubmissionStatus
 from arena.door.submission_service import TakenSubmission
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
+from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import CODES
 from foundation.errors import ArenaError
 
-CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 60.0, 16 << 20
+CONNECT_S, PLACE_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 10.0, 60.0, 16 << 20
 TRIES = 3
 _PAUSES = Backoff(first_ms=500, most_ms=4_000)
 _AWAY, _WRONG = "U3040", "U3042"
@@ -41,12 +42,20 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DoorClient:
     """Asks doors by their base URLs. Close it when done."""
 
-    def __init__(self, auth: RequestAuth | None = None, netuid: int | None = None) -> None:
+    def __init__(
+        self,
+        auth: RequestAuth | None = None,
+        netuid: int | None = None,
+        *,
+        place_s: float = PLACE_S,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         """`auth` None: only `place` can be asked. `netuid`: signed with every request, so that no other subnet's door
-        takes it."""
+        takes it. `place_s` and `answer_s`: for one attempt at a whole answer, of `place` and of everything else."""
         self._auth, self._netuid = auth, netuid
+        self._place_s, self._answer_s = place_s, answer_s
         self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S), follow_redirects=False, trust_env=False
+            timeout=httpx.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
 
     async def __aenter__(self) -> DoorClient:
@@ -60,7 +69,7 @@ class DoorClient:
     async def place(self, url: str) -> DoorState | DoorPort:
         """Whose door it is, or at which port of this address it is. Raises ArenaError U3040, U3042, or what the door
         refuses with."""
-        found = await self._ask("GET", url, "/v1/door", dict[str, msgspec.Raw])
+        found = await self._ask("GET", url, "/v1/door", dict[str, msgspec.Raw], within_s=self._place_s)
         kind: type[DoorPort | DoorState] = DoorPort if found.keys() == {"port"} else DoorState
         try:
             return msgspec.json.decode(msgspec.json.encode(found), type=kind)
@@ -96,11 +105,14 @@ class DoorClient:
         receiver: str = "",
         body: bytes = b"",
         headers: dict[str, str] | None = None,
+        within_s: float | None = None,
     ) -> _Value:
         for attempt in range(1, TRIES + 1):
             try:
-                answer = await self._send(method, url.rstrip("/") + route, receiver, body, headers or {})
+                answer = await self._send(method, url.rstrip("/") + route, receiver, body, headers or {}, within_s)
                 break
+            except UnfitAnswerError as error:
+                raise ArenaError(_WRONG, f"{url}: {error}") from error
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 if attempt == TRIES or isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
                     raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
@@ -116,18 +128,21 @@ class DoorClient:
         detail = refused.message.removeprefix(CODES[refused.code].title)  # alone it stands for no detail
         raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
 
-    async def _send(self, method: str, url: str, receiver: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
+    async def _send(
+        self, method: str, url: str, receiver: str, body: bytes, headers: dict[str, str], within_s: float | None
+    ) -> httpx.Response:
         signed = {}
         if receiver:
             assert self._auth is not None, "only a signed request has a receiver"
             if self._netuid is not None:
                 url = f"{url}?netuid={self._netuid}"
             signed = self._auth.sign(method, httpx.URL(url).raw_path.decode("ascii"), receiver, body)
-        headers = {**headers, **signed, "accept-encoding": "identity"}
-        async with self._http.stream(method, url, headers=headers, content=body or None) as answer:
-            content = bytearray()
-            async for piece in answer.aiter_raw():
-                content += piece
-                if len(content) > ANSWER_BYTES_MAX:
-                    raise ArenaError(_WRONG, f"{url}: an answer of more than {ANSWER_BYTES_MAX} bytes")
-            return httpx.Response(answer.status_code, content=bytes(content))
+        return await ask(
+            self._http,
+            method,
+            url,
+            headers={**headers, **signed},
+            content=body or None,
+            bytes_max=ANSWER_BYTES_MAX,
+            within_s=within_s or self._answer_s,
+        )

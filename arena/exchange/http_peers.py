@@ -24,6 +24,7 @@ from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission
+from foundation.bounded_http import Lines, UnfitAnswerError, answering, read_whole
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED, TAIL_FULL
 from foundation.errors import ArenaError
@@ -130,7 +131,7 @@ class HttpPeers:
         """A whole answer, or None where the peer does not have it."""
         try:
             async with asyncio.timeout(self._answer_s), self._answer(peer, _target(route, **parameters)) as answer:
-                return await _whole(peer, answer, bytes_max)
+                return await read_whole(answer, bytes_max)
         except TimeoutError as error:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: no answer within {self._answer_s:g} s") from error
         except _UnknownError:
@@ -141,14 +142,14 @@ class HttpPeers:
         """An answer of 200, to be read. Raises ArenaError U3040 to U3042, _UnknownError."""
         if not peer.endpoint:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey} publishes no address")
-        headers = self._auth.sign("GET", target, peer.hotkey) | {"accept-encoding": "identity"}
+        headers = self._auth.sign("GET", target, peer.hotkey)
         try:
-            async with self._client.stream("GET", peer.endpoint.rstrip("/") + target, headers=headers) as answer:
-                if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise ArenaError(PEER_LIED, f"{peer.hotkey}: a compressed answer that was not asked for")
+            async with answering(self._client, "GET", peer.endpoint.rstrip("/") + target, headers=headers) as answer:
                 if answer.status_code != httpx.codes.OK:
                     raise await _refused(peer, answer)
                 yield answer
+        except UnfitAnswerError as error:
+            raise ArenaError(PEER_LIED, f"{peer.hotkey}: {error}") from error
         except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as error:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {str(error) or type(error).__name__}") from error
 
@@ -166,7 +167,7 @@ def _target(route: str, **parameters: str | int) -> str:
 
 async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     """What an answer other than 200 means."""
-    content = await _whole(peer, answer, _REFUSAL_BYTES_MAX)
+    content = await read_whole(answer, _REFUSAL_BYTES_MAX)
     try:
         refusal = msgspec.json.decode(content, type=_PeerRefusal)
     except UNREADABLE_JSON:
@@ -177,27 +178,12 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     return _UnknownError(detail) if refusal.code == PEER_LACKS else ArenaError(PEER_REFUSED, detail)
 
 
-async def _whole(peer: Peer, answer: httpx.Response, bytes_max: int) -> bytes:
-    content = bytearray()
-    async for piece in answer.aiter_raw():
-        content += piece
-        if len(content) > bytes_max:
-            raise ArenaError(PEER_LIED, f"{peer.hotkey}: an answer of more than {bytes_max} bytes")
-    return bytes(content)
-
-
 async def _lines(peer: Peer, answer: httpx.Response) -> AsyncGenerator[bytes]:
-    """The lines of a stream without their ends. Raises ArenaError U3042 for one too long, U3040 for one cut short."""
-    waiting = bytearray()
+    """The lines of a stream without their ends. Raises UnfitAnswerError for one too long, ArenaError U3040 for one cut
+    short."""
+    lines = Lines(LINE_BYTES_MAX)
     async for piece in answer.aiter_raw():
-        searched = len(waiting)
-        waiting += piece
-        start = 0
-        while (end := waiting.find(b"\n", max(start, searched))) >= 0:
-            yield bytes(waiting[start:end])
-            start = end + 1
-        del waiting[:start]
-        if len(waiting) > LINE_BYTES_MAX:
-            raise ArenaError(PEER_LIED, f"{peer.hotkey}: a line of more than {LINE_BYTES_MAX} bytes")
-    if waiting:
+        for line in lines.feed(piece):
+            yield line
+    if lines.is_within_one:
         raise ArenaError(PEER_AWAY, f"{peer.hotkey}: the answer ended within a row")

@@ -30,6 +30,8 @@ from harness.trace import EmittedCall
 if TYPE_CHECKING:
     import httpx
 
+    from foundation.bounded_http import BoundedClient
+
 _DETAIL_CHARS = 300
 _ANSWER_LEVELS = 8  # of an answer to the agent, around the message
 _REPLY_BYTES = 8 << 20  # of one reply: a hundred times the text of the longest completion, with its token ids
@@ -50,7 +52,7 @@ class OpenAIUpstream:
         self._base_url = base_url
         self._api_key = api_key
         self._timeout_ms = timeout_ms
-        self._client: httpx.Client | None = None
+        self._client: BoundedClient | None = None
         self._lock = threading.Lock()
 
     @property
@@ -67,13 +69,24 @@ class OpenAIUpstream:
         """
         import httpx
 
+        from foundation.bounded_http import UnfitAnswerError
+
+        timeout_s = self._timeout_ms / 1000
         with self._lock:
             if self._client is None:
-                self._client = open_client(self._base_url, self._api_key, self._timeout_ms / 1000)
-        headers = {"content-type": "application/json"}
+                self._client = open_client(self._base_url, self._api_key, timeout_s)
         try:
             with self._slots.held() if self._slots else contextlib.nullcontext():
-                response = self._client.post("chat/completions", content=request.encode(), headers=headers)
+                response = self._client.ask(
+                    "POST",
+                    "chat/completions",
+                    content=request.encode(),
+                    headers={"content-type": "application/json"},
+                    bytes_max=_REPLY_BYTES,
+                    within_s=timeout_s,
+                )
+        except UnfitAnswerError as error:
+            raise ArenaError("U3003", str(error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # timeouts, connection errors, what is no HTTP
             raise ArenaError("U3002", explain_silence(error)) from error
         if not response.is_success:
@@ -102,17 +115,18 @@ def code_of_status(status: int) -> str:
     return MODEL_BUSY if status == 429 else MODEL_FAILED
 
 
-def open_client(base_url: str, api_key: str, timeout_s: float) -> httpx.Client:
+def open_client(base_url: str, api_key: str, timeout_s: float) -> BoundedClient:
     """An HTTP client of an OpenAI-compatible endpoint: paths are relative to `base_url`. `timeout_s` bounds connecting
     and each wait for bytes. Raises httpx.InvalidURL."""
-    import httpx
+    from foundation.bounded_http import BoundedClient
 
-    return httpx.Client(
+    return BoundedClient(
         base_url=base_url,
         headers={b"authorization": f"Bearer {api_key or 'none'}".encode(), b"accept": b"application/json"},
-        timeout=timeout_s,
-        follow_redirects=True,
-        limits=httpx.Limits(max_connections=None),  # how many requests run at once is bounded elsewhere
+        silence_s=timeout_s,
+        connect_s=timeout_s,
+        redirects=20,
+        connections=None,  # how many requests run at once is bounded elsewhere
     )
 
 
@@ -162,8 +176,6 @@ def read_reply(raw: bytes) -> ModelReply:
     message whose text is empty or null is a completion, since a model may say nothing: asking again would be a new
     draw. One in which text and calls are missing is none.
     """
-    if len(raw) > _REPLY_BYTES:
-        raise ArenaError("U3003", f"a reply of {len(raw)} bytes; at most {_REPLY_BYTES} are read")
     try:
         body = orjson.loads(raw)
         if body.get("error"):

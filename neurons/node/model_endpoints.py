@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from arena.policy import Policy
+from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
@@ -27,7 +28,7 @@ from neurons.worker.protocol import Endpoint
 
 SCRIPTED_PREFIX = "scripted-"
 _SHOWN = 12  # models named in one line
-_LISTING_TIMEOUT_S, _LISTING_PAUSE_S = 20, 0.5
+_LISTING_TIMEOUT_S, _LISTING_PAUSE_S, _LISTING_BYTES = 20, 0.5, 16 << 20
 
 
 class _ListedModel(msgspec.Struct, frozen=True):
@@ -202,11 +203,15 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     """What the endpoint lists, a line about why it did not answer, or None where it has no such list."""
     import httpx
 
+    from foundation.bounded_http import UnfitAnswerError
+
     place = f"{endpoint.name} at {endpoint.base_url}"
     for is_last in (False, True):  # what may pass is asked twice
         try:
             with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
-                response = client.get("models")
+                response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
+        except UnfitAnswerError as error:
+            return f"{place}: {error}"
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             line = f"{place} does not answer: {explain_silence(error)}"
         else:
@@ -228,7 +233,7 @@ def _ids_of(listing: bytes) -> frozenset[str] | None:
     """The models of a list as the protocol writes it; None for anything else."""
     try:
         rows = msgspec.json.decode(listing, type=_ModelList).data
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE_JSON:
         return None
     return frozenset(row.id for row in rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from arena.chain.beacon import LocalBeacon, RoundClock, verify_local_round
 from arena.chain.drand import QUICKNET, QUICKNET_CHAIN, QUICKNET_CLOCK, DrandBeacon, verify_quicknet_round
 from arena.chain.port import BeaconRound
 from foundation.errors import ArenaError
+from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, endless, says
 
 # quicknet's first round, as drand publishes it: its randomness is the sha256 of its signature.
 ROUND_1_SIGNATURE = "b55e7cb2d5c613ee0b2e28d6750aabbb78c39dcc96bd9d38c2c2e12198df95571de8e8e402a0cc48871c7089a2b3af4b"
@@ -95,7 +97,8 @@ def _relays(*answers: Callable[[httpx.Request], httpx.Response]) -> DrandBeacon:
     """A beacon over relays `https://0`, `https://1`, ... that answer as given."""
 
     def answer(request: httpx.Request) -> httpx.Response:
-        return answers[int(request.url.host)](request)
+        made = answers[int(request.url.host)](request)
+        return httpx.Response(made.status_code, stream=httpx.ByteStream(made.content))  # as it would come over a wire
 
     endpoints = [f"https://{index}/" for index in range(len(answers))]
     return DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=endpoints, transport=httpx.MockTransport(answer))
@@ -136,6 +139,28 @@ async def test_without_a_good_signature_there_is_no_round(bad: Callable[[httpx.R
 
 async def test_a_round_that_no_relay_has_yet_is_none() -> None:
     assert await _relays(_has_not).fetch(1) is None
+    assert await _relays(_has_not, _has_not, _has_not).fetch(1) is None
+
+
+async def test_a_relay_that_lags_or_lies_delays_no_round_that_another_has() -> None:
+    assert await _relays(_has_not, _is_down, _has_not, _serves).fetch(1) == ROUND_1
+
+
+@pytest.mark.parametrize("bad", [_is_down, _forges, _babbles])
+async def test_a_round_that_some_lack_and_others_hide_is_not_known_to_be_missing(
+    bad: Callable[[httpx.Request], httpx.Response],
+) -> None:
+    with pytest.raises(ArenaError, match=r"U3032.*not there yet"):
+        await _relays(_has_not, bad).fetch(1)
+
+
+@pytest.mark.parametrize("behave", [*DRIPS.values(), bomb("gzip"), bomb("zstd"), endless(), says(b"[" * 10_000)])
+async def test_a_hostile_relay_is_passed_over_in_bounded_time(behave: Behaviour) -> None:
+    honest = says(b'{"round": 1, "signature": "%s"}' % ROUND_1_SIGNATURE.encode())
+    with HostileServer(behave) as hostile, HostileServer(honest) as relay:
+        async with asyncio.timeout(GUARD_S):
+            beacon = DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=[hostile.url, relay.url], timeout_s=2.0)
+            assert await beacon.fetch(1) == ROUND_1
 
 
 async def test_a_round_of_the_future_is_none_without_asking_anybody() -> None:

@@ -15,6 +15,7 @@ from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, read_reply
 from harness.inference.sanitize import plain_request
 from tests.harness.inference_stand import OtherServer, answer
+from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,3 +103,37 @@ def test_importing_the_client_imports_no_client_and_no_server() -> None:
     code = imports + "\nprint({'httpx', 'uvicorn'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "set()"
+
+
+HOSTILE = {
+    **{name: (behave, "U3002") for name, behave in DRIPS.items()},
+    "zstd": (bomb("zstd"), "U3003"),
+    "gzip": (bomb("gzip"), "U3003"),
+    "compressed refusal": (bomb("gzip", b"500 Oops"), "U3003"),
+    "endless": (endless(), "U3003"),
+    "endless refusal": (endless(b"500 Oops"), "U3003"),
+    "endless redirect": (endless(b"307 Elsewhere", b"location: /"), "U3003"),
+}
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_a_hostile_endpoint_costs_bounded_memory_and_time(which: str) -> None:
+    behave, code = HOSTILE[which]
+    with HostileServer(behave) as server:
+        error = ended(lambda: OpenAIUpstream("x", server.url, "key", 500 if which in DRIPS else 20_000).complete("{}"))
+    assert isinstance(error, ArenaError) and error.failure.code == code
+    if which in ("zstd", "gzip", "compressed refusal"):  # and not what it would say when it is unpacked
+        assert "compressed" in error.failure.detail
+
+
+def test_a_redirect_is_followed_without_reading_what_comes_with_it() -> None:
+    with OtherServer() as there:
+        behave = endless(b"307 Elsewhere", b"location: " + f"{there.base_url}/chat/completions".encode())
+        with HostileServer(behave) as here:
+            assert OpenAIUpstream("x", here.url, "key", 20_000).complete('{"messages": []}').content == "fine"
+
+
+def test_a_reply_as_it_should_be_is_read() -> None:
+    with HostileServer(says(reply_of({"content": "hello"}))) as server:
+        upstream = OpenAIUpstream("x", server.url, "key", 20_000)
+        assert [upstream.complete("{}").content for _ in range(2)] == ["hello", "hello"]

@@ -24,6 +24,7 @@ from neurons.node.model_endpoints import (
 from neurons.node.settings import format_rows, resolve
 from neurons.worker.protocol import Endpoint
 from tests.harness.inference_stand import OtherServer, raw, status
+from tests.hostile_http import HostileServer, bomb, endless, says
 
 TWO = """
 [[upstreams]]
@@ -147,6 +148,15 @@ def test_an_endpoint_that_is_away_is_told_and_one_without_a_list_is_not() -> Non
     assert line == "away at http://127.0.0.1:9/v1 does not answer: connection refused"
     with OtherServer(listed=status(404)) as without:
         assert check_endpoints((Endpoint(name="plain", base_url=without.base_url),), ("a",)) == ()
+
+
+def test_a_list_that_is_compressed_or_endless_is_told_and_one_that_is_no_list_is_not() -> None:
+    for behave, told in ((bomb("zstd"), "compressed"), (endless(b"500 Oops"), "more than")):
+        with HostileServer(behave) as server:
+            (line,) = check_endpoints((Endpoint(name="odd", base_url=server.url),), ("a",))
+        assert line.startswith(f"odd at {server.url}: ") and told in line
+    with HostileServer(says(b'{"data":[],"more":' + b"[" * 200_000)) as server:
+        assert check_endpoints((Endpoint(name="odd", base_url=server.url),), ("a",)) == ()
 
 
 def test_a_model_needs_one_endpoint_that_answers_where_that_is_asked_for() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from foundation.errors import ArenaError
 from harness.chat import Message
+from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.corpus.filter.qwen3_text import served_tools
@@ -207,6 +208,24 @@ def test_no_server_and_no_model_are_told_apart(stock: Stock, vllm: VllmSampler, 
     with pytest.raises(ArenaError) as away:
         VllmSampler(gone, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
     assert (unknown.value.failure.code, away.value.failure.code) == ("U3001", "U3002")
+
+
+@pytest.mark.parametrize(
+    ("behave", "code"),
+    [
+        *((behave, "U3002") for behave in DRIPS.values()),
+        (bomb("zstd"), "U3003"),
+        (bomb("gzip", b"500 Oops"), "U3003"),
+        (endless(), "U3003"),
+        (says(b'{"choices":[],"more":' + b"[" * 200_000), "U3003"),
+    ],
+)
+def test_a_hostile_server_costs_bounded_memory_and_time(stock: Stock, behave: Behaviour, code: str) -> None:
+    with HostileServer(behave) as server:
+        sampler = VllmSampler(server.url, "base", stock.codec, timeout_s=0.5 if code == "U3002" else GUARD_S)
+        for ask in (lambda: sampler.sample(prompt_of(stock), SHORT, 0), sampler.require_served):
+            error = ended(ask)
+            assert isinstance(error, ArenaError) and error.failure.code == code
 
 
 # -- the scripted model

@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import msgspec
 
+from foundation.bounded_http import BoundedClient, UnfitAnswerError
+from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 from training.model import ChatCodec, Decode, Sampled
 from training.stages.run import weights_sha256
@@ -24,6 +26,7 @@ from training.stages.run import weights_sha256
 TIMEOUT_S = 600.0
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
 _DETAIL_CHARS = 300
+_REPLY_BYTES = 64 << 20  # of one reply: the ids of prompt and turn, and a logprob for each token
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
@@ -53,10 +56,12 @@ class VllmSampler:
     """A `training.model.Sampler` over one model of a vLLM server. Thread-safe: the server batches what is asked."""
 
     def __init__(self, base_url: str, model: str, codec: ChatCodec, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it."""
+        """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it; `timeout_s` bounds
+        a whole reply."""
         self._model, self._codec = model, codec
         self._loaded: set[str] = set()  # adapters of ours
-        self._client = httpx.Client(base_url=base_url.rstrip("/") + "/", timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._client = BoundedClient(base_url=base_url.rstrip("/") + "/", silence_s=timeout_s, connect_s=timeout_s)
 
     @property
     def version(self) -> str:
@@ -88,7 +93,7 @@ class VllmSampler:
         )
         try:
             choice = msgspec.json.decode(answer, type=_VllmCompletion).choices[0]
-        except (msgspec.DecodeError, IndexError) as error:
+        except (*UNREADABLE_JSON, IndexError) as error:
             raise ArenaError("U3003", f"{error}; the server must answer `return_token_ids` and `logprobs`") from error
         logprobs = tuple(one for one in choice.logprobs.token_logprobs if one is not None)
         if len(logprobs) != len(choice.token_ids) or not choice.token_ids:
@@ -149,7 +154,7 @@ class VllmSampler:
         """The names of all models and adapters that are served, and the folders they were loaded from."""
         try:
             listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
-        except msgspec.DecodeError as error:
+        except UNREADABLE_JSON as error:
             raise ArenaError("U3003", f"{error} in the list of models") from error
         return {model.id: model.root for model in listed.data}
 
@@ -158,7 +163,9 @@ class VllmSampler:
 
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:
-            response = self._client.request(method, path, json=fields)
+            response = self._client.ask(method, path, json=fields, bytes_max=_REPLY_BYTES, within_s=self._timeout_s)
+        except UnfitAnswerError as error:
+            raise ArenaError("U3003", f"{self._client.base_url}{path}: {error}") from error
         except httpx.HTTPError as error:
             raise ArenaError("U3002", f"{self._client.base_url}{path}: {type(error).__name__}") from error
         if response.is_success:

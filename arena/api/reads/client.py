@@ -15,6 +15,7 @@ import msgspec
 from arena.api.client import ServedRefusal
 from arena.api.reads.answers import AgentDetail, RaceDetail
 from arena.submissions.model import agent_version_id
+from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import CODES
 from foundation.errors import ArenaError
@@ -37,37 +38,32 @@ class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
         return next((one.standing.race_score_e4 for one in self.agent.races if one.race_id == self.race_id), None)
 
 
-def read_winner(url: str) -> WinnerFile:
-    """The agent at the top, by the public reads at `url`.
+def read_winner(url: str, *, timeout_s: float = TIMEOUT_S) -> WinnerFile:
+    """The agent at the top, by the public reads at `url`. `timeout_s` bounds each of three answers as a whole.
 
     Raises ArenaError V2084 where they don't answer or speak something else, V2082 where no race is settled or none has
     a top, V2089 until the embargo is over.
     """
-    with httpx.Client(base_url=url, timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as http:
-        race = _value(_get(http, "/v1/leaderboard"), RaceDetail).race
+    with BoundedClient(base_url=url, silence_s=timeout_s, connect_s=timeout_s, trust_env=False) as http:
+        race = _value(_get(http, "/v1/leaderboard", timeout_s), RaceDetail).race
         agent = race.top_agent_version_id
         if not agent:
             raise ArenaError("V2082", f"{race.race_id} has no agent at the top")
-        detail = _value(_get(http, f"/v1/agents/{agent}"), AgentDetail)
-        source = _get(http, f"/v1/agents/{agent}/source")
+        detail = _value(_get(http, f"/v1/agents/{agent}", timeout_s), AgentDetail)
+        source = _get(http, f"/v1/agents/{agent}/source", timeout_s)
     if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
         raise ArenaError("V2084", f"{url}: the file is not the one that agent version {agent[:16]} names")
     return WinnerFile(race_id=race.race_id, agent=detail, source=source)
 
 
-def _get(http: httpx.Client, target: str) -> bytes:
+def _get(http: BoundedClient, target: str, timeout_s: float) -> bytes:
     try:
-        with http.stream("GET", target, headers={"accept-encoding": "identity"}) as answer:
-            content = bytearray()
-            for piece in answer.iter_raw():
-                content += piece
-                if len(content) > ANSWER_BYTES_MAX:
-                    raise ArenaError("V2084", f"{http.base_url}: an answer of more than {ANSWER_BYTES_MAX} bytes")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        answer = http.ask("GET", target, bytes_max=ANSWER_BYTES_MAX, within_s=timeout_s)
+    except (httpx.HTTPError, httpx.InvalidURL, UnfitAnswerError) as error:
         raise ArenaError("V2084", f"{http.base_url}: {str(error) or type(error).__name__}") from error
     if answer.is_success:
-        return bytes(content)
-    refused = _value(bytes(content), ServedRefusal)
+        return answer.content
+    refused = _value(answer.content, ServedRefusal)
     raise ArenaError(refused.code if refused.code in CODES else "V2084", refused.message)
 
 

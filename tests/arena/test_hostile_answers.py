@@ -1,0 +1,130 @@
+"""Whoever a client of ours asks can cost it neither its memory nor its day: each ends with the code it promises."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+
+from arena.api.client import TailClient
+from arena.api.reads.client import read_winner
+from arena.bank.embeddings import EmbeddingsEndpoint
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import Metagraph, Neuron
+from arena.door.app import DoorState
+from arena.door.client import DoorClient
+from arena.door.delivery import find_doors
+from arena.door.pause import PauseState
+from foundation.errors import ArenaError
+from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
+
+DEEP = b"[" * 200_000
+LIES = {
+    "zstd": bomb("zstd"),
+    "gzip": bomb("gzip"),
+    "compressed refusal": bomb("zstd", b"400 Bad"),
+    "endless": endless(),
+    "endless refusal": endless(b"400 Bad"),
+    "deep": says(DEEP),
+    "deep refusal": says(DEEP, b"400 Bad"),
+}
+HOSTILE = {**DRIPS, **LIES}
+
+
+def failure_of(behave: Behaviour, work: Callable[[str], object]) -> ArenaError:
+    with HostileServer(behave) as server:
+        error = ended(lambda: work(server.url))
+    assert isinstance(error, ArenaError), error
+    return error
+
+
+def tail(url: str) -> TailClient:
+    return TailClient(url, verify_signature=verify, sleep=lambda _: None, silence_s=5.0, answer_s=0.3)
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_the_sizes_of_logs(which: str) -> None:
+    assert failure_of(HOSTILE[which], lambda url: tail(url).heads()).failure.code == "V2084"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"validator":"a","seq":1e999}]',
+        b'[{"validator":"a","seq":' + b"9" * 10_000 + b"}]",
+        b'[{"validator":"a","seq":-1}]',
+        b'[{"validator":["a"],"seq":1}]',
+        b'[{"validator":"a"}]',
+        b'[{"validator":"a","seq":1,"more":' + DEEP + b"}]",
+        b'{"validator":"a"}',
+        b"\xff",
+        b"",
+    ],
+)
+def test_sizes_that_are_none(body: bytes) -> None:
+    assert failure_of(says(body), lambda url: tail(url).heads()).failure.code == "V2084"
+
+
+@pytest.mark.parametrize("which", ["refusal", *LIES])
+def test_the_rows_of_a_log(which: str) -> None:
+    error = failure_of(HOSTILE[which], lambda url: list(tail(url).lines()))
+    assert error.failure.code == "V2084"
+
+
+def test_a_compressed_stream_is_not_unpacked_to_be_refused() -> None:
+    for ask in (lambda url: list(tail(url).lines()), lambda url: tail(url).heads(), read_winner):
+        assert "compressed" in failure_of(bomb("zstd"), ask).failure.detail
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_the_agent_at_the_top(which: str) -> None:
+    assert failure_of(HOSTILE[which], lambda url: read_winner(url, timeout_s=0.5)).failure.code == "V2084"
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_vectors(which: str) -> None:
+    def embed(url: str) -> object:
+        return EmbeddingsEndpoint(
+            url, "m", timeout_ms=300 if which in DRIPS else 20_000, attempts=2, sleep=lambda _: None
+        ).embed(["a"])
+
+    refusals = {"deep refusal": "U3001"}
+    expected = refusals.get(which, "U3002" if which in DRIPS else "U3003")
+    assert failure_of(HOSTILE[which], embed).failure.code == expected
+
+
+async def test_one_hostile_door_keeps_nobody_from_the_others() -> None:
+    """Every behaviour at once: each door has its reason, and the one that answers is found."""
+    with ExitStack() as stack:
+        servers = {which: stack.enter_context(HostileServer(behave)) for which, behave in HOSTILE.items()}
+        hotkeys = {which: generate_signer().hotkey for which in (*HOSTILE, "honest")}
+        state = DoorState(
+            validator=hotkeys["honest"], netuid=1, policy="p", policy_sha256="", source_bytes_max=1, pause=PauseState()
+        )
+        servers["honest"] = stack.enter_context(HostileServer(says(msgspec.json.encode(state))))
+        neurons = tuple(
+            Neuron(uid=uid, hotkey=hotkeys[which], has_validator_permit=True, stake_rao=10, endpoint=server.url)
+            for uid, (which, server) in enumerate(servers.items())
+        )
+        async with asyncio.timeout(GUARD_S), DoorClient(place_s=3.0) as client:
+            found = await find_doors(client, Metagraph(netuid=1, block=1, tempo=1, neurons=neurons))
+        by_url = {door.url: door for door in found}
+        for which in HOSTILE:
+            failure = by_url[servers[which].url].failure
+            assert failure is not None and failure.code in ("U3040", "U3042"), which
+        assert by_url[servers["honest"].url].validator == hotkeys["honest"]
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+async def test_what_a_door_says_of_submissions(which: str) -> None:
+    auth = HttpAuth(generate_signer(), time.time_ns)
+    with HostileServer(HOSTILE[which]) as server:
+        async with asyncio.timeout(GUARD_S), DoorClient(auth, answer_s=0.3 if which in DRIPS else GUARD_S) as client:
+            with pytest.raises(ArenaError) as caught:
+                await client.statuses(server.url, auth.hotkey)
+    assert caught.value.failure.code == ("U3040" if which in DRIPS else "U3042")

@@ -1,0 +1,152 @@
+"""Answers of strangers: bounded in bytes and in time, with and without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError, ask
+from tests.hostile_http import DRIPS, GUARD_S, HostileServer, ended, endless, says
+
+BYTES_MAX = 1 << 20
+SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
+
+SILENCE_S, WITHIN_S = 2 * GUARD_S, 1.0
+
+Ask = Callable[..., httpx.Response]
+
+
+def ask_in_a_loop(url: str, content: bytes = b"") -> httpx.Response:
+    async def asking() -> httpx.Response:
+        async with httpx.AsyncClient(timeout=SILENCE_S) as client:
+            return await ask(client, "POST", url, content=content, bytes_max=BYTES_MAX, within_s=WITHIN_S)
+
+    return asyncio.run(asking())
+
+
+def ask_without_one(url: str, content: bytes = b"") -> httpx.Response:
+    with BoundedClient(silence_s=SILENCE_S, connect_s=SILENCE_S) as client:
+        return client.ask("POST", url, content=content, bytes_max=BYTES_MAX, within_s=WITHIN_S)
+
+
+both = pytest.mark.parametrize("asking", [ask_in_a_loop, ask_without_one])
+
+
+@both
+def test_an_answer_comes_whole_with_status_words_and_headers(asking: Ask) -> None:
+    with HostileServer(says(b"12345", b"418 Short And Stout", b"x-more: yes")) as server:
+        answer = asking(server.url)
+    assert (answer.status_code, answer.reason_phrase, answer.content) == (418, "Short And Stout", b"12345")
+    assert answer.headers["x-more"] == "yes"
+    with pytest.raises(httpx.HTTPStatusError):
+        answer.raise_for_status()
+
+
+@both
+def test_no_compressed_answer_is_asked_for(asking: Ask) -> None:
+    with HostileServer(says(b"")) as server:
+        asking(server.url)
+    assert [head.lower().count(b"\r\naccept-encoding: identity\r\n") for head in server.heads] == [1]
+    assert server.heads[0].lower().count(b"accept-encoding") == 1
+
+
+@both
+@pytest.mark.parametrize("drip", DRIPS)
+def test_whatever_drips_ends_by_the_deadline(asking: Ask, drip: str) -> None:
+    with HostileServer(DRIPS[drip]) as server:
+        assert isinstance(ended(lambda: asking(server.url)), httpx.ReadTimeout)
+
+
+@both
+def test_who_takes_no_request_is_not_written_to_for_ever(asking: Ask) -> None:
+    with HostileServer(DRIPS["header"]) as server:
+        assert isinstance(ended(lambda: asking(server.url, b"x" * (64 << 20))), httpx.TimeoutException)
+
+
+@both
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "identity, gzip"])
+def test_a_compressed_answer_is_refused_unread(asking: Ask, encoding: str) -> None:
+    behave = endless(b"200 OK", b"content-encoding: " + encoding.encode())
+    with HostileServer(behave) as server:
+        error = ended(lambda: asking(server.url))
+        assert isinstance(error, UnfitAnswerError) and "compressed" in str(error)
+        assert server.sent < SOCKET_BYTES
+
+
+@both
+@pytest.mark.parametrize("status", [b"200 OK", b"500 Oops"])
+def test_an_answer_without_an_end_is_read_to_its_bound(asking: Ask, status: bytes) -> None:
+    with HostileServer(endless(status)) as server:
+        error = ended(lambda: asking(server.url))
+        assert isinstance(error, UnfitAnswerError) and str(BYTES_MAX) in str(error)
+        assert server.sent < BYTES_MAX + SOCKET_BYTES
+
+
+def test_of_a_redirect_the_last_answer_alone_is_read() -> None:
+    with (
+        HostileServer(says(b"there")) as there,
+        HostileServer(endless(b"307 Elsewhere", b"location: " + there.url.encode())) as here,
+        BoundedClient(silence_s=20, connect_s=20, redirects=1) as client,
+    ):
+        answer = client.ask("POST", here.url, bytes_max=100, within_s=20, content=b"x")
+    assert (answer.status_code, answer.content) == (200, b"there")
+
+
+@pytest.mark.parametrize("redirects", [0, 3])
+def test_after_so_many_redirects_the_last_one_is_the_answer(redirects: int) -> None:
+    behave = says(b"", b"302 Found", b"location: /again")
+    with HostileServer(behave) as server, BoundedClient(silence_s=20, connect_s=20, redirects=redirects) as client:
+        assert client.ask("GET", server.url, bytes_max=100, within_s=20).status_code == 302
+        assert len(server.heads) == redirects + 1
+
+
+def test_a_deadline_is_of_one_request_and_one_thread() -> None:
+    with (
+        HostileServer(DRIPS["body"]) as drip,
+        HostileServer(says(b"fine")) as fine,
+        BoundedClient(silence_s=20, connect_s=20) as client,
+        ThreadPoolExecutor(1) as other,
+    ):
+        with client.within(0.0):
+            answer = other.submit(lambda: client.ask("GET", fine.url, bytes_max=9, within_s=20)).result()
+            assert answer.content == b"fine"
+            with pytest.raises(httpx.ReadTimeout):
+                client.ask("GET", fine.url, bytes_max=9, within_s=0.0)
+        assert client.ask("GET", fine.url, bytes_max=9, within_s=20).content == b"fine"
+        assert isinstance(
+            ended(lambda: client.ask("GET", drip.url, bytes_max=1 << 20, within_s=0.2)), httpx.ReadTimeout
+        )
+
+
+def test_a_stream_lasts_as_long_as_its_bytes_come() -> None:
+    with HostileServer(DRIPS["body"]) as server, BoundedClient(silence_s=20, connect_s=20) as client:
+        with client.answering(client.request("GET", server.url)) as answer:
+            pieces = answer.iter_raw()
+            assert sum(len(next(pieces)) for _ in range(20)) >= 20
+        again = client.request("GET", server.url)
+        with client.answering(again) as answer, client.within(0.2), pytest.raises(httpx.ReadTimeout):
+            client.read_whole(answer, 1 << 20)
+
+
+@given(st.lists(st.binary(max_size=12)), st.integers(1, 30))
+def test_lines_are_the_same_however_they_are_cut(lines: list[bytes], size: int) -> None:
+    stream = b"".join(line.replace(b"\n", b".") + b"\n" for line in lines) + b"rest"
+    cut = Lines(bytes_max=100)
+    found = [line for start in range(0, len(stream), size) for line in cut.feed(stream[start : start + size])]
+    assert found == stream.split(b"\n")[:-1]
+    assert cut.is_within_one
+
+
+def test_a_line_too_long_is_refused_whether_or_not_it_ends() -> None:
+    cut = Lines(bytes_max=10)
+    assert [*cut.feed(b"1234567890\n1234567890")] == [b"1234567890"]
+    with pytest.raises(UnfitAnswerError, match="more than 10 bytes"):
+        [*cut.feed(b"1")]
+    with pytest.raises(UnfitAnswerError, match="more than 10 bytes"):
+        [*Lines(bytes_max=10).feed(b"12345678901\n")]
