@@ -122,7 +122,9 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
         request: Request, race: RaceName = "", agent: AgentVersion = "", wrote: Wrote = ""
     ) -> Response:
         asked = EpisodeFilter(race=race, agent=agent, wrote=wrote)
-        return await _answer(request, pages, "firehose", lambda: pages.firehose(asked, _base_url(request)))
+        is_plain = _HOST.fullmatch(request.base_url.netloc)  # people copy it into commands, so no shell may read more
+        named = request if is_plain else Request({**request.scope, "headers": []})
+        return await _answer(request, pages, "firehose", lambda: pages.firehose(asked, str(named.base_url)))
 
     @router.get("/validators")
     async def show_validators(request: Request) -> Response:
@@ -141,14 +143,6 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
             return request.app.openapi()
 
         return await _answer(request, pages, "api", make)
-
-
-def _base_url(request: Request) -> str:
-    """Where this server is, for commands that people copy: by the host that was asked, where no shell reads more than a
-    name in it, else by the address that the connection came to."""
-    if _HOST.fullmatch(request.base_url.netloc):
-        return str(request.base_url)
-    return str(Request({**request.scope, "headers": []}).base_url)
 
 
 def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:

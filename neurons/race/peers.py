@@ -14,7 +14,6 @@ from operator import eq
 from typing import TypeVar
 
 from arena.exchange.log_digest import COUNTED_KINDS, counts
-from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peer
 from arena.exchange.pull import Wanted
 from arena.race.consensus.agreement import countersign_value, validators_of
@@ -99,7 +98,14 @@ class RacePeers:
                     if counts(content, len(record.content), race_id):
                         records.take(record.validator, record.seq, record.content_sha256, content.payload)
                 continue
-            await asyncio.to_thread(_take_held, records, self.sharing.peer_logs, race_id, log)
+
+            def take(log: AnchoredLog = log) -> None:
+                for row in self.sharing.peer_logs.rows(race_id, log.validator, note_sha256=log.note_sha256):
+                    if row.content is not None:
+                        payload = decode_content(bytes(row.content)).payload
+                        records.take(row.validator, row.seq, row.content_sha256, payload)
+
+            await asyncio.to_thread(take)  # a long log must not make the race miss a moment
         return tuple(counted), records
 
     async def pull(self, effect: PullLogs, state: RaceState) -> None:
@@ -238,14 +244,6 @@ class RacePeers:
 
     def _complain(self, peer: str, failure: Failure, **about: str) -> None:
         self._node.log.warning("peer", peer=peer, code=failure.code, detail=failure.detail, **about)
-
-
-def _take_held(records: RaceRecords, held: PeerLogStore, race_id: str, log: AnchoredLog) -> None:
-    """Decode the rows of a held log beside the event loop, which must not miss a moment of the race."""
-    for row in held.rows(race_id, log.validator, note_sha256=log.note_sha256):
-        if row.content is not None:
-            payload = decode_content(bytes(row.content)).payload
-            records.take(row.validator, row.seq, row.content_sha256, payload)
 
 
 def race_of(roll: Roll, state: RaceState) -> str:
