@@ -201,8 +201,9 @@ class Puller:
                         await self._take_all(peer, claim, check, writer, window)
                 except TimeoutError as error:
                     if window.expired():
-                        halts = f"{peer.hotkey}: fewer than {pace.window_rows} rows within {pace.window_s:g} s"
-                        raise ArenaError(PEER_AWAY, halts) from error
+                        raise ArenaError(
+                            PEER_AWAY, f"{peer.hotkey}: fewer than {pace.window_rows} rows within {pace.window_s:g} s"
+                        ) from error
                     raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {share_s:.0f} s") from error
             try:
                 end = check.finish()
