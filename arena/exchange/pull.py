@@ -200,9 +200,11 @@ class Puller:
                     async with asyncio.timeout(share_s), asyncio.timeout(pace.window_s) as window:
                         await self._take_all(peer, claim, check, writer, window)
                 except TimeoutError as error:
-                    halts = f"fewer than {pace.window_rows} rows within {pace.window_s:g} s"
-                    slow = halts if window.expired() else f"not done within {share_s:.0f} s"
-                    raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {slow}") from error
+                    if window.expired():
+                        raise ArenaError(
+                            PEER_AWAY, f"{peer.hotkey}: fewer than {pace.window_rows} rows within {pace.window_s:g} s"
+                        ) from error
+                    raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {share_s:.0f} s") from error
             try:
                 end = check.finish()
             except ArenaError as error:
