@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from arena.chain.keys import generate_signer, verify
-from arena.exchange.log_digest import add_tally, extend, read_tally
-from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest, Peer
-from arena.exchange.pull import PULL_ROWS_MAX, Pulled, PullPace, Wanted
+from arena.chain.keys import generate_signer
+from arena.exchange.port import Peer
+from arena.exchange.pull import PULL_ROWS_MAX, PullPace
 from arena.export.model import LogRow
-from arena.records.log.anchors import note_sha256
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.verify.log_check import LogStart
-from foundation.errors import ArenaError
-from tests.arena.exchange_stand import FAST, RACE, LocalNet, Node
+from arena.records.log.hash_chain import signing_message
+from tests.arena.exchange_case import Case, Handmade
 from tests.arena.local_peers import LocalPeers, PeerFault
 
 Change = Callable[[list[LogRow]], list[LogRow]]
@@ -39,32 +31,6 @@ class Meddler:
         rows = [row async for row in self._peers.rows(peer, validator, **named)]
         for row in self._change(rows) if peer.hotkey == self._liar else rows:
             yield row
-
-
-class Case:
-    """An author with a log of nine records, whole under its note; a relay that holds it; a reader."""
-
-    def __init__(self, folder: Path) -> None:
-        self.net, permits = LocalNet(), set()
-        self.author, self.relay, self.reader = (Node(folder, permits) for _ in range(3))
-        self.wanted: Wanted
-        self.peers: list[Peer] = []
-
-    async def fill(self) -> Case:
-        self.peers = [await self.net.join(node) for node in (self.author, self.relay, self.reader)]
-        await self.author.evaluate([1, 2])
-        await self.author.evaluate([3], "r2")
-        self.wanted = await self.author.anchor()
-        await self.relay.puller(self.net.peers(self.relay), pace=FAST).pull(self.wanted, self.peers)
-        self.relay.reveal(RACE)
-        return self
-
-    async def pull(self, peers, wanted: Wanted | None = None, pace: PullPace = FAST) -> Pulled:
-        return await self.reader.puller(peers, pace=pace).pull(wanted or self.wanted, self.peers)
-
-    def leaves_no_trace(self) -> bool:
-        rows = self.reader.folder / "held" / "rows"
-        return self.reader.held.held(RACE) == [] and list(rows.iterdir()) == []
 
 
 @pytest.fixture
@@ -262,149 +228,3 @@ async def test_a_peer_slower_than_it_may_be_counts_as_away(case: Case) -> None:
     pulled = await case.pull(peers, pace=PullPace(window_s=0.2))
     assert pulled.log is not None
     assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3040")]
-
-
-# -- what an author does to its own log
-
-
-async def anchored(case: Case, note: str, race_id: str = RACE) -> Pulled:
-    """Pull by a note that the author made itself, its hash on chain."""
-    case.author.held.keep_note(note)
-    case.author.reveal(race_id, 99)
-    wanted = Wanted(validator=case.author.hotkey, note_sha256=note_sha256(note), race_id=race_id)
-    return await case.pull(case.net.peers(case.reader), wanted)
-
-
-async def test_an_author_cannot_show_a_record_to_some_and_hide_it_from_others(case: Case) -> None:
-    """Its note counts the records: who gets fewer holds nothing, who gets all holds all."""
-    note = await case.author.note()
-    tally = read_tally(note, case.author.hotkey, RACE, verify)
-    assert (tally.count.rows, tally.start.after_seq) == (6, 0)
-    plain = note.rpartition("— ")[0]
-    change = msgspec.structs.replace
-    for wrong in (
-        change(tally, count=Count()),
-        change(tally, count=change(tally.count, rows=5)),
-        change(tally, count=change(tally.count, rows=7)),
-        change(tally, start=LogStart(validator=tally.start.validator, after_seq=1, head="ab" * 32, peaks=("cd" * 32,))),
-        change(
-            tally, start=LogStart(validator=tally.start.validator, after_seq=9, head="ab" * 32, peaks=("cd" * 32,) * 2)
-        ),
-        change(
-            tally, start=LogStart(validator=tally.start.validator, after_seq=16, head="ab" * 32, peaks=("cd" * 32,))
-        ),
-    ):
-        pulled = await anchored(case, add_tally(plain, wrong, case.author.signer))
-        assert pulled.log is None
-
-
-async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
-    note = await case.author.note()
-    twice = f"{note}—{note.rpartition(chr(10) + chr(8212))[2]}"
-    for wrong in (note.rpartition("— ")[0], await case.author.note("r2"), twice):
-        pulled = await anchored(case, wrong)
-        assert (pulled.log, pulled.complaints) == (None, ())
-        assert pulled.unfit.code == "U3043"
-
-
-async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case: Case) -> None:
-    note, eve = await case.author.note(), generate_signer()
-    plain = note.rpartition("— ")[0]
-    line = note.rpartition("— ")[2]
-    await case.author.evaluate([9])
-    later = (await case.author.note()).rpartition("— ")[0]
-    moved = f"{later}— {line}"
-    raw = base64.b64decode(line.split(" ")[1])
-    forged = raw[:-64] + eve.sign(b"anything")
-    by_eve = f"{plain}— {line.split(' ')[0]} {base64.b64encode(forged).decode()}\n"
-    for wrong in (moved, by_eve):
-        with pytest.raises(ArenaError) as caught:
-            read_tally(wrong, case.author.hotkey, RACE, verify)
-        assert caught.value.failure.code == "U3043"
-
-
-async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
-    note = await case.relay.note()
-    pulled = await anchored(case, note)
-    assert pulled.log is None
-
-
-class Handmade:
-    """An author that writes whatever it likes, signs it, counts it, and serves it whole. `claims`: more records than
-    there are, which its note is of."""
-
-    def __init__(self, contents: list[bytes], race_id: str = RACE, claims: int = 0) -> None:
-        self.signer = generate_signer()
-        self.peer = Peer(hotkey=self.signer.hotkey, endpoint="here")
-        tree, head, count = MerkleFrontier(), first_head(self.signer.hotkey).hash, Count()
-        self._rows = []
-        for seq, content in enumerate(contents, 1):
-            sha256 = hashlib.sha256(content).hexdigest()
-            leaf = signing_message(self.signer.hotkey, seq, head, sha256)
-            self._rows.append(
-                LogRow(
-                    validator=self.signer.hotkey,
-                    seq=seq,
-                    prev=head,
-                    content_sha256=sha256,
-                    signature=self.signer.sign(leaf).hex(),
-                    content=msgspec.Raw(content),
-                )
-            )
-            tree.append(leaf)
-            head, count = record_hash(head, sha256), extend(count, seq, sha256)
-        tally = LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
-        point = checkpoint_of(self.signer.hotkey, tree)
-        point = msgspec.structs.replace(point, size=max(claims, point.size))
-        self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
-        self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
-
-    async def note(self, peer: Peer, validator: str, note_sha256: str) -> str:
-        return self._note
-
-    async def rows(self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str):
-        for row in self._rows[after_seq:to_seq]:
-            yield row
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda content: content.replace(b'"kind":"evaluation"', b'"kind":"evaluatiom"'),
-        lambda content: content.replace(b'"version":1', b'"version":2'),
-        lambda content: b"[]",
-        lambda content: content.replace(b'"failure":null', b'"failure":{"code":"Z9999","detail":""}'),
-        lambda content: content.replace(b'"failure":null', b'"failure":{"code":"","detail":""}'),
-        lambda content: re.sub(rb'"recorded_ms":\d+', b'"recorded_ms":%d' % 2**53, content),
-        lambda content: content.replace(b'"version":1', b'"version": 1'),
-    ],
-)
-async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case: Case, wrong) -> None:
-    """Only its author can have put it under the root."""
-    sound = [record.content for record in case.author.store.log[:3]]
-    for contents, is_held in ((sound, True), ([*sound, wrong(sound[1])], False)):
-        author = Handmade(contents)
-        pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
-        assert (pulled.log is not None, pulled.complaints) == (is_held, ())
-        assert (pulled.unfit is None) == is_held
-
-
-@pytest.mark.parametrize("field", [b"coefficient_e4", b"quality_e4"])
-@pytest.mark.parametrize("value", [-1, 10_001, 10**7, -(10**17), 10**30])
-async def test_a_verdict_beyond_its_scale_makes_the_log_unfit(case: Case, field: bytes, value: int) -> None:
-    """Else one validator's number would outweigh everybody's on a problem that few have a result for."""
-    sound = [record.content for record in case.author.store.log[:3]]
-    beyond = re.sub(b'"%s":[0-9]+' % field, b'"%s":%d' % (field, value), sound[2])
-    assert beyond != sound[2]
-    author = Handmade([*sound[:2], beyond])
-    pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
-    assert (pulled.log, pulled.complaints) == (None, ())
-    assert pulled.unfit is not None and pulled.unfit.code == "U3043"
-
-
-async def test_a_record_over_the_limit_is_not_counted_for_anybody(case: Case) -> None:
-    record = case.author.store.log[1]
-    large = record.content.replace(b'"scoring/1"', b'"' + b"x" * ROW_BYTES_MAX + b'"')
-    author = Handmade([large])
-    pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
-    assert pulled.log is None

@@ -1,0 +1,133 @@
+"""Authors that hide what they count, or write what is no record: nothing of theirs is held, and no peer is blamed."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import generate_signer, verify
+from arena.exchange.log_digest import add_tally, read_tally
+from arena.exchange.port import ROW_BYTES_MAX, Count
+from arena.exchange.pull import Pulled, Wanted
+from arena.records.log.anchors import note_sha256
+from arena.records.verify.log_check import LogStart
+from foundation.errors import ArenaError
+from tests.arena.exchange_case import Case, Handmade
+from tests.arena.exchange_stand import FAST, RACE
+
+
+@pytest.fixture
+async def case(tmp_path: Path) -> Case:
+    return await Case(tmp_path).fill()
+
+
+# -- what an author does to its own log
+
+
+async def anchored(case: Case, note: str, race_id: str = RACE) -> Pulled:
+    """Pull by a note that the author made itself, its hash on chain."""
+    case.author.held.keep_note(note)
+    case.author.reveal(race_id, 99)
+    wanted = Wanted(validator=case.author.hotkey, note_sha256=note_sha256(note), race_id=race_id)
+    return await case.pull(case.net.peers(case.reader), wanted)
+
+
+async def test_an_author_cannot_show_a_record_to_some_and_hide_it_from_others(case: Case) -> None:
+    """Its note counts the records: who gets fewer holds nothing, who gets all holds all."""
+    note = await case.author.note()
+    tally = read_tally(note, case.author.hotkey, RACE, verify)
+    assert (tally.count.rows, tally.start.after_seq) == (6, 0)
+    plain = note.rpartition("— ")[0]
+    change = msgspec.structs.replace
+    for wrong in (
+        change(tally, count=Count()),
+        change(tally, count=change(tally.count, rows=5)),
+        change(tally, count=change(tally.count, rows=7)),
+        change(tally, start=LogStart(validator=tally.start.validator, after_seq=1, head="ab" * 32, peaks=("cd" * 32,))),
+        change(
+            tally, start=LogStart(validator=tally.start.validator, after_seq=9, head="ab" * 32, peaks=("cd" * 32,) * 2)
+        ),
+        change(
+            tally, start=LogStart(validator=tally.start.validator, after_seq=16, head="ab" * 32, peaks=("cd" * 32,))
+        ),
+    ):
+        pulled = await anchored(case, add_tally(plain, wrong, case.author.signer))
+        assert pulled.log is None
+
+
+async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
+    note = await case.author.note()
+    twice = f"{note}—{note.rpartition(chr(10) + chr(8212))[2]}"
+    for wrong in (note.rpartition("— ")[0], await case.author.note("r2"), twice):
+        pulled = await anchored(case, wrong)
+        assert (pulled.log, pulled.complaints) == (None, ())
+        assert pulled.unfit.code == "U3043"
+
+
+async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case: Case) -> None:
+    note, eve = await case.author.note(), generate_signer()
+    plain = note.rpartition("— ")[0]
+    line = note.rpartition("— ")[2]
+    await case.author.evaluate([9])
+    later = (await case.author.note()).rpartition("— ")[0]
+    moved = f"{later}— {line}"
+    raw = base64.b64decode(line.split(" ")[1])
+    forged = raw[:-64] + eve.sign(b"anything")
+    by_eve = f"{plain}— {line.split(' ')[0]} {base64.b64encode(forged).decode()}\n"
+    for wrong in (moved, by_eve):
+        with pytest.raises(ArenaError) as caught:
+            read_tally(wrong, case.author.hotkey, RACE, verify)
+        assert caught.value.failure.code == "U3043"
+
+
+async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
+    note = await case.relay.note()
+    pulled = await anchored(case, note)
+    assert pulled.log is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda content: content.replace(b'"kind":"evaluation"', b'"kind":"evaluatiom"'),
+        lambda content: content.replace(b'"version":1', b'"version":2'),
+        lambda content: b"[]",
+        lambda content: content.replace(b'"failure":null', b'"failure":{"code":"Z9999","detail":""}'),
+        lambda content: content.replace(b'"failure":null', b'"failure":{"code":"","detail":""}'),
+        lambda content: re.sub(rb'"recorded_ms":\d+', b'"recorded_ms":%d' % 2**53, content),
+        lambda content: content.replace(b'"version":1', b'"version": 1'),
+    ],
+)
+async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case: Case, wrong) -> None:
+    """Only its author can have put it under the root."""
+    sound = [record.content for record in case.author.store.log[:3]]
+    for contents, is_held in ((sound, True), ([*sound, wrong(sound[1])], False)):
+        author = Handmade(contents)
+        pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
+        assert (pulled.log is not None, pulled.complaints) == (is_held, ())
+        assert (pulled.unfit is None) == is_held
+
+
+@pytest.mark.parametrize("field", [b"coefficient_e4", b"quality_e4"])
+@pytest.mark.parametrize("value", [-1, 10_001, 10**7, -(10**17), 10**30])
+async def test_a_verdict_beyond_its_scale_makes_the_log_unfit(case: Case, field: bytes, value: int) -> None:
+    """Else one validator's number would outweigh everybody's on a problem that few have a result for."""
+    sound = [record.content for record in case.author.store.log[:3]]
+    beyond = re.sub(b'"%s":[0-9]+' % field, b'"%s":%d' % (field, value), sound[2])
+    assert beyond != sound[2]
+    author = Handmade([*sound[:2], beyond])
+    pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
+    assert (pulled.log, pulled.complaints) == (None, ())
+    assert pulled.unfit is not None and pulled.unfit.code == "U3043"
+
+
+async def test_a_record_over_the_limit_is_not_counted_for_anybody(case: Case) -> None:
+    record = case.author.store.log[1]
+    large = record.content.replace(b'"scoring/1"', b'"' + b"x" * ROW_BYTES_MAX + b'"')
+    author = Handmade([large])
+    pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
+    assert pulled.log is None
