@@ -27,7 +27,7 @@ def says(body: bytes, status: bytes = b"200 OK", *headers: bytes) -> Behaviour:
     head = b"".join(header + b"\r\n" for header in headers)
 
     def behave() -> Iterator[bytes]:
-        yield b"HTTP/1.1 %s\r\n%scontent-length: %d\r\n\r\n" % (status, head, len(body)) + body
+        yield b"HTTP/1.1 %s\r\n%sconnection: close\r\ncontent-length: %d\r\n\r\n" % (status, head, len(body)) + body
 
     return behave
 

@@ -165,7 +165,7 @@ async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_aske
 ) -> None:
     log = await others.anchor(others.first)
 
-    def full() -> None:
+    def full(race_id: str) -> None:
         raise ArenaError("V2114", "no room")
 
     with monkeypatch.context() as patched:

@@ -276,8 +276,8 @@ class SimulatedDesk(SharedDesk):
     async def end_pull(self) -> None:
         """What was asked for comes within the turn: nothing depends on how fast this machine is."""
         peers = self.clock._effects.peers  # of the driver under test: time may only pass when nothing is under way
-        if peers._pulling is not None:
-            await asyncio.wait([peers._pulling])
+        if peers._pulling:
+            await peers.rest()
             await self.clock.turn()
 
     async def restart(self) -> None:
