@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from unittest import mock
 
 import msgspec
 import pytest
@@ -158,15 +159,13 @@ async def test_a_beacon_that_does_not_answer_holds_up_the_draw_and_nothing_else(
 @pytest.mark.parametrize("unforeseen", [KeyError("Z"), OverflowError("too large"), TypeError("not hashable")])
 async def test_a_bug_that_a_record_brings_out_delays_the_race_and_does_not_stop_the_node(desk, monkeypatch, unforeseen):
     await desk.submit("good")
-    await desk.turn_until("closed")
+    fail = mock.AsyncMock(side_effect=unforeseen)
     with monkeypatch.context() as broken:
-
-        async def fail(number: int) -> None:
-            raise unforeseen
-
         broken.setattr(desk.beacon, "fetch", fail)
-        await desk.clock.turn()
-    await desk.turn_until("running")
+        await desk.turn_until("closed")
+        desk.time.pass_s(1)
+        assert (await desk.clock.turn()).stage == "closed" and fail.await_count
+    assert (await desk.turn_until("running", turns=70)).draw is not None
 
 
 async def test_an_empty_or_unsound_bank_delays_races_and_does_not_stop_the_node(desk):
