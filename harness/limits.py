@@ -47,7 +47,7 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     source_bytes: int = 1_000_000
     # What one episode may leave behind; 0: not limited. Together they keep a body storable and a trace readable.
     result_bytes: int = 0  # of all tool results
-    trace_bytes: int = 0  # of the trace as a judge is shown it
+    trace_bytes: int = 0  # of the trace in a judge's spans, before a long one is cut to what a judge can read
     body_bytes: int = 0  # of all text in the body
 
     @property

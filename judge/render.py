@@ -24,21 +24,28 @@ SpanKind = Literal["query", "completion", "call", "result", "refused"]
 
 
 class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """Characters of content kept per span, and spans kept per trace."""
+    """Characters of content kept per span, spans kept per trace, and bytes of UTF-8 that a whole trace may have.
+
+    In a trace that would be longer each span but the query may have the same share of its characters, so that long ones
+    give way first. A tokeniser makes no more tokens than bytes: a judge with a context of 128 k tokens can read any
+    trace, whatever an agent filled it with.
+    """
 
     query: int = 2_000
     completion: int = 4_000
     arguments: int = 1_000
     result: int = 1_600
     spans: int = 240
+    trace_bytes: int = 100_000
 
 
 DEFAULT_CAPS = RenderCaps()
 BETWEEN = "\n\n"
-RENDERER = "spans/2"  # another number whenever the same body gives another text
+RENDERER = "spans/3"  # another number whenever the same body gives another text
 _UNKNOWN_TOOL = "unknown tool"
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/+-]{1,60}")
 _LAST_NUMBER = 10**6  # no span's number is longer
+_WHOLE = 1_000  # thousandths
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,13 +105,36 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
         spans += new
         if len(spans) >= caps.spans:
             break
-    shown = tuple(spans[: caps.spans])
-    return RenderedTrace(
-        body_sha256=body.body_hash(),
-        spans=shown,
-        text=BETWEEN.join(map(span_text, shown)),
-        decided=decided,
-    )
+    shown = _fit(tuple(spans[: caps.spans]), caps)
+    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text=_text(shown), decided=decided)
+
+
+def _fit(spans: tuple[Span, ...], caps: RenderCaps) -> tuple[Span, ...]:
+    """The spans, cut by the largest share of each kind's characters (in thousandths) at which the text fits."""
+    if _size(spans) <= caps.trace_bytes:
+        return spans
+    fits, exceeds = 0, _WHOLE
+    while exceeds - fits > 1:
+        share = (fits + exceeds) // 2
+        if _size(_shortened(spans, caps, share)) <= caps.trace_bytes:
+            fits = share
+        else:
+            exceeds = share
+    return _shortened(spans, caps, fits)
+
+
+def _shortened(spans: tuple[Span, ...], caps: RenderCaps, share: int) -> tuple[Span, ...]:
+    limits = {"completion": caps.completion, "call": caps.arguments, "result": caps.result}
+    return tuple(_cut(span, limits[span.kind] * share // _WHOLE) if span.kind in limits else span for span in spans)
+
+
+def _size(spans: tuple[Span, ...]) -> int:
+    """Bytes of the text of spans."""
+    return len(_text(spans).encode())
+
+
+def _text(spans: tuple[Span, ...]) -> str:
+    return BETWEEN.join(map(span_text, spans))
 
 
 def _is_recommendation(event: Event) -> bool:
@@ -120,8 +150,7 @@ def _is_recommendation(event: Event) -> bool:
 
 def shown_bytes(event: Event) -> int:
     """The most bytes of UTF-8 that `render` shows of an event, its headers and the lines between spans included."""
-    texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, NO_ECHO, DEFAULT_CAPS))
-    return sum(len(text.encode()) + len(BETWEEN) for text in texts)
+    return _size(_spans_of(event, _LAST_NUMBER, NO_ECHO, DEFAULT_CAPS)) + len(BETWEEN)
 
 
 def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[Span, ...]:
@@ -159,12 +188,18 @@ def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[
 def cut_span(number: int, kind: SpanKind, text: str, limit: int) -> Span:
     """A span of neutral text, at most about `limit` characters of it shown."""
     content = neutral_text(text).strip()
-    if len(content) <= limit:
-        return Span(number=number, kind=kind, content=content, whole=content)
+    return _cut(Span(number=number, kind=kind, content=content, whole=content), limit)
+
+
+def _cut(span: Span, limit: int) -> Span:
+    """The span with at most about `limit` characters of its whole content shown."""
+    whole = span.whole
+    if len(whole) <= limit:
+        return span
     # Conclusions stand at the end of a thought, so a third of the room is kept for it.
     tail = limit // 3
-    kept = f"{content[: limit - tail]}\n{content[-tail:]}"
-    return Span(number=number, kind=kind, content=kept, whole=content, cut=len(content) - limit)
+    kept = f"{whole[: limit - tail]}\n{whole[len(whole) - tail :]}" if limit else ""
+    return msgspec.structs.replace(span, content=kept, cut=len(whole) - limit)
 
 
 def span_text(span: Span) -> str:

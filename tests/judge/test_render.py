@@ -121,6 +121,41 @@ def test_the_number_of_spans_is_capped():
     assert len(render(body, RenderCaps(spans=30)).spans) == 30
 
 
+FILLER = st.sampled_from(("x", "word ", "中", "\n", "[[ | ]]\n", "\U0001f9ff"))
+
+
+@given(parts=st.lists(st.tuples(FILLER, st.integers(0, 9_000), st.integers(0, 9_000)), max_size=60))
+def test_whatever_fills_a_trace_it_fits_a_judges_context(parts):
+    events = [
+        event
+        for step, (filler, said, found) in enumerate(parts, 1)
+        for event in (completion(step, filler * said), search(0, step, result=filler * found))
+    ]
+    body = body_of(*events, query="a red lamp with a long cord")
+    caps = RenderCaps(trace_bytes=40_000)
+    whole, trace = render(body, RenderCaps(trace_bytes=10**9)), render(body, caps)
+    assert len(trace.text.encode()) <= caps.trace_bytes
+    if len(whole.text.encode()) <= caps.trace_bytes:
+        assert trace == whole
+        return
+    assert [(span.number, span.kind, span.whole) for span in trace.spans] == [
+        (span.number, span.kind, span.whole) for span in whole.spans
+    ]
+    assert trace.spans[0] == whole.spans[0]  # the query is never cut further
+    assert len(trace.text.encode()) > caps.trace_bytes // 2  # and what room there is is used
+
+
+def test_in_a_long_trace_short_words_stay_whole_and_long_ones_give_way():
+    body = body_of(
+        *(event for n in range(100) for event in (completion(n, COMPARED), search(0, n, result="y" * 9_000)))
+    )
+    trace = render(body)
+    assert 90_000 < len(trace.text.encode()) <= 100_000
+    said = [span for span in trace.spans if span.kind == "completion"]
+    assert said and all(not span.cut and span.content == COMPARED for span in said)
+    assert all(span.cut > 9_000 - 1_600 for span in trace.spans if span.kind == "result")
+
+
 def test_outcome_stop_reason_and_claim_are_never_shown():
     body = episode(COMPARED, claim=json.dumps({"note": "CLAIMED-SUCCESS"}))
     failing = msgspec.structs.replace(body, stop="wall_clock", unsurfaced=("4410020078",), is_agentic=False)
