@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from harness.emission.wording import Words
+from harness.tools.call import decode_arguments
 from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import NO_ECHO, Echo, echoes_of
@@ -139,11 +140,11 @@ def _text(spans: tuple[Span, ...]) -> str:
 
 def _is_recommendation(event: Event) -> bool:
     """A recommendation that took effect, as the tools read one: also a call that they complain of replaces the one
-    before it, unless its arguments are neither empty nor a JSON object."""
+    before it, unless they read no object in its arguments."""
     if not isinstance(event, ToolCall) or event.name != "recommend_product":
         return False
     try:
-        return isinstance(orjson.loads(event.arguments.strip() or "{}"), dict)
+        return isinstance(decode_arguments(event.arguments), dict)
     except orjson.JSONDecodeError:
         return False
 

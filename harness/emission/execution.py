@@ -18,7 +18,7 @@ import orjson
 
 from harness.catalogue.requests import read_query
 from harness.emission.call_identity import CallKey
-from harness.tools.call import split_list
+from harness.tools.call import decode_arguments, split_list
 from harness.tools.search import QUERY_CHARS_MAX
 from problems.product import SERVICES
 
@@ -46,7 +46,7 @@ class ToolReading:
     def executed(self, name: str, arguments: str) -> CallKey:
         """What the tool reads of a call. `arguments` is JSON text, well formed or not."""
         try:
-            decoded = orjson.loads(arguments) if arguments.strip() else {}
+            decoded = decode_arguments(arguments)
             if isinstance(decoded, dict):
                 return self._read(name, decoded)
             return CallKey(name, (("", _UNREAD + _value(decoded)),))
@@ -59,7 +59,7 @@ class ToolReading:
         search text URL-encoded once, as agents of SN15 send it."""
         accepted = {self.executed(name, arguments)}
         try:
-            decoded = orjson.loads(arguments) if arguments.strip() else {}
+            decoded = decode_arguments(arguments)
             if isinstance(decoded, str):
                 decoded = orjson.loads(decoded)
             if not isinstance(decoded, dict):

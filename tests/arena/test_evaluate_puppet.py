@@ -135,6 +135,7 @@ def test_a_puppet_earns_no_more_than_the_shipped_subtask_agent(way: str, tmp_pat
 DECIDE = "tools.recommend_product(tools.find_product(q='red reading lamp')[0]['product_id'])"
 NARRATE = "llm.chat([{'role': 'user', 'content': problem['query']}])"
 UNDO = "tools.execute('recommend_product', 'the red one')"  # no object: it replaces nothing
+UNREAD = "tools.execute('recommend_product', '\\xa0{}')"  # JSON knows no such blank, though Python strips it
 
 
 @pytest.mark.parametrize(
@@ -143,6 +144,7 @@ UNDO = "tools.execute('recommend_product', 'the red one')"  # no object: it repl
         ((DECIDE,), 3_875),
         ((DECIDE, NARRATE), 3_875),
         ((DECIDE, NARRATE, UNDO), 3_875),
+        ((DECIDE, NARRATE, UNREAD), 3_875),
         (("tools.find_product(q='lamp')", NARRATE, DECIDE), 10_000),  # the words came first, whoever wrote the calls
     ],
 )
