@@ -63,7 +63,7 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
 
 
 def own_words(text: str, echoed: frozenset[Words]) -> str:
-    """`text` with a line break in the place of every word that belongs to an echoed run."""
+    """`text`, as long as it was, with line breaks in the place of every word that belongs to an echoed run."""
     if not echoed:
         return text
     tokens = _TOKEN.findall(text)
@@ -74,7 +74,7 @@ def own_words(text: str, echoed: frozenset[Words]) -> str:
             run = words[start : start + size]
             if tuple(word for word, _ in run) in echoed:
                 borrowed.update(place for _, place in run)
-    return "".join("\n" if place in borrowed else token for place, token in enumerate(tokens))
+    return "".join("\n" * len(token) if place in borrowed else token for place, token in enumerate(tokens))
 
 
 def _echoes(body: EvaluationBody) -> dict[int, Echo]:

@@ -197,10 +197,13 @@ def _cut(span: Span, limit: int) -> Span:
     whole = span.whole
     if len(whole) <= limit:
         return span
-    # Conclusions stand at the end of a thought, so a third of the room is kept for it.
-    tail = limit // 3
-    kept = f"{whole[: limit - tail]}\n{whole[len(whole) - tail :]}" if limit else ""
-    return msgspec.structs.replace(span, content=kept, cut=len(whole) - limit)
+    return msgspec.structs.replace(span, content=cut_text(whole, limit), cut=len(whole) - limit)
+
+
+def cut_text(whole: str, limit: int) -> str:
+    """The beginning and the end of a text of more than `limit` characters, so many of them together."""
+    tail = limit // 3  # conclusions stand at the end of a thought, so a third of the room is kept for it
+    return f"{whole[: limit - tail]}\n{whole[len(whole) - tail :]}" if limit else ""
 
 
 def span_text(span: Span) -> str:
