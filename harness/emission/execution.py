@@ -74,6 +74,16 @@ class ToolReading:
             pass
         return frozenset(accepted)
 
+    def searched(self, arguments: str) -> str:
+        """Arguments, JSON text, with their search text as it is searched for; as they are where they have none."""
+        try:
+            decoded = decode_arguments(arguments)
+            if isinstance(decoded, dict) and isinstance(text := decoded.get(_SEARCH_TEXT), str):
+                return orjson.dumps({**decoded, _SEARCH_TEXT: read_query(text)}).decode()
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            pass
+        return arguments
+
     def _schema(self, name: str, parameter: str) -> Decoded | None:
         """None of a parameter that the tool does not declare."""
         return self._tools.get(name, {}).get(parameter)
