@@ -29,7 +29,7 @@ class Surfacing:
         """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
         if not found_ids or not name.startswith(_FINDERS):
             return ()
-        text = compose("NFKC", "\n".join(_words_of(arguments)))
+        text = compose("NFKC", "\n".join(texts_in(arguments)))
         new = []
         for rank, product_id in enumerate(found_ids, start=1):
             # As a word of its own, so that "7" is not found in "700".
@@ -45,7 +45,7 @@ class Surfacing:
         return tuple(dict.fromkeys(product_id for product_id in product_ids if product_id not in self._ids))
 
 
-def _words_of(arguments: str) -> Iterator[str]:
+def texts_in(arguments: str) -> Iterator[str]:
     """Every text in the arguments: as it stands, and decoded, also from JSON inside a string, where escapes could hide
     an id from the eye but not from the tool."""
     stack: list[object] = [arguments]

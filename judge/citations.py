@@ -17,7 +17,7 @@ from judge.echo import own_words
 from judge.evidence.mentions import whole_sentences
 from judge.evidence.results import Evidence, Passage, evidence_of
 from judge.parse import ParsedReply, RefusedReplyError
-from judge.render import RenderedTrace, Span, render
+from judge.render import RenderedTrace, Span, cut_text, render
 from judge.rubric import GATES, Gate, Rubric, quality_of
 from judge.verdict import Citation
 
@@ -71,10 +71,13 @@ def is_verbatim(quote: str, content: str) -> bool:
 
 def own_text(span: Span) -> str:
     """What of a span only the model can have said: nothing of a call or result, nor of a completion that mostly repeats
-    its request; else its words less those that it repeats."""
+    its request; else its shown words less those that it repeats, which are found before a span is cut: a run that was
+    cut in two is still no words of its own."""
     if span.kind != "completion" or span.echo_e4 >= ECHO_LIMIT_E4:
         return ""
-    return own_words(span.content, span.echoed)
+    if not (span.cut and span.echoed):
+        return own_words(span.content, span.echoed)
+    return cut_text(own_words(span.whole, span.echoed), len(span.whole) - span.cut)
 
 
 def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> bool:

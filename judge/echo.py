@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -62,19 +62,23 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
     return found
 
 
+@lru_cache(maxsize=256)
 def own_words(text: str, echoed: frozenset[Words]) -> str:
-    """`text` with a line break in the place of every word that belongs to an echoed run."""
+    """`text`, as long as it was, with line breaks in the place of every word that belongs to an echoed run."""
     if not echoed:
         return text
     tokens = _TOKEN.findall(text)
-    words = [(word, place) for place, token in enumerate(tokens) for word in words_of(token)]
+    placed = [(word, place) for place, token in enumerate(tokens) for word in words_of(token)]
+    words = tuple(word for word, _ in placed)
+    sizes: dict[str, set[int]] = {}  # of the runs that begin with a word
+    for run in echoed:
+        sizes.setdefault(run[0], set()).add(len(run))
     borrowed: set[int] = set()
-    for size in _sizes(echoed):
-        for start in range(len(words) - size + 1):
-            run = words[start : start + size]
-            if tuple(word for word, _ in run) in echoed:
-                borrowed.update(place for _, place in run)
-    return "".join("\n" if place in borrowed else token for place, token in enumerate(tokens))
+    for start, word in enumerate(words):
+        for size in sizes.get(word, ()):
+            if words[start : start + size] in echoed:
+                borrowed.update(place for _, place in placed[start : start + size])
+    return "".join("\n" * len(token) if place in borrowed else token for place, token in enumerate(tokens))
 
 
 def _echoes(body: EvaluationBody) -> dict[int, Echo]:

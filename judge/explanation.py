@@ -72,7 +72,7 @@ def explain_verdicts(
                 tokens=span.tokens,
                 echo_e4=span.echo_e4,
                 is_inference=is_reasoning(span, rubric),
-                own_chars=len(own_text(span)),
+                own_chars=len(own_text(span).replace("\n", "")),
                 is_before_recommendation=span in trace.deliberation,
             )
             for span in trace.spans

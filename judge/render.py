@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from harness.emission.wording import Words
+from harness.tools.call import decode_arguments
 from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import NO_ECHO, Echo, echoes_of
@@ -139,11 +140,11 @@ def _text(spans: tuple[Span, ...]) -> str:
 
 def _is_recommendation(event: Event) -> bool:
     """A recommendation that took effect, as the tools read one: also a call that they complain of replaces the one
-    before it, unless its arguments are neither empty nor a JSON object."""
+    before it, unless they read no object in its arguments."""
     if not isinstance(event, ToolCall) or event.name != "recommend_product":
         return False
     try:
-        return isinstance(orjson.loads(event.arguments.strip() or "{}"), dict)
+        return isinstance(decode_arguments(event.arguments), dict)
     except orjson.JSONDecodeError:
         return False
 
@@ -196,10 +197,13 @@ def _cut(span: Span, limit: int) -> Span:
     whole = span.whole
     if len(whole) <= limit:
         return span
-    # Conclusions stand at the end of a thought, so a third of the room is kept for it.
-    tail = limit // 3
-    kept = f"{whole[: limit - tail]}\n{whole[len(whole) - tail :]}" if limit else ""
-    return msgspec.structs.replace(span, content=kept, cut=len(whole) - limit)
+    return msgspec.structs.replace(span, content=cut_text(whole, limit), cut=len(whole) - limit)
+
+
+def cut_text(whole: str, limit: int) -> str:
+    """The beginning and the end of a text of more than `limit` characters, so many of them together."""
+    tail = limit // 3  # conclusions stand at the end of a thought, so a third of the room is kept for it
+    return f"{whole[: limit - tail]}\n{whole[len(whole) - tail :]}" if limit else ""
 
 
 def span_text(span: Span) -> str:

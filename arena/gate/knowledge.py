@@ -1,4 +1,4 @@
-"""What the gate knows: catalogue ids, n-grams of known problem texts, phrases of the published agents and their texts.
+"""What the gate knows: catalogue ids, n-grams of known problem texts, phrases of published agents and published texts.
 
 The same lists give the same `inputs_sha256` on every machine, and 2.7 million ids take 22 MB and are found by
 bisection. Give a gate whose reports miners see only texts that are public: a finding tells its author that the text
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.answer_tables.grams import text_grams
-from arena.gate.similarity.sketch import make_sketch
+from arena.gate.similarity.sketch import make_sketch, text_phrases
 from arena.policy import GateRules
 
 Sorted64 = npt.NDArray[np.uint64]
@@ -49,9 +49,15 @@ def contains(haystack: Sorted64, needles: Sorted64) -> npt.NDArray[np.bool_]:
 
 
 def make_knowledge(
-    product_ids: Iterable[str], texts: Iterable[str], published_agents: Iterable[str], rules: GateRules
+    product_ids: Iterable[str],
+    texts: Iterable[str],
+    published_agents: Iterable[str],
+    rules: GateRules,
+    *,
+    published_texts: Iterable[str] = (),
 ) -> GateKnowledge:
-    """Knowledge from catalogue ids, public problem texts and the sources of published agents.
+    """Knowledge from catalogue ids, public problem texts, the sources of published agents, and other texts that belong
+    to nobody.
 
     An id is searchable when it has 6 to 18 digits and no leading zero. Raises ValueError for a published agent that
     does not parse.
@@ -68,7 +74,11 @@ def make_knowledge(
     ids = np.unique(np.array(numbers, dtype=np.uint64))
     text = np.unique(_joined(grams))
     baseline, baseline_texts = (
-        np.unique(_joined(parts)) for parts in ([one.phrases for one in sketches], [one.texts for one in sketches])
+        np.unique(_joined(parts))
+        for parts in (
+            [one.phrases for one in sketches],
+            [*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)],
+        )
     )
     digest = hashlib.sha256(b"agent-arena/gate-inputs/2")
     for values in (ids, text, baseline, baseline_texts):

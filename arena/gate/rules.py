@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-RULES_VERSION = "gate/5"  # what a report of this code names; a policy states the version it was written for
+RULES_VERSION = "gate/6"  # what a report of this code names; a policy states the version it was written for
 
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]

@@ -23,8 +23,9 @@ from harness.emission.execution import ToolReading
 from harness.emission.first_version import FirstRule
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, ToolCall
 
-FIRST_EMISSION, EMISSION = "emission/1", "emission/3"  # a body without a version is of the first
-EMISSIONS = (FIRST_EMISSION, "emission/2", EMISSION)
+FIRST_EMISSION, EMISSION = "emission/1", "emission/4"  # a body without a version is of the first
+_BY_KEY = (FIRST_EMISSION, "emission/2")  # compared calls as they are compared with prompts
+EMISSIONS = (*_BY_KEY, "emission/3", EMISSION)
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +57,13 @@ class Emission:
         """Raises ArenaError V2050 for a version of the rule that is not known here."""
         if version not in EMISSIONS:
             raise ArenaError("V2050", f"emission rule {version!r}; known are {', '.join(EMISSIONS)}")
-        self._reader = reader if version == EMISSION else reader.first()
-        self._reading = ToolReading(reader.schemas) if version == EMISSION else None
+        self._reader = reader.first() if version in _BY_KEY else reader
+        self._reading = None if version in _BY_KEY else ToolReading(reader.schemas)
+        self._is_every_spelling_read = version == EMISSION
         is_first = version == FIRST_EMISSION
         self._rule: EchoRule = FirstRule(self._reader) if is_first else Dictation(self._reader, query)
-        # what may be executed as each call of the latest completion, and its id
-        self._unconsumed: list[tuple[Collection[CallKey], str]] = []
+        # what may be executed as each call of the latest completion, and that call
+        self._unconsumed: list[tuple[Collection[CallKey], EmittedCall]] = []
 
     def complete(
         self, messages: Sequence[str], calls: Sequence[EmittedCall], content: str = "", reasoning: str = ""
@@ -69,19 +71,29 @@ class Emission:
         """Take a completion: its request's messages (JSON texts), the calls it wrote and its words."""
         self._rule.complete(messages, calls, content, reasoning)
         read = self._reading.accepted if self._reading else lambda *call: (self._reader.key(*call),)
-        self._unconsumed = [(read(call.name, call.arguments), call.call_id) for call in calls]
+        self._unconsumed = [(read(call.name, call.arguments), call) for call in calls]
 
     def attribute(self, name: str, arguments: str) -> Attribution:
         """The emitter of one dispatched call. `arguments` is JSON text."""
         key = self._reader.key(name, arguments)
         sent = self._reading.executed(name, arguments) if self._reading else key
         written = next((index for index, (accepted, _) in enumerate(self._unconsumed) if sent in accepted), None)
-        call_id = None if written is None else self._unconsumed.pop(written)[1]
-        if self._rule.is_echoed(key):
+        call = None if written is None else self._unconsumed.pop(written)[1]
+        if any(map(self._rule.is_echoed, self._spellings(key, name, arguments, call))):
             return Attribution(emitter="echoed")
-        if call_id is not None:
-            return Attribution(emitter="llm", call_id=call_id)
+        if call is not None:
+            return Attribution(emitter="llm", call_id=call.call_id)
         return Attribution(emitter="code")
+
+    def _spellings(self, key: CallKey, name: str, arguments: str, written: EmittedCall | None) -> Collection[CallKey]:
+        """The call as it was sent, as it is searched for, and as the model wrote it: a tool reads the same of all, so
+        whoever dictated one may send another."""
+        if self._reading is None or not self._is_every_spelling_read:
+            return (key,)
+        keys = [key, self._reader.key(name, self._reading.searched(arguments))]
+        if written is not None:
+            keys.append(self._reader.key(written.name, written.arguments))
+        return dict.fromkeys(keys)
 
     def returned(self, name: str, arguments: str, result: str, emitter: Emitter) -> None:
         """Take what an attributed call returned."""

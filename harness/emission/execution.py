@@ -18,7 +18,7 @@ import orjson
 
 from harness.catalogue.requests import read_query
 from harness.emission.call_identity import CallKey
-from harness.tools.call import split_list
+from harness.tools.call import decode_arguments, split_list
 from harness.tools.search import QUERY_CHARS_MAX
 from problems.product import SERVICES
 
@@ -46,7 +46,7 @@ class ToolReading:
     def executed(self, name: str, arguments: str) -> CallKey:
         """What the tool reads of a call. `arguments` is JSON text, well formed or not."""
         try:
-            decoded = orjson.loads(arguments) if arguments.strip() else {}
+            decoded = decode_arguments(arguments)
             if isinstance(decoded, dict):
                 return self._read(name, decoded)
             return CallKey(name, (("", _UNREAD + _value(decoded)),))
@@ -59,7 +59,7 @@ class ToolReading:
         search text URL-encoded once, as agents of SN15 send it."""
         accepted = {self.executed(name, arguments)}
         try:
-            decoded = orjson.loads(arguments) if arguments.strip() else {}
+            decoded = decode_arguments(arguments)
             if isinstance(decoded, str):
                 decoded = orjson.loads(decoded)
             if not isinstance(decoded, dict):
@@ -73,6 +73,16 @@ class ToolReading:
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):
             pass
         return frozenset(accepted)
+
+    def searched(self, arguments: str) -> str:
+        """Arguments, JSON text, with their search text as it is searched for; as they are where they have none."""
+        try:
+            decoded = decode_arguments(arguments)
+            if isinstance(decoded, dict) and isinstance(text := decoded.get(_SEARCH_TEXT), str):
+                return orjson.dumps({**decoded, _SEARCH_TEXT: read_query(text)}).decode()
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            pass
+        return arguments
 
     def _schema(self, name: str, parameter: str) -> Decoded | None:
         """None of a parameter that the tool does not declare."""

@@ -29,6 +29,12 @@ class RefusedCallError(Exception):
     """Raised by a tool for arguments of the right type that cannot be read; the text is for the agent."""
 
 
+def decode_arguments(arguments: str) -> object:
+    """The value of a call's arguments; none at all are no arguments. The one reading: what judges and attributes a call
+    must take effect where the tools do. Raises orjson.JSONDecodeError."""
+    return orjson.loads(arguments) if arguments.strip() else {}
+
+
 def result_text(value: object) -> str:
     """JSON text of a result, as the agent receives it."""
     return orjson.dumps(value).decode()

@@ -17,7 +17,7 @@ from harness.catalogue.port import Catalogue, ShopDirectory
 from harness.errors import reading_guest_bytes
 from harness.tools import compact
 from harness.tools.answer import recommend_product, terminate
-from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
+from harness.tools.call import RefusedCallError, ToolContext, decode_arguments, quoted, refuse, result_text
 from harness.tools.environment import ENVIRONMENT
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.schema import Tool, ToolFunction, describe_tool
@@ -94,7 +94,7 @@ class ProfileTools:
         if tool is None:
             return refuse(f"there is no tool {quoted(name)}; the tools are {', '.join(self._tools)}")
         try:
-            given = orjson.loads(arguments) if arguments.strip() else {}
+            given = decode_arguments(arguments)
         except orjson.JSONDecodeError as error:
             return refuse(f"{tool.name}: the arguments are not JSON (character {error.pos}); expected {tool.usage()}")
         if not isinstance(given, dict):

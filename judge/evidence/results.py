@@ -17,9 +17,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import orjson
 
+from harness.surfacing import texts_in
 from judge.evidence.mentions import Sentence, sentences
 from judge.evidence.products import FIRM, GRAM, WORD, ReturnedProduct, fields_of, read_product, values_of
 from judge.evidence.tokens import is_everyday, is_exact, is_gram, is_telling, says_nothing, spoken_in, tokenise
+from judge.neutral import neutral_text
 from judge.render import RenderedTrace, Span
 
 _SAY_NOTHING = ("recommend_product", "terminate")
@@ -226,11 +228,12 @@ class _EvidenceReading:
         self._owned |= self._spoken(text for arguments in span.calls for text in _texts(arguments))
 
     def called(self, span: Span) -> None:
-        """Remember whose call it is, and what it says."""
-        self._asked = frozenset(tokenise(span.whole))
+        """Remember whose call it is, and what it says, as it stands and as a tool decodes it."""
+        texts = [text for said in texts_in(span.whole) for text in dict.fromkeys((said, neutral_text(said)))]
+        self._asked = frozenset(token for text in texts for token in tokenise(text))
         self._is_models = span.emitter == "llm"
         if not self._is_models:
-            self._plant((span.whole,))
+            self._plant((span.whole, *texts))
 
     def returned(self, span: Span) -> None:
         """Note what a result says; what an error says is only nobody else's from then on."""

@@ -32,6 +32,7 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
 from harness.catalogue.engines.native import Engine, open_catalogue
+from harness.tools.printed import printed_tools
 from neurons.node.settings import Settings
 from neurons.node.wiring import catalogue_path, policy_of, prepare_catalogue, suite_folder
 from problems.model import BUCKETS, Bucket, Problem
@@ -250,12 +251,14 @@ def catalogue_products(settings: Settings) -> tuple[Product, ...]:
 
 
 def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -> GateKnowledge:
-    """What the gate of this node knows: the catalogue's ids, the public suite's texts, the published agents."""
+    """What the gate of this node knows: the catalogue's ids, the public suite's texts, the published agents, the tools'
+    own words."""
     return make_knowledge(
         open_catalogue(catalogue_path(settings)).product_ids(),
         (problem.query for problem in suite),
         published_sources(),
         policy.gate,
+        published_texts=printed_tools(),
     )
 
 

@@ -11,7 +11,7 @@ from arena.gate.similarity.ownership import Author, Neighbour
 from arena.gate.similarity.sketch import make_sketch
 from arena.policy import GateRules
 
-RULES = GateRules(version="gate/5", similarity_review_e4=6_000, remnant_phrases=100)
+RULES = GateRules(version="gate/6", similarity_review_e4=6_000, remnant_phrases=100)
 IDS = tuple(str(2_100_000_001 + 1_048_583 * index) for index in range(5_000))
 TABLE = IDS[100:106]
 TEXTS = (

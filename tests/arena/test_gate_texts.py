@@ -14,6 +14,8 @@ from arena.gate.report import GateReport
 from arena.gate.similarity.ownership import COPIED_TEXT_PHRASES, TEXT_PHRASES, Author, Neighbour
 from arena.gate.similarity.sketch import make_sketch
 from harness.agents.registry import published_sources
+from harness.tools.printed import printed_tools
+from harness.tools.registry import profile_schemas, profile_tools
 from tests.arena.gate_stand import RULES, make_neighbour
 
 LOOP = (Path(__file__).parents[2] / "examples" / "model_loop.py").read_text(encoding="utf-8")
@@ -150,3 +152,34 @@ def test_a_held_text_names_nothing_under_embargo_and_says_the_same_in_the_child(
     assert [(found.line, found.detail) for found in report.findings] == [(0, "")]
     assert inspect_isolated(source, RULES, KNOWLEDGE, [earlier], _author("later", 20)) == report
     assert report.inputs_sha256 != _report(source, _committed(_with(_prompt(6)))).inputs_sha256
+
+
+TOOLS_KNOWN = make_knowledge([], [], published_sources(), RULES, published_texts=printed_tools())
+LISTED = {
+    "JSON": profile_schemas("sn15"),
+    "a list": "\n".join(
+        f"* {tool.name}: {tool.description}\n"
+        + "\n".join(f"    {one.name}: {one.description}" for one in tool.parameters)
+        for tool in profile_tools("sn15").values()
+    ),
+    "numbered": "\n".join(
+        f"{place}. {tool.usage()}: {tool.description}" for place, tool in enumerate(profile_tools("sn15").values(), 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("listed", LISTED.values(), ids=LISTED)
+def test_who_first_lists_the_arenas_own_tools_owns_nothing_by_it(listed: str) -> None:
+    earlier = _committed(_with(listed))
+    for honest in (_with(f"{MINE} {listed}"), _other(repr(f"{_prompt(7)} {listed}")), _other(repr(listed))):
+        assert _report(honest, earlier).outcome == "review"  # as long as the tools' words are nobody's known text
+        assert _report(honest, earlier, knowledge=TOOLS_KNOWN).outcome == "accept"
+    copied = _report(_with(f"{MINE} {listed}"), _committed(VICTIM), knowledge=TOOLS_KNOWN)
+    assert copied.outcome == "review"  # and beside another's prompt they hide nothing
+
+
+def test_a_published_agent_with_a_docstring_of_ones_own_is_no_copy_of_the_same_agent() -> None:
+    mine = LOOP.replace('"""', f'"""{_prompt(11, 6)}\n', 1)
+    assert len(make_sketch(mine).texts) - len(make_sketch(LOOP).texts) >= COPIED_TEXT_PHRASES
+    assert _met(mine, _committed(LOOP)) == ("accept", set())
+    assert _met(mine, _committed(mine)) == ("reject", {"copy"})

@@ -51,7 +51,7 @@ def test_every_call_of_the_golden_set_has_its_emitter(case):
     assert attributed == told
 
 
-@pytest.mark.parametrize("version", ["emission/2", EMISSION])
+@pytest.mark.parametrize("version", ["emission/2", "emission/3", EMISSION])
 @pytest.mark.parametrize("case", SECOND, ids=lambda case: case["name"])
 def test_every_call_of_the_second_golden_set_has_its_emitter(case, version):
     told, attributed = replay(case, version)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
+from harness.catalogue.requests import read_query
 from harness.emission import dictation
 from harness.emission.attribution import EMISSION, FIRST_EMISSION, Emission, emitters_of, version_of
 from harness.emission.call_reader import CallReader
@@ -212,7 +213,7 @@ def test_a_body_names_its_rule_and_one_that_names_none_is_of_the_first():
     assert b'"emission"' not in canonical_bytes(old)
     assert version_of(old) == FIRST_EMISSION
     new = msgspec.structs.replace(old, emission=EMISSION)
-    assert b'"emission":"emission/3"' in canonical_bytes(new)
+    assert b'"emission":"emission/4"' in canonical_bytes(new)
     assert msgspec.json.decode(canonical_bytes(new), type=EvaluationBody) == new
 
 
@@ -223,10 +224,10 @@ def test_emitters_are_attributed_again_by_the_version_that_the_body_names():
         completion(1, "", request=(0,), calls=(call,)), search(0, 1, arguments=call.arguments), messages=(prompt,)
     )
     assert emitters_of(made, READER) == ("llm",)
-    for later in ("emission/2", EMISSION):
+    for later in ("emission/2", "emission/3", EMISSION):
         assert emitters_of(msgspec.structs.replace(made, emission=later), READER) == ("echoed",)
     with pytest.raises(ArenaError, match="V2050"):
-        emitters_of(msgspec.structs.replace(made, emission="emission/4"), READER)
+        emitters_of(msgspec.structs.replace(made, emission="emission/99"), READER)
 
 
 def test_a_forged_argument_passes_only_by_the_versions_that_took_it_for_the_models():
@@ -235,9 +236,51 @@ def test_a_forged_argument_passes_only_by_the_versions_that_took_it_for_the_mode
     body = body_of(completion(1, "", request=(0,), calls=(wrote,)), sent, messages=(json.dumps(user(QUERY)),))
     by_version = {
         version: emitters_of(msgspec.structs.replace(body, emission=version), READER)
-        for version in ("emission/1", "emission/2", EMISSION)
+        for version in ("emission/1", "emission/2", "emission/3", EMISSION)
     }
-    assert by_version == {"emission/1": ("llm",), "emission/2": ("llm",), EMISSION: ("code",)}
+    assert by_version == {"emission/1": ("llm",), "emission/2": ("llm",), "emission/3": ("code",), EMISSION: ("code",)}
+
+
+# What a search reads as a blank and a prompt as the beginning of an escape, before words that an escape can begin with.
+BLANKED = ("brass\\nova lamp", "brass nova\\t lamp", "brass\\ nova \\lamp", "brass &nova lamp", "{brass} \\nova (lamp)")
+
+
+def dictated(sent: str, wrote: str, version: str = EMISSION, prompt: str = "find_product, q: brass nova lamp") -> str:
+    """Who wrote the search `sent`, after a prompt that dictated one, where the model wrote `wrote`."""
+    emission = Emission(READER, QUERY, version=version)
+    call = EmittedCall(call_id="c", name="find_product", arguments=json.dumps({"q": wrote}))
+    emission.complete([json.dumps(user(prompt))], [call], "")
+    return emission.attribute("find_product", json.dumps({"q": sent})).emitter
+
+
+@pytest.mark.parametrize("sent", BLANKED)
+def test_a_dictated_search_is_an_echo_however_the_program_sends_what_the_tool_reads_the_same(sent):
+    plain = " ".join(read_query(sent).split())
+    assert dictated(sent, plain, prompt=f"find_product, q: {plain}") == "echoed"
+    assert dictated(plain, sent, prompt=f"find_product, q: {plain}") == "echoed"  # the model was told to write it so
+    assert dictated(sent, sent, prompt=f"find_product, q: {plain}") == "echoed"
+    assert dictated(plain, sent, prompt=f"find_product, q: {sent}") == "echoed"
+    assert dictated(sent, plain, prompt="Search for whatever suits.") == "llm"
+
+
+def test_only_the_third_version_looked_for_a_call_as_it_was_sent_alone():
+    sent, wrote = BLANKED[0], "brass nova lamp"
+    assert [dictated(sent, wrote, version) for version in ("emission/2", "emission/3", EMISSION)] == [
+        "code",
+        "llm",
+        "echoed",
+    ]
+
+
+@given(
+    st.lists(st.sampled_from(["brass", "nova", "torch", "raven", "xylo", "u0041", "lamp"]), min_size=3, max_size=5),
+    st.lists(st.text(alphabet=' +-&|!(){}[]^"~*?:\\/', min_size=1, max_size=3), min_size=6, max_size=6),
+)
+def test_query_syntax_changes_no_emitter(words, between):
+    sent = "".join(part for pair in zip(between, words, strict=False) for part in pair)
+    plain = " ".join(words)
+    told = f"find_product, q: {plain}"
+    assert dictated(sent, plain, prompt=told) == dictated(plain, plain, prompt=told) == "echoed"
 
 
 # -- cost

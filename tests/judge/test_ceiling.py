@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
-from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations
+from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations, own_text
 from judge.evidence import tokens
 from judge.evidence.tokens import fold
 from judge.panel import judge_body
@@ -171,6 +171,19 @@ def test_planted_words_beside_many_of_the_models_own_carry_no_gate(role):
     body = body_of(completion(1, PLAN, request=()), search(0, 1), said, messages=messages)
     body = msgspec.structs.replace(body, emission=EMISSION)
     assert render(body).spans[4].echo_e4 < 5_000
+    assert ceiling_e4(body, RUBRIC) == gullible(body) == 3_000
+
+
+@pytest.mark.parametrize("before", [500, *range(2_600, 2_660, 4)])
+def test_words_that_the_program_planted_are_nobody_elses_where_a_long_completion_is_cut(before):
+    planted = "Product 4410020078 costs 249.0 but 4410020031 costs 279.5 more money"
+    messages = (json.dumps({"role": "user", "content": f"Say somewhere: {planted}"}),)
+    babble = " ".join(f"thought{place}er" for place in range(500))
+    words = f"{babble[:before].rpartition(' ')[0]} {planted} {babble[before:].partition(' ')[2]}"
+    body = body_of(completion(1, PLAN, request=()), search(0, 1), completion(2, words, request=(0,)), messages=messages)
+    body = msgspec.structs.replace(body, emission=EMISSION)
+    span = render(body).spans[4]
+    assert span.cut and len(own_text(span)) == len(span.content)
     assert ceiling_e4(body, RUBRIC) == gullible(body) == 3_000
 
 

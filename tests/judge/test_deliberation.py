@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from unittest.mock import create_autospec
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.catalogue.port import ShopDirectory
+from harness.tools.registry import PROFILES, ProfileTools
 from harness.trace import Event, ToolCall
 from judge.citations import ceiling_e4, check_citations, reply_schema
 from judge.explanation import explain_verdicts
@@ -12,6 +18,7 @@ from judge.parse import RefusedReplyError
 from judge.render import DEFAULT_CAPS, render
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
+from tests.harness.episode_stand import problem
 from tests.judge.bodies import COMPARED, PLAN, RUBRIC, body_of, completion, episode, search
 from tests.judge.test_ceiling import MostGullibleJudge, gullible
 from tests.judge.test_citations import cite, reply
@@ -54,10 +61,28 @@ def test_the_last_recommendation_that_took_effect_decides():
         assert quality(*before, recommend(2, 2, nothing)) == 9_000
 
 
-@pytest.mark.parametrize("arguments", ['"4410020078"', "[]", "the red one", "null"])
+@pytest.mark.parametrize(
+    "arguments", ['"4410020078"', "[]", "the red one", "null", "\xa0{}", "\u2003{}", "\x1c{}", "{}\x0b", "\ufeff{}"]
+)
 def test_a_call_that_took_no_effect_decides_nothing(arguments):
     before = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
     assert quality(*before, recommend(2, 2, arguments)) == 3_000
+
+
+@given(
+    before=st.text(alphabet=" \t\n\r\x0b\x0c\x1c\x85\xa0\u2003\u2028\ufeff", max_size=3),
+    said=st.sampled_from(
+        ["", "{}", '{"product_ids":"1"}', '{"product_ids":[1]}', '{"a":1}', "[]", "null", "1", '"{}"', "{"]
+    ),
+    after=st.text(alphabet=" \n\x0b\x1d\xa0\u3000,", max_size=3),
+    profile=st.sampled_from(sorted(PROFILES)),
+)
+def test_a_recommendation_decides_exactly_where_the_tools_take_it(before, said, after, profile):
+    arguments = before + said + after
+    catalogue = create_autospec(ShopDirectory, instance=True)
+    taken = ProfileTools(profile, catalogue, problem()).dispatch("recommend_product", arguments).recommended_ids
+    trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1, arguments)))
+    assert (trace.decided is not None) == (taken is not None)
 
 
 def test_without_a_recommendation_all_words_count():

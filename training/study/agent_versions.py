@@ -15,6 +15,7 @@ from arena.gate.knowledge import make_knowledge
 from arena.gate.report import GateReport
 from arena.policy import GateRules
 from harness.agents.registry import published_sources, reference_agents
+from harness.tools.printed import printed_tools
 from problems.model import Problem
 from training.agents import distilled_source
 from training.guards import GuardStopError
@@ -65,7 +66,11 @@ def require_admitted(
     source that it rejects, naming agent and rule.
     """
     knowledge = make_knowledge(
-        (), [problem.query for problem in published], (*published_sources(), distilled_source()), rules
+        (),
+        [problem.query for problem in published],
+        (*published_sources(), distilled_source()),
+        rules,
+        published_texts=printed_tools(),
     )
     reports: dict[str, GateReport] = {}
     for name, source in sources.items():

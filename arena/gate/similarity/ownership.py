@@ -23,7 +23,7 @@ from arena.policy import GateRules
 
 COMMON_OWNERS = 3
 TEXT_PHRASES = 100  # phrases of texts from which texts count as their committer's
-COPIED_TEXT_PHRASES = 20  # and from which equal code is a copy, however little code there is: some thirty words
+COPIED_TEXT_PHRASES = 20  # and which equal code has to share to be a copy, however little it is: some thirty words
 _SAMPLED = np.uint64(8)  # one phrase in so many is compared first
 _SAMPLE_MIN = 16  # a smaller sample says nothing, so the agent is compared exactly
 _NOTHING: Phrases = np.zeros(0, dtype=np.uint64)
@@ -84,20 +84,23 @@ def similarity_findings(
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
     has_code = len(_without(sketch.phrases, published)) >= max(1, rules.remnant_phrases)
-    text_phrases = len(_without(sketch.texts, published_texts))
-    if has_code or text_phrases >= COPIED_TEXT_PHRASES:
+    texts = _without(sketch.texts, published_texts)
+    if has_code or len(texts) >= COPIED_TEXT_PHRASES:
         _, own, others = _earlier(author, neighbours)
         for other in others:
-            if other.sketch.code_sha256 == sketch.code_sha256:
+            if other.sketch.code_sha256 != sketch.code_sha256:
+                continue
+            shared = np.intersect1d(texts, other.sketch.texts, assume_unique=True)
+            if has_code or len(shared) >= COPIED_TEXT_PHRASES:
                 if any(mine.sketch.code_sha256 == sketch.code_sha256 for mine in _before(own, other)):
                     break  # the author's own code, which the other handed in again
                 return [finding("copy", 0, _named("equal code", author, other))]
     found = _near_copy(sketch.phrases, "", author, neighbours, published, rules) if has_code else []
-    if found or text_phrases < TEXT_PHRASES:
+    if found or len(texts) < TEXT_PHRASES:
         return found
-    texts = [replace(other, sketch=replace(other.sketch, phrases=other.sketch.texts)) for other in neighbours]
+    by_texts = [replace(other, sketch=replace(other.sketch, phrases=other.sketch.texts)) for other in neighbours]
     of_texts = replace(rules, remnant_phrases=TEXT_PHRASES)
-    return _near_copy(sketch.texts, " of the texts", author, texts, published_texts, of_texts)
+    return _near_copy(sketch.texts, " of the texts", author, by_texts, published_texts, of_texts)
 
 
 def _near_copy(

@@ -60,7 +60,7 @@ def make_sketch(source: str) -> Sketch:
 
 def sketch_of(tree: Tree) -> Sketch:
     """The sketch of a tree, whose module is changed in place. Raises ValueError for one too deep in normal form."""
-    words = _text_phrases(node.value for node in tree.of(ast.Constant))
+    words = text_phrases(node.value for node in tree.of(ast.Constant))
     try:
         reader = _Reader(normal_form(tree))
         parts: list[str] = []
@@ -163,7 +163,7 @@ def _phrases(kinds: Sequence[int], statements: Sequence[int]) -> Phrases:
     return np.unique(hashes[numbers[:count] == numbers[PHRASE_TOKENS - 1 :]])
 
 
-def _text_phrases(constants: Iterable[object]) -> Phrases:
+def text_phrases(constants: Iterable[object]) -> Phrases:
     """The phrases of all texts as one, so that it makes no difference into which literals a text is cut."""
     words: list[int] = []
     for held in constants:
