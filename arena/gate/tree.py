@@ -58,7 +58,8 @@ class Tree:
 
     def in_order(self, *kinds: type[ast.AST]) -> list[ast.AST]:
         """The nodes of these classes in the order of `nodes`."""
-        return [node for node in self.nodes if node.__class__ in kinds]
+        chosen = frozenset(kinds)
+        return [node for node in self.nodes if node.__class__ in chosen]
 
     def of(self, *kinds: type[Kind]) -> Iterator[Kind]:
         """The nodes of these classes, one class after the other."""
