@@ -31,7 +31,7 @@ _KINDS = bytes(
     32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
 )
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")  # no text has them; the last are C1 in UTF-8
-_NO_CONTROLS = bytes(code for code in range(256) if 0x1F < code != 0x7F and code != 0xC2 or 0x08 < code < 0x0E)
+_NO_CONTROLS = bytes(code for code in range(256) if (0x1F < code != 0x7F and code != 0xC2) or 0x08 < code < 0x0E)
 _CONTROLS_MIN = 16  # ten packed ids have more; a character class or a table of escapes has fewer
 _STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")

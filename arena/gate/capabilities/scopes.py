@@ -82,7 +82,8 @@ class Scopes:
         self._is_declaring = bool(self._nonlocals) or any(True for _ in tree.of(ast.Global))
         self._tree = tree
         self._meanings: dict[ast.AST, Meaning | None] = {}
-        self._walk(tree.module)
+        self._around: dict[ast.AST, _CapabilityScope] = {tree.module: self._module}
+        self._walk()
 
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a name or a chain of attributes stands for; None for the file's own things."""
@@ -221,31 +222,36 @@ class Scopes:
         return node in self._scope_of and self._scope_of[node].kind == "class"
 
     # -- building
-    def _walk(self, root: ast.AST) -> None:
-        """Every node in the scope it stands in; a definition's parts in the order in which Python runs them."""
-        stack, scopes = [root], [self._module]
-        while stack:
-            node, scope = stack.pop(), scopes.pop()
+    def _walk(self) -> None:
+        """Every name in the scope it stands in, statement by statement in the order of the source."""
+        for node, parts in self._tree.parts.items():
+            scope = self._around.get(node)
+            if scope is None:
+                continue  # parameters and clauses: what opens their scope has placed their parts
             kind = node.__class__
-            if kind is ast.Constant:
-                continue
-            if isinstance(node, ast.Name):
-                scope = self._scope_of.setdefault(node, scope)
-                if not isinstance(node.ctx, ast.Load):
-                    _bind(node.id, scope)
-                continue
             if kind in _DECLARING:
                 self._declare(node, scope)
             elif kind in _GIVING:
                 target, values = _given(node)
                 if target:
                     _owner(target, scope).values[target] = values
-            for inner, around in (
-                reversed(self._entered(node, scope)) if kind in _ENTERED else [(children(node), scope)]
-            ):
-                inner.reverse()
-                stack += inner
-                scopes += [around] * len(inner)
+            if kind in _ENTERED:
+                for inner, around in self._entered(node, scope):
+                    self._place(inner, around)
+            else:
+                self._place(parts, scope)
+
+    def _place(self, parts: Sequence[ast.AST], scope: _CapabilityScope) -> None:
+        """Say in which scope these parts stand."""
+        for part in parts:
+            if isinstance(part, ast.Name):
+                around = self._scope_of.setdefault(part, scope)
+                if not isinstance(part.ctx, ast.Load):
+                    _bind(part.id, around)
+            elif isinstance(part, ast.MatchStar):  # the only one that declares and holds nothing
+                self._declare(part, scope)
+            else:
+                self._around[part] = scope
 
     def _entered(self, node: ast.AST, scope: _CapabilityScope) -> list[tuple[list[ast.AST], _CapabilityScope]]:
         """The parts of what opens a scope, and in which scope each of them stands."""
@@ -254,8 +260,8 @@ class Scopes:
             within = _CapabilityScope("comprehension", scope)
             parts = [
                 part
-                for child in children(node)
-                for part in (children(child) if isinstance(child, ast.comprehension) else [child])
+                for child in self._tree.parts[node]
+                for part in (self._tree.parts[child] if isinstance(child, ast.comprehension) else [child])
             ]
             return [([first], scope), ([part for part in parts if part is not first], within)]
         assert isinstance(node, (*_FUNCTIONS, ast.ClassDef))

@@ -29,6 +29,7 @@ _PURE_CALLS = frozenset(
         *("sorted", "str", "sum", "tuple", "type", "zip"),
     }
 )
+_JUDGED = {ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name}
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -196,6 +197,8 @@ def _chosen(statement: ast.stmt) -> Block | None:
 
 def truth(test: ast.expr) -> bool | None:
     """The truth of an expression of constants, or None when it isn't one."""
+    if test.__class__ not in _JUDGED:
+        return None
     match test:
         case ast.Constant(value=value):
             return bool(value)
