@@ -25,7 +25,7 @@ _NUMBER_MAX = 1 << 62
 _TEXT_MAX = 80  # characters of a text that is read as one number
 _BASES = (0, 2, 8, 10, 16, 32, 36)  # 0: as its prefix says; 10 also reads the digits of other scripts
 _BEYOND = {16: re.compile("[g-wyzG-WYZ]"), 32: re.compile("[w-zW-Z]"), 36: re.compile(r"[^\w\s+-]")}
-_TEXTS = (str, bytes)
+_TEXTS, _NUMBERS = (str, bytes), (int, float, complex)
 _DIGIT = re.compile(r"\d")
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code < 58)
 _LETTERS_MAX = 16  # texts of so few different characters are numbers in some writing
@@ -39,7 +39,7 @@ def spelled(tree: Tree) -> Iterator[tuple[bytes, int]]:
     """(text, line) of what the elements of each container spell."""
     folding = Folding()
     for items, line in _containers(tree):
-        texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str | bytes)]
+        texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, _TEXTS)]
         if len(texts) == len(items):
             folded = [folding.text(item) or "" for item in items]
             if sum(map(len, folded)) <= _FRAGMENT_MAX and any(text.isdigit() for text in folded):
@@ -67,7 +67,7 @@ def columns(tree: Tree) -> ContainerColumns:
     for items, line in _containers(tree, 3):
         folding = Folding()
         values = [item.value if isinstance(item, ast.Constant) else folding.number(item) for item in items]
-        rows = [[_whole(value) for value in values if isinstance(value, int | float | complex)]]
+        rows = [[_whole(value) for value in values if isinstance(value, _NUMBERS)]]
         texts = [value for value in values if isinstance(value, _TEXTS) and 4 < len(value) < _TEXT_MAX]
         if len(texts) * 2 >= len(items):  # the numbers that the texts are in each base
             rows += _numbers_of(texts)

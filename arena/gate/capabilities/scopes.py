@@ -59,6 +59,7 @@ class _CapabilityScope:
         self.values: dict[str, list[ast.expr]] = {}  # what the last assignment or loop over a display gives
         self.classes: dict[str, list[ast.ClassDef]] = {}
         self.imported: dict[str, Meaning] = {}
+        self.known: dict[str, Meaning | None] = {}  # what was asked for already
         self.outer: dict[str, bool] = {}  # names declared `global` (True) or `nonlocal` (False)
 
     def module(self) -> _CapabilityScope:
@@ -87,32 +88,33 @@ class Scopes:
 
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a name or a chain of attributes stands for; None for the file's own things."""
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Name):
+            known = self._scope_of[node].known
+            if node.id not in known:
+                known[node.id] = self._resolve(node.id, self._scope_of[node])
+            return known[node.id]
+        if not isinstance(node, ast.Attribute):
             return None
         if node not in self._meanings:
-            if isinstance(node, ast.Attribute):
-                base = self.meaning(node.value)
-                self._meanings[node] = base.attribute(node.attr) if base else None
-                return self._meanings[node]
-            name, start = node.id, self._scope_of[node]
-            found: Meaning | None = Meaning("", name)
-            scope: _CapabilityScope | None = start
-            while scope is not None:
-                if scope.outer.get(name):
-                    scope = scope.module()
-                if (scope is start or scope.kind != "class") and name not in scope.outer:
-                    if name in scope.imported:
-                        found = scope.imported[name]
-                        break
-                    if name in scope.bound and scope.kind in ("function", "comprehension"):
-                        found = None
-                        break
-                    if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
-                        scope = scope.module()
-                        continue
-                scope = scope.parent
-            self._meanings[node] = found
+            base = self.meaning(node.value)
+            self._meanings[node] = base.attribute(node.attr) if base else None
         return self._meanings[node]
+
+    def _resolve(self, name: str, start: _CapabilityScope) -> Meaning | None:
+        scope: _CapabilityScope | None = start
+        while scope is not None:
+            if scope.outer.get(name):
+                scope = scope.module()
+            if (scope is start or scope.kind != "class") and name not in scope.outer:
+                if name in scope.imported:
+                    return scope.imported[name]
+                if name in scope.bound and scope.kind in ("function", "comprehension"):
+                    return None
+                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                    scope = scope.module()
+                    continue
+            scope = scope.parent
+        return Meaning("", name)
 
     def is_certain(self, node: ast.AST) -> bool:
         """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
@@ -360,7 +362,7 @@ def _declare_outer(statements: Sequence[ast.AST], scope: _CapabilityScope) -> No
 def _bind(name: str, scope: _CapabilityScope) -> None:
     owner = _owner(name, scope)
     owner.bound.add(name)
-    owner.bindings[name] += 1
+    owner.bindings[name] = owner.bindings.get(name, 0) + 1  # much faster than a counter's miss
 
 
 def _owner(name: str, scope: _CapabilityScope) -> _CapabilityScope:

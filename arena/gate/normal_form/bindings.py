@@ -26,6 +26,7 @@ MOVED_NODES_MAX = 60
 HEADER_NODES_MAX = 150
 _CHAIN_MAX = 4
 _LATE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BINDING = (ast.Assign, ast.FunctionDef)
 _OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.While)
 
 
@@ -51,7 +52,7 @@ class Bindings:
         listed = statements.listed
         in_classes = {inner for node in listed if isinstance(node, ast.ClassDef) for inner in node.body}
         for node in listed:
-            if not isinstance(node, ast.Assign | ast.FunctionDef) or node in in_classes:
+            if not isinstance(node, _BINDING) or node in in_classes:
                 continue
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(args=parameters, body=body)):

@@ -48,6 +48,7 @@ _NEUTRAL_RIGHT: dict[type[ast.operator], int] = {
     **dict.fromkeys((ast.Mult, ast.FloorDiv, ast.Div, ast.Pow), 1),
 }
 _LOOKED_INTO, _PLACES = (ast.List, ast.Tuple, ast.Dict, ast.Constant), (ast.Constant, ast.Slice)
+_EVEN = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 _COMMUTING = (ast.Add, ast.Mult, ast.BitXor, ast.BitOr, ast.BitAnd)
 
 
@@ -232,7 +233,7 @@ def _comparison(node: ast.Compare) -> ast.expr | None:
     op, right = node.ops[0], node.comparators[0]
     if type(op) in _TURNED:
         return ast.Compare(left=right, ops=[_TURNED[type(op)]()], comparators=[node.left])
-    is_even = isinstance(op, ast.Eq | ast.NotEq | ast.Is | ast.IsNot)
+    is_even = isinstance(op, _EVEN)
     if is_even and isinstance(node.left, ast.Constant) and not isinstance(right, ast.Constant):
         return ast.Compare(left=right, ops=[op], comparators=[node.left])
     match op, right:

@@ -194,14 +194,13 @@ class Statements:
             nodes = descendants(headers(statement))
             found = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
             return found + [f".{node.attr}" for node in nodes if isinstance(node, ast.Attribute)]
-        found = []
-        clauses = [
-            clause for field in inner_fields(statement) if field in CLAUSES for clause in getattr(statement, field)
-        ]
-        for node in (statement, *clauses):
-            parts = self._parts[node]
-            found += parts.loads
-            found += parts.attributes
+        parts = self._parts[statement]
+        found = parts.loads + parts.attributes
+        for field in inner_fields(statement):
+            if field in CLAUSES:
+                for clause in getattr(statement, field):
+                    found += self._parts[clause].loads
+                    found += self._parts[clause].attributes
         return found
 
 

@@ -121,17 +121,20 @@ class _Reader:
 
     def _tell(self, node: ast.AST, order: dict[str, str], tokens: list[str], values: list[str]) -> None:
         """Add the tokens of a part and of all in it, and the same with values."""
-        kind = value = node.__class__.__name__
         if isinstance(node, ast.Name):
-            is_own = node.id in self._names or node.id not in _BUILTINS
-            kind = "Name" if is_own else f"builtin {node.id}"
-            tokens.append(kind)
-            values.append(order.setdefault(node.id, f"name {len(order)}") if is_own else kind)
+            name = node.id
+            if name in self._names or name not in _BUILTINS:
+                tokens.append("Name")
+                values.append(order.get(name) or order.setdefault(name, f"name {len(order)}"))
+            else:
+                tokens.append(f"builtin {name}")
+                values.append(tokens[-1])
             return
+        kind = value = node.__class__.__name__
         if isinstance(node, ast.Constant):
             held = node.value  # spacing and case of texts can be changed for nothing
             plain = " ".join(held.lower().split()) if isinstance(held, str) else repr(held)
-            tokens.append(f"{kind} {type(held).__name__}")
+            tokens.append(f"{kind} {held.__class__.__name__}")
             values.append(f"{kind} {plain}")
             return
         if isinstance(node, ast.Attribute):
