@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 _PLAIN = {
@@ -28,28 +28,31 @@ Kind = TypeVar("Kind", bound=ast.AST)
 class Tree:
     """The nodes of one file, parents before children and siblings in source order, and those of each kind.
 
-    `depth`: the nodes on the longest path, contexts and operators among them.
+    `parts`: what stands directly in each node of a kind that can hold any, in the order of `nodes`. `depth`: the nodes
+    on the longest path, contexts and operators among them.
     """
 
     def __init__(self, module: ast.Module) -> None:
         self.module = module
         self.nodes: list[ast.AST] = []
-        self.depth = 0
+        self.parts: dict[ast.AST, list[ast.AST]] = {}
         self._of: defaultdict[type[ast.AST], list[Any]] = defaultdict(list)
+        nodes, of_kind = self.nodes, self._of
         stack: list[ast.AST] = [module]
-        depths = [1]
         while stack:
-            node, depth = stack.pop(), depths.pop()
-            self.nodes.append(node)
-            self._of[node.__class__].append(node)
-            read, _, own = _READERS.get(node.__class__) or _reader(node)
-            if depth + own > self.depth:
-                self.depth = depth + own
-            if read is not None:
-                parts = children(node)
-                parts.reverse()
-                stack += parts
-                depths += [depth + 1] * len(parts)
+            node = stack.pop()
+            kind = node.__class__
+            nodes.append(node)
+            of_kind[kind].append(node)
+            if (_READERS.get(kind) or _reader(node))[0] is not None:
+                parts = self.parts[node] = children(node)
+                stack += parts[::-1]
+        self.depth = 0
+        level: list[ast.AST] = [module]
+        while level:
+            self.depth += 1
+            deepest, level = level, [part for node in level for part in self.parts.get(node, ())]
+        self.depth += any(_READERS[node.__class__][2] for node in deepest)
 
     @property
     def kinds(self) -> list[type[ast.AST]]:
@@ -58,7 +61,8 @@ class Tree:
 
     def in_order(self, *kinds: type[ast.AST]) -> list[ast.AST]:
         """The nodes of these classes in the order of `nodes`."""
-        return [node for node in self.nodes if node.__class__ in kinds]
+        chosen = frozenset(kinds)
+        return [node for node in self.nodes if node.__class__ in chosen]
 
     def of(self, *kinds: type[Kind]) -> Iterator[Kind]:
         """The nodes of these classes, one class after the other."""
@@ -81,6 +85,13 @@ def held(node: ast.AST) -> tuple[Any, ...]:
     """What the fields of a node that can hold nodes hold: nodes, lists of them, and None."""
     read, is_one, _ = _READERS.get(node.__class__) or _reader(node)
     return () if read is None else (read(node),) if is_one else read(node)
+
+
+def reader(fields: Sequence[str]) -> Callable[[ast.AST], tuple[Any, ...]]:
+    """What reads these fields of a node."""
+    if len(fields) > 1:
+        return operator.attrgetter(*fields)
+    return lambda node: tuple(getattr(node, field) for field in fields)
 
 
 def marks(node: ast.AST) -> int:

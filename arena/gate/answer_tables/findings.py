@@ -25,6 +25,7 @@ from arena.policy import GateRules
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
 _COMMENT = re.compile(r"#[^\n]*\d{6}[^\n]*")
 _RUN = re.compile(rb"[0-9]{%d,}" % ID_DIGITS_MIN)
+_AS_ZEROS, _ZEROS = bytes.maketrans(b"123456789", b"000000000"), b"0" * ID_DIGITS_MIN
 
 Digits = npt.NDArray[np.uint64]
 
@@ -122,9 +123,9 @@ def _id_findings(readings: list[_Reading], rules: GateRules) -> list[Finding]:
 def _readings(pool: Pool, knowledge: GateKnowledge) -> Iterator[_Reading]:
     """Each disguise of the digit runs of a pool: two directions, ten shifts."""
     offsets: dict[int, list[int]] = {length: [] for length in knowledge.id_lengths}
-    for match in _RUN.finditer(pool.data):
-        if match.end() - match.start() in offsets:
-            offsets[match.end() - match.start()].append(match.start())
+    for start, end in _runs(pool.data):
+        if end - start in offsets:
+            offsets[end - start].append(start)
     data = np.frombuffer(pool.data, dtype=np.uint8)
     by_length = [  # runs as a matrix for each length an id can have, with the lines they stand in
         (
@@ -155,9 +156,14 @@ def _readings(pool: Pool, knowledge: GateKnowledge) -> Iterator[_Reading]:
 def _long_runs(pool: Pool, knowledge: GateKnowledge) -> list[tuple[int, Digits]]:
     """(line, digits) of the runs longer than any id, up to the cap."""
     longest = max(knowledge.id_lengths, default=0)
-    runs = (match for match in _RUN.finditer(pool.data) if match.end() - match.start() > longest)
-    zero = np.uint64(ord("0"))
-    return [(pool.line_at(run.start()), np.frombuffer(run[0], dtype=np.uint8).astype(np.uint64) - zero) for run in runs]
+    data, zero = np.frombuffer(pool.data, dtype=np.uint8), np.uint64(ord("0"))
+    runs = [(start, end) for start, end in _runs(pool.data) if end - start > longest]
+    return [(pool.line_at(start), data[start:end].astype(np.uint64) - zero) for start, end in runs]
+
+
+def _runs(data: bytes) -> list[tuple[int, int]]:
+    """Where the runs of digits that could hold an id begin and end. Texts hardly have any: that is asked first."""
+    return [run.span() for run in _RUN.finditer(data)] if _ZEROS in data.translate(_AS_ZEROS) else []
 
 
 def _longest_chain(

@@ -31,14 +31,16 @@ _KINDS = bytes(
     32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
 )
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")  # no text has them; the last are C1 in UTF-8
+_NO_CONTROLS = bytes(code for code in range(256) if (0x1F < code != 0x7F and code != 0xC2) or 0x08 < code < 0x0E)
 _CONTROLS_MIN = 16  # ten packed ids have more; a character class or a table of escapes has fewer
 _STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")
 _BASE32 = re.compile(rb"[A-Za-z2-7]{16,}={0,6}")
 _HEX = re.compile(rb"(?:[0-9A-Fa-f]{2}){6,}")
 _BASE85 = re.compile(rb"[!-~]{10,}")
+_LONG = re.compile(rb"[!-~]{8,}")  # as long as the shortest token of any of these
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
-_TEXTS, _NUMBERS, _BUILT = (str, bytes), (int, float), frozenset(BUILT)
+_TEXTS, _NUMBERS = (str, bytes), (int, float)
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -88,6 +90,11 @@ def decoded_pools(pool: Pool) -> Iterator[Pool]:
         ("base85", _BASE85, base64.b85decode),
         ("ascii85", _BASE85, base64.a85decode),
     )
+    # every token lies whole in a long run without spaces, of which a text has few different ones
+    places: dict[bytes, int] = {}
+    for run in _LONG.finditer(pool.data):
+        places.setdefault(run[0], run.start())
+    pool = make_pool(pool.name, [(run, pool.line_at(place)) for run, place in places.items()])
     for name, pattern, decode in readings:
         pieces = []
         seen: set[bytes] = set()
@@ -124,11 +131,9 @@ def collect_literals(tree: Tree) -> list[Literal]:
         if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
     }
     folding = Folding()
-    for node in reversed(tree.nodes):  # children first
-        if node.__class__ in _BUILT:
-            folding.text(node)
-    for node in tree.nodes:
-        kind = node.__class__
+    for node in reversed(tree.in_order(*BUILT)):  # children first
+        folding.text(node)
+    for node in tree.in_order(ast.Constant, *BUILT):
         if isinstance(node, ast.Constant):
             value = node.value
             if isinstance(value, _TEXTS):
@@ -136,7 +141,7 @@ def collect_literals(tree: Tree) -> list[Literal]:
                     literals.append(_literal(text, node.lineno, node in docstrings))
             elif isinstance(value, _NUMBERS) and not isinstance(value, bool):
                 literals += _number(value, node.lineno)
-        elif kind in _BUILT and isinstance(node, BUILT):
+        elif isinstance(node, BUILT):
             built = None if node in inside else folding.text(node)
             total = folding.number(node) if built is None and isinstance(node, ast.BinOp) else None
             if built:
@@ -151,16 +156,22 @@ def collect_literals(tree: Tree) -> list[Literal]:
 def collect_names(tree: Tree) -> Iterator[tuple[bytes, int]]:
     """(text, line) of the names with digits enough for an id, wherever a name can stand."""
     fields = {kind: [field for field in _NAMES if field in kind._fields] for kind in tree.kinds}
-    plain: set[str] = set()
+    written = {
+        name
+        for kind, names in fields.items()
+        for field in names
+        for name in map(operator.attrgetter(field), tree.of(kind))
+    }
+    told = {
+        name for name in written if isinstance(name, str) and len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name)
+    }
+    if not told:
+        return
     for node in tree.in_order(*(kind for kind, names in fields.items() if names)):
         for field in fields[node.__class__]:
             name = getattr(node, field, None)
-            if not isinstance(name, str) or name in plain:
-                continue
-            if len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
+            if name in told:
                 yield name.encode("utf-8", "surrogatepass"), getattr(node, "lineno", 0)
-            else:
-                plain.add(name)
 
 
 def literal_findings(tree: Tree, literals: Sequence[Literal], rules: GateRules) -> list[Finding]:
@@ -175,7 +186,7 @@ def literal_findings(tree: Tree, literals: Sequence[Literal], rules: GateRules) 
         if isinstance(number, int) and number.bit_length() > rules.integer_bits:
             found.append(finding("big-integer", constant.lineno, f"{number.bit_length()} bits"))
     token = re.compile(rb"\S{%d,}" % rules.token_chars)
-    is_packed = len(_CONTROLS.findall(b"\n".join(literal.text for literal in literals))) >= _CONTROLS_MIN
+    is_packed = len(b"\n".join([one.text for one in literals]).translate(None, _NO_CONTROLS)) >= _CONTROLS_MIN
     for literal in literals:
         if is_packed and (controls := len(_CONTROLS.findall(literal.text))) >= _CONTROLS_MIN:
             found.append(finding("binary", literal.line, f"{controls} control characters"))

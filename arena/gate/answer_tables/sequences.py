@@ -24,7 +24,10 @@ _CONSTANTS_MAX = 16
 _NUMBER_MAX = 1 << 62
 _TEXT_MAX = 80  # characters of a text that is read as one number
 _BASES = (0, 2, 8, 10, 16, 32, 36)  # 0: as its prefix says; 10 also reads the digits of other scripts
+_BEYOND = {16: re.compile("[g-wyzG-WYZ]"), 32: re.compile("[w-zW-Z]"), 36: re.compile(r"[^\w\s+-]")}
+_TEXTS, _NUMBERS = (str, bytes), (int, float, complex)
 _DIGIT = re.compile(r"\d")
+_NO_DIGITS = bytes(code for code in range(256) if not 48 <= code < 58)
 _LETTERS_MAX = 16  # texts of so few different characters are numbers in some writing
 _ROWS = (ast.List, ast.Tuple)
 _MOVES = (ast.Add, ast.Sub, ast.BitXor)
@@ -36,7 +39,7 @@ def spelled(tree: Tree) -> Iterator[tuple[bytes, int]]:
     """(text, line) of what the elements of each container spell."""
     folding = Folding()
     for items, line in _containers(tree):
-        texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str | bytes)]
+        texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, _TEXTS)]
         if len(texts) == len(items):
             folded = [folding.text(item) or "" for item in items]
             if sum(map(len, folded)) <= _FRAGMENT_MAX and any(text.isdigit() for text in folded):
@@ -64,15 +67,10 @@ def columns(tree: Tree) -> ContainerColumns:
     for items, line in _containers(tree, 3):
         folding = Folding()
         values = [item.value if isinstance(item, ast.Constant) else folding.number(item) for item in items]
-        rows = [[_whole(value) for value in values if isinstance(value, int | float | complex)]]
-        texts = [value for value in values if isinstance(value, str | bytes) and 4 < len(value) < _TEXT_MAX]
+        rows = [[_whole(value) for value in values if isinstance(value, _NUMBERS)]]
+        texts = [value for value in values if isinstance(value, _TEXTS) and 4 < len(value) < _TEXT_MAX]
         if len(texts) * 2 >= len(items):  # the numbers that the texts are in each base
-            digits = [
-                text for text in texts if _DIGIT.search(text if isinstance(text, str) else text.decode("latin-1"))
-            ]
-            for base in _BASES:  # up to ten every number has a digit
-                read = (_read(text, base) for text in (texts if base > 10 else digits))
-                rows.append([number for number in read if number is not None])
+            rows += _numbers_of(texts)
         for every in rows:
             row = [number for number in every if abs(number) < _NUMBER_MAX]
             if len(row) * 2 >= len(items) and max(map(abs, row), default=0) >= _FRAGMENT_MAX:
@@ -115,6 +113,17 @@ def _whole(number: complex) -> int:
     return int(part) if part == int(part) else int(repr(abs(part)).partition("e")[0].replace(".", ""))
 
 
+def _numbers_of(texts: Sequence[str | bytes]) -> Iterator[list[int]]:
+    """The numbers that the texts are in each base. A text is not tried that holds a letter beyond the base, or none of
+    the digits that every number up to ten has."""
+    written = [(text, text if isinstance(text, str) else text.decode("latin-1")) for text in texts]
+    digits = [text for text, letters in written if _DIGIT.search(letters)]
+    for base in _BASES:
+        beyond = _BEYOND.get(base)
+        tried = digits if beyond is None else [text for text, letters in written if not beyond.search(letters)]
+        yield [number for text in tried if (number := _read(text, base)) is not None]
+
+
 def _read(text: str | bytes, base: int) -> int | None:
     try:
         return int(text.replace(" ", "") if isinstance(text, str) else text, base)
@@ -137,14 +146,15 @@ def count_numbers(node: ast.AST) -> int:
     values = [item.value for item in [*items, *flat] if isinstance(item, ast.Constant)]
     texts = [value for value in values if isinstance(value, str) and 3 < len(value) < _TEXT_MAX]
     few = len(set().union(*texts)) <= _LETTERS_MAX
-    written = len(set(texts)) if few else len({text for text in texts if _read(text, 10) is not None})
+    if not few:
+        texts = [text for text in texts if _DIGIT.search(text) and _read(text, 10) is not None]
     long = sum(isinstance(part, ast.Constant) and type(part.value) is int and abs(part.value) > 999 for part in flat)
-    return max(sum(isinstance(item, ast.Constant) and type(item.value) is int for item in items), long, written)
+    return max(sum(isinstance(item, ast.Constant) and type(item.value) is int for item in items), long, len(set(texts)))
 
 
 def separated(text: bytes) -> bytes:
     """The digits of a text that is little else than digits and separators, without those."""
-    digits = bytes(code for code in text if 48 <= code < 58)
+    digits = text.translate(None, _NO_DIGITS)
     return digits if len(digits) >= 18 and len(digits) * 2 >= len(text) and len(digits) < len(text) else b""
 
 

@@ -35,6 +35,7 @@ _COMPARED = {("collections", name) for name in ("Counter", "OrderedDict", "defau
 _COMPARED |= {("datetime", name) for name in ("date", "datetime", "time", "timedelta")}
 _COMPARED |= {("decimal", "Decimal"), ("fractions", "Fraction"), ("types", "NoneType"), ("uuid", "UUID")}
 _GROUPS = (ast.Tuple, ast.Set, ast.List)
+_COMPUTED = (ast.Attribute, ast.Call)
 _DISPLAYS = (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp)
 _MADE_BY = frozenset({"bytes", "dict", "float", "frozenset", "int", "list", "repr", "set", "sorted", "str", "tuple"})
 _MAKING = frozenset({"__call__", "__class__", "__new__"})
@@ -105,7 +106,7 @@ class ClassUses:
         """A call that tells of its arguments, or that makes another of the same class."""
         scopes, called = self._scopes, node.func
         meaning = self._meaning(called)
-        if meaning is None and not isinstance(called, ast.Attribute | ast.Call):
+        if meaning is None and not isinstance(called, _COMPUTED):
             return  # a function of the file's own
         name = self._builtin(called)
         if name in TELLING_BUILTINS:
@@ -209,6 +210,8 @@ class ClassUses:
         return self._meaning(node.func) if isinstance(node, ast.Call) else None
 
     def _is_told(self, node: ast.AST, *, with_attributes: bool, with_types: bool) -> bool:
+        if not with_types and not isinstance(node, _COMPUTED):
+            return False
         is_attributes = with_attributes and attributes_of(node, self._scopes)
         return is_attributes or class_of(node, self._scopes) or (with_types and self._meaning(node) in HELD_AS_VALUES)
 

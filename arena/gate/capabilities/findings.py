@@ -8,6 +8,7 @@ syntax takes it: a name, an attribute, a class pattern, a keyword, a constant gi
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Iterator
 
 from arena.gate.capabilities.classes import FIELD, FIELDS, HELD_AS_VALUES, ClassUses, class_of
@@ -36,7 +37,9 @@ from arena.gate.capabilities.vocabulary import (
 from arena.gate.report import Finding, finding
 from arena.gate.tree import Tree
 
+_IDENTIFIER = operator.attrgetter("id")
 _TYPE = Meaning("", "type")
+_CLASS_MAKERS, _NEVER_VALUES = ENUMS | TUPLE_MAKERS, COMMON_BUILTINS | DIRECT_BUILTINS
 _STREAMS = (Meaning("sys", "stderr"), Meaning("sys", "stdout"))
 _STREAM_PARTS = frozenset({"flush", "isatty", "write"})
 _FORMATS = frozenset({"format", "format_map"})
@@ -46,19 +49,8 @@ _EXCUSING = {
 }
 _ONLY_EXCUSING = _EXCUSING - {ast.Attribute, ast.Compare, ast.MatchClass}
 _SILENT = {  # kinds that no rule looks at
-    *(
-        ast.Constant,
-        ast.Expr,
-        ast.Return,
-        ast.keyword,
-        ast.List,
-        ast.Tuple,
-        ast.Dict,
-        ast.arguments,
-        ast.If,
-        ast.BoolOp,
-    ),
-    *(ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.IfExp, ast.UnaryOp, ast.Slice),
+    *(ast.Constant, ast.Expr, ast.Return, ast.keyword, ast.List, ast.Tuple, ast.Dict, ast.arguments, ast.If, ast.Slice),
+    *(ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.JoinedStr, ast.IfExp, ast.UnaryOp, ast.BoolOp),
 }
 # Names with a rule of their own whatever they mean; those that begin with two underscores have one too.
 _TOLD_NAMES = BUILTINS | COMMON_BUILTINS | DIRECT_BUILTINS | SEEING_DUNDERS | ATTRIBUTES | REEXPORTS | {"type"}
@@ -74,9 +66,10 @@ def capability_findings(tree: Tree, *, is_ascii: bool) -> list[Finding]:
             for name in _written_names(node):
                 if not name.isascii():
                     found.append(finding("identifier", getattr(node, "lineno", 0), ascii(name)))
+    told = {name for name in map(_IDENTIFIER, tree.of(ast.Name)) if walk.is_told(name)}
     for node in tree.nodes:
         kind = node.__class__
-        if kind in _SILENT or (kind is ast.Name and walk.is_own(node)):
+        if kind in _SILENT or (isinstance(node, ast.Name) and node.id not in told):
             continue
         if kind in _EXCUSING:
             walk.classes.excuse(node)
@@ -100,19 +93,19 @@ class _Walk:
             or any(getattr(node, "name", "") == "JSONDecoder" for node in tree.of(*named))
         )
 
-    def is_own(self, node: ast.AST) -> bool:
-        """Whether a node is a name of which no rule can say anything: it is the file's own, or a plain builtin's."""
-        return isinstance(node, ast.Name) and node.id not in self._told and not node.id.startswith("__")
+    def is_told(self, name: str) -> bool:
+        """Whether a rule can say anything of a name: of one that is neither the file's own nor a plain builtin's."""
+        return name in self._told or name.startswith("__")
 
     def check(self, node: ast.AST) -> Iterator[Finding]:
         """Findings on one node."""
         match node:
-            case ast.Name():
-                yield from self._name(node)
-            case ast.Attribute():
-                yield from self._attribute(node)
             case ast.Call():
                 yield from self._call(node)
+            case ast.Attribute():
+                yield from self._attribute(node)
+            case ast.Name():
+                yield from self._name(node)
             case ast.ClassDef():
                 yield from self._class(node)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -230,9 +223,9 @@ class _Walk:
                 yield from self._method_call(node, node.func)
             return
         part = (meaning.module, meaning.part)
-        if meaning == Meaning("", "vars") and node in self._judged:
+        if part == ("", "vars") and node in self._judged:
             self._judged.add(node.func)
-        elif part in ENUMS | TUPLE_MAKERS:
+        elif part in _CLASS_MAKERS:
             self._judged.add(node.func)
             yield from self.classes.made(node)
         elif part in (FIELD, FIELDS):
@@ -325,7 +318,7 @@ _CALLED_ON_THE_SPOT = {("inspect", "signature"), ("logging", "basicConfig"), ("f
 def _value(meaning: Meaning, line: int) -> Iterator[Finding]:
     """A module or a builtin that is neither called on the spot nor looked into, but handed on."""
     if not meaning.module:
-        if meaning.part in COMMON_BUILTINS | DIRECT_BUILTINS:
+        if meaning.part in _NEVER_VALUES:
             yield finding("builtin", line, f"{meaning.part} as a value")
         elif meaning == _TYPE:
             yield finding("dynamic-attribute", line, "type as a value")

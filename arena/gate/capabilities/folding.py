@@ -17,6 +17,7 @@ NUMBER_BITS_MAX = 64
 _METHODS = frozenset(
     {"casefold", "decode", "encode", "lower", "lstrip", "replace", "rstrip", "strip", "title", "upper"}
 )
+_CALLED = _METHODS | {"chr", "join", "str"}
 _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -91,6 +92,9 @@ class Folding:
         return self.text(node) if number is None else str(number)
 
     def _call(self, function: ast.expr, arguments: Sequence[ast.expr]) -> str | None:
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name not in _CALLED:
+            return None
         match function, arguments:
             case ast.Attribute(attr="join", value=separator), [ast.List() | ast.Tuple() as items]:
                 glue = self.text(separator)

@@ -59,6 +59,7 @@ class _CapabilityScope:
         self.values: dict[str, list[ast.expr]] = {}  # what the last assignment or loop over a display gives
         self.classes: dict[str, list[ast.ClassDef]] = {}
         self.imported: dict[str, Meaning] = {}
+        self.known: dict[str, Meaning | None] = {}  # what was asked for already
         self.outer: dict[str, bool] = {}  # names declared `global` (True) or `nonlocal` (False)
 
     def module(self) -> _CapabilityScope:
@@ -82,36 +83,38 @@ class Scopes:
         self._is_declaring = bool(self._nonlocals) or any(True for _ in tree.of(ast.Global))
         self._tree = tree
         self._meanings: dict[ast.AST, Meaning | None] = {}
-        self._walk(tree.module)
+        self._around: dict[ast.AST, _CapabilityScope] = {tree.module: self._module}
+        self._walk()
 
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a name or a chain of attributes stands for; None for the file's own things."""
-        if not isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Name):
+            known = self._scope_of[node].known
+            if node.id not in known:
+                known[node.id] = self._resolve(node.id, self._scope_of[node])
+            return known[node.id]
+        if not isinstance(node, ast.Attribute):
             return None
         if node not in self._meanings:
-            if isinstance(node, ast.Attribute):
-                base = self.meaning(node.value)
-                self._meanings[node] = base.attribute(node.attr) if base else None
-                return self._meanings[node]
-            name, start = node.id, self._scope_of[node]
-            found: Meaning | None = Meaning("", name)
-            scope: _CapabilityScope | None = start
-            while scope is not None:
-                if scope.outer.get(name):
-                    scope = scope.module()
-                if (scope is start or scope.kind != "class") and name not in scope.outer:
-                    if name in scope.imported:
-                        found = scope.imported[name]
-                        break
-                    if name in scope.bound and scope.kind in ("function", "comprehension"):
-                        found = None
-                        break
-                    if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
-                        scope = scope.module()
-                        continue
-                scope = scope.parent
-            self._meanings[node] = found
+            base = self.meaning(node.value)
+            self._meanings[node] = base.attribute(node.attr) if base else None
         return self._meanings[node]
+
+    def _resolve(self, name: str, start: _CapabilityScope) -> Meaning | None:
+        scope: _CapabilityScope | None = start
+        while scope is not None:
+            if scope.outer.get(name):
+                scope = scope.module()
+            if (scope is start or scope.kind != "class") and name not in scope.outer:
+                if name in scope.imported:
+                    return scope.imported[name]
+                if name in scope.bound and scope.kind in ("function", "comprehension"):
+                    return None
+                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                    scope = scope.module()
+                    continue
+            scope = scope.parent
+        return Meaning("", name)
 
     def is_certain(self, node: ast.AST) -> bool:
         """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
@@ -221,31 +224,36 @@ class Scopes:
         return node in self._scope_of and self._scope_of[node].kind == "class"
 
     # -- building
-    def _walk(self, root: ast.AST) -> None:
-        """Every node in the scope it stands in; a definition's parts in the order in which Python runs them."""
-        stack, scopes = [root], [self._module]
-        while stack:
-            node, scope = stack.pop(), scopes.pop()
+    def _walk(self) -> None:
+        """Every name in the scope it stands in, statement by statement in the order of the source."""
+        for node, parts in self._tree.parts.items():
+            scope = self._around.get(node)
+            if scope is None:
+                continue  # parameters and clauses: what opens their scope has placed their parts
             kind = node.__class__
-            if kind is ast.Constant:
-                continue
-            if isinstance(node, ast.Name):
-                scope = self._scope_of.setdefault(node, scope)
-                if not isinstance(node.ctx, ast.Load):
-                    _bind(node.id, scope)
-                continue
             if kind in _DECLARING:
                 self._declare(node, scope)
             elif kind in _GIVING:
                 target, values = _given(node)
                 if target:
                     _owner(target, scope).values[target] = values
-            for inner, around in (
-                reversed(self._entered(node, scope)) if kind in _ENTERED else [(children(node), scope)]
-            ):
-                inner.reverse()
-                stack += inner
-                scopes += [around] * len(inner)
+            if kind in _ENTERED:
+                for inner, around in self._entered(node, scope):
+                    self._place(inner, around)
+            else:
+                self._place(parts, scope)
+
+    def _place(self, parts: Sequence[ast.AST], scope: _CapabilityScope) -> None:
+        """Say in which scope these parts stand."""
+        for part in parts:
+            if isinstance(part, ast.Name):
+                around = self._scope_of.setdefault(part, scope)
+                if not isinstance(part.ctx, ast.Load):
+                    _bind(part.id, around)
+            elif isinstance(part, ast.MatchStar):  # the only one that declares and holds nothing
+                self._declare(part, scope)
+            else:
+                self._around[part] = scope
 
     def _entered(self, node: ast.AST, scope: _CapabilityScope) -> list[tuple[list[ast.AST], _CapabilityScope]]:
         """The parts of what opens a scope, and in which scope each of them stands."""
@@ -254,8 +262,8 @@ class Scopes:
             within = _CapabilityScope("comprehension", scope)
             parts = [
                 part
-                for child in children(node)
-                for part in (children(child) if isinstance(child, ast.comprehension) else [child])
+                for child in self._tree.parts[node]
+                for part in (self._tree.parts[child] if isinstance(child, ast.comprehension) else [child])
             ]
             return [([first], scope), ([part for part in parts if part is not first], within)]
         assert isinstance(node, (*_FUNCTIONS, ast.ClassDef))
@@ -354,7 +362,7 @@ def _declare_outer(statements: Sequence[ast.AST], scope: _CapabilityScope) -> No
 def _bind(name: str, scope: _CapabilityScope) -> None:
     owner = _owner(name, scope)
     owner.bound.add(name)
-    owner.bindings[name] += 1
+    owner.bindings[name] = owner.bindings.get(name, 0) + 1  # much faster than a counter's miss
 
 
 def _owner(name: str, scope: _CapabilityScope) -> _CapabilityScope:

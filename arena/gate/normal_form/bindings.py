@@ -26,6 +26,7 @@ MOVED_NODES_MAX = 60
 HEADER_NODES_MAX = 150
 _CHAIN_MAX = 4
 _LATE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BINDING = (ast.Assign, ast.FunctionDef)
 _OPAQUE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.While)
 
 
@@ -51,7 +52,7 @@ class Bindings:
         listed = statements.listed
         in_classes = {inner for node in listed if isinstance(node, ast.ClassDef) for inner in node.body}
         for node in listed:
-            if not isinstance(node, ast.Assign | ast.FunctionDef) or node in in_classes:
+            if not isinstance(node, _BINDING) or node in in_classes:
                 continue
             match node:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(args=parameters, body=body)):
@@ -109,29 +110,31 @@ class Bindings:
         statement."""
         made: list[ast.stmt] = []
         for statement in reversed(block):
-            if not isinstance(statement, ast.Assign):
-                made.append(statement)
-                continue
             match statement:
-                case ast.Assign(targets=[ast.Name(id=name)]) if name in self._atoms:
-                    continue  # whoever reads it reads the value
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if OWN in name and not self.loads[name]:
-                    if not is_pure(value):
-                        made.append(ast.Expr(value=value))
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    pass
+                case _:
+                    made.append(statement)
                     continue
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if (
-                    made
-                    and is_moving
-                    and OWN in name
-                    and self.loads[name] == self.stores[name]
-                    and self._statements.may_read(made[-1], name)
-                    and _size(value, MOVED_NODES_MAX) <= MOVED_NODES_MAX
-                    and _put(made[-1], name, value)
-                ):
-                    self._statements.changed(made[-1])
-                    self.replaced += 1
-                    continue
-            made.append(statement)
+            if name in self._atoms:
+                continue  # whoever reads it reads the value
+            loads = self.loads[name]
+            if OWN in name and not loads:
+                if not is_pure(value):
+                    made.append(ast.Expr(value=value))
+            elif (
+                made
+                and is_moving
+                and OWN in name
+                and loads == self.stores[name]
+                and self._statements.may_read(made[-1], name)
+                and _size(value, MOVED_NODES_MAX) <= MOVED_NODES_MAX
+                and _put(made[-1], name, value)
+            ):
+                self._statements.changed(made[-1])
+                self.replaced += 1
+            else:
+                made.append(statement)
         return made[::-1]
 
 

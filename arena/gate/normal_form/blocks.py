@@ -19,6 +19,7 @@ Block = list[ast.stmt]
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_REWRITTEN = (ast.Tuple, ast.List, ast.BinOp, ast.Name)  # values that an assignment may be written otherwise with
 _EMPTY_CONTEXTS = frozenset({"nullcontext", "suppress", "ExitStack"})
 CHOICES_MAX = 6  # choices in one expression: a longer chain stays branches
 
@@ -38,6 +39,9 @@ def tidy(block: Sequence[ast.stmt]) -> Block:
 
 
 def _unwrapped(statement: ast.stmt) -> Block:
+    if isinstance(statement, ast.Assign):
+        is_plain = len(statement.targets) == 1 and not isinstance(statement.value, _REWRITTEN)
+        return [statement] if is_plain else list(_assignments(statement))
     match statement:
         case ast.Pass() | ast.Expr(value=ast.Constant()):
             return []
@@ -45,8 +49,6 @@ def _unwrapped(statement: ast.stmt) -> Block:
             return _assigned(target, value)
         case ast.AnnAssign(target=target, value=value):
             return [] if value is None else _assigned(target, value)
-        case ast.Assign():
-            return list(_assignments(statement))
         case ast.Return(value=ast.Constant(value=None)):
             return [ast.Return(value=None)]
         case ast.If():
@@ -123,6 +125,9 @@ def _chosen(block: Block) -> Block:
     """A branch that only chooses what to return, assign or do as one expression."""
     made: Block = []
     for statement in reversed(block):
+        if not isinstance(statement, ast.If):
+            made.append(statement)
+            continue
         match statement, made[-1:]:
             case ast.If(test=test, body=[ast.Return(value=one)], orelse=[]), [ast.Return(value=two)]:
                 value = _choice(test, one or ast.Constant(value=None), two or ast.Constant(value=None))
@@ -243,6 +248,9 @@ def _collected(block: Block) -> Block:
     """`xs = []` and a loop that only appends to it as a comprehension; sets and dictionaries likewise."""
     made: Block = []
     for statement in block:
+        if not isinstance(statement, ast.For):
+            made.append(statement)
+            continue
         match made[-1:], statement:
             case [ast.Assign(targets=[ast.Name(id=name) as target], value=empty)], ast.For(orelse=[]):
                 value = _comprehension(name, empty, statement)

@@ -28,38 +28,41 @@ _OPERATOR_CALLS: dict[str, type[ast.operator]] = {
     "truediv": ast.Div,
     "concat": ast.Add,
 }
+_MODULES = frozenset({"copy", "operator", "functools", "typing"})
+# what calls are looked at at all: most are of something else
+_BUILTINS = _CONVERSIONS | {*_EMPTY, "chr", "format", "getattr", "len", "max", "min", "next", "sorted", "sum"}
+_METHODS = frozenset({"__getitem__", "copy", "format", "get", "join", "lower", "pop", "strip", "title", "upper"})
 _REPEATED_NODES_MAX = 8  # a longer argument is put in one place only
 
 
 def called(node: ast.Call) -> ast.expr | None:
     """The simpler expression for a call, or None."""
-    match node:
-        case ast.Call(func=ast.Lambda(args=parameters, body=body)):
+    match node.func:
+        case ast.Name(id=name):
+            return _builtin(name, node.args, node.keywords) if name in _BUILTINS else None
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES and not node.keywords:
+            return _function(module, name, node.args)
+        case ast.Attribute(value=value, attr=name):
+            return _method(value, name, node.args, node.keywords) if name in _METHODS else None
+        case ast.Lambda(args=parameters, body=body):
             return applied(parameters, body, node)
         case ast.Call(
-            func=ast.Call(
-                func=ast.Attribute(value=ast.Name(id="functools"), attr="partial"),
-                args=[function, *first],
-                keywords=named,
-            )
+            func=ast.Attribute(value=ast.Name(id="functools"), attr="partial"), args=[function, *first], keywords=named
         ):
             return ast.Call(func=function, args=[*first, *node.args], keywords=[*named, *node.keywords])
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
-            return _builtin(name, arguments, keywords)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name), args=arguments, keywords=[]) if (
-            module in ("copy", "operator", "functools", "typing")
-        ):
-            match module, name, arguments:
-                case "copy", ("copy" | "deepcopy"), [value]:
-                    return value
-                case "operator", _, [left, right] if name in _OPERATOR_CALLS:
-                    return ast.BinOp(left=left, op=_OPERATOR_CALLS[name](), right=right)
-                case "functools", "partial", [function]:
-                    return function
-                case "typing", "cast", [_, value]:
-                    return value
-        case ast.Call(func=ast.Attribute(value=value, attr=name), args=arguments, keywords=keywords):
-            return _method(value, name, arguments, keywords)
+    return None
+
+
+def _function(module: str, name: str, arguments: Sequence[ast.expr]) -> ast.expr | None:
+    match module, name, arguments:
+        case "copy", ("copy" | "deepcopy"), [value]:
+            return value
+        case "operator", _, [left, right] if name in _OPERATOR_CALLS:
+            return ast.BinOp(left=left, op=_OPERATOR_CALLS[name](), right=right)
+        case "functools", "partial", [function]:
+            return function
+        case "typing", "cast", [_, value]:
+            return value
     return None
 
 

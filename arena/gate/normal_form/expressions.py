@@ -47,6 +47,8 @@ _NEUTRAL_RIGHT: dict[type[ast.operator], int] = {
     **dict.fromkeys((ast.Add, ast.Sub, ast.BitXor, ast.BitOr, ast.LShift, ast.RShift), 0),
     **dict.fromkeys((ast.Mult, ast.FloorDiv, ast.Div, ast.Pow), 1),
 }
+_LOOKED_INTO, _PLACES = (ast.List, ast.Tuple, ast.Dict, ast.Constant), (ast.Constant, ast.Slice)
+_EVEN = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 _COMMUTING = (ast.Add, ast.Mult, ast.BitXor, ast.BitOr, ast.BitAnd)
 
 
@@ -76,7 +78,8 @@ def is_negative(test: ast.expr) -> bool:
 
 # -- rules by kind: the simpler expression, or None where none applies
 def _subscript(node: ast.Subscript) -> ast.expr | None:
-    if not isinstance(node.ctx, ast.Load):
+    is_plain = isinstance(node.slice, ast.Constant) and not isinstance(node.value, _LOOKED_INTO)
+    if is_plain or not isinstance(node.slice, _PLACES) or not isinstance(node.ctx, ast.Load):
         return None
     match node.value, node.slice:
         case ((ast.List(elts=items) | ast.Tuple(elts=items)), ast.Constant(value=int() as place)):
@@ -132,12 +135,13 @@ def _logic(node: ast.BoolOp) -> ast.expr | None:
     for value in node.values:
         parts = value.values if isinstance(value, ast.BoolOp) and type(value.op) is type(node.op) else [value]
         for part in parts:
-            if truth(part) is not None and truth(part) != is_or and is_still(part):
+            known = truth(part)
+            if known is not None and known != is_or and is_still(part):
                 continue  # decides nothing
-            if any(same(part, before) for before in kept[-4:]):
+            if kept and any(same(part, before) for before in kept[-4:]):
                 continue
             kept.append(part)
-            if truth(part) == is_or:
+            if known == is_or:
                 break  # decides: nothing behind it runs
     if not kept:
         return node.values[-1]
@@ -229,7 +233,7 @@ def _comparison(node: ast.Compare) -> ast.expr | None:
     op, right = node.ops[0], node.comparators[0]
     if type(op) in _TURNED:
         return ast.Compare(left=right, ops=[_TURNED[type(op)]()], comparators=[node.left])
-    is_even = isinstance(op, ast.Eq | ast.NotEq | ast.Is | ast.IsNot)
+    is_even = isinstance(op, _EVEN)
     if is_even and isinstance(node.left, ast.Constant) and not isinstance(right, ast.Constant):
         return ast.Compare(left=right, ops=[op], comparators=[node.left])
     match op, right:
@@ -245,12 +249,10 @@ def _comparison(node: ast.Compare) -> ast.expr | None:
 
 
 def _display(node: ast.List | ast.Tuple | ast.Set) -> ast.expr | None:
-    match node.elts:
-        case [ast.Starred(value=value)] if not isinstance(node, ast.Set) and isinstance(
-            getattr(node, "ctx", None), ast.Load
-        ):
-            return value
-    return None
+    if len(node.elts) != 1 or isinstance(node, ast.Set):
+        return None
+    only = node.elts[0]
+    return only.value if isinstance(only, ast.Starred) and isinstance(node.ctx, ast.Load) else None
 
 
 def _comprehension(node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr | None:

@@ -10,16 +10,21 @@ import ast
 import builtins
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from arena.gate.tree import Tree, children, descendants, holding_fields
 
 OWN = "#"  # stands in no name of a source
 _BUILTINS = frozenset(dir(builtins))
+_NAME = ast.Name
+_PLAIN = {ast.Constant, type(None)}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SCOPED = frozenset({ast.Lambda, *_COMPREHENSIONS})  # beside functions and classes, which have a name
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS, _OUTER = (ast.Import, ast.ImportFrom), (ast.Global, ast.Nonlocal)
+_CATCHING = (ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
 _TARGETS = (ast.Tuple, ast.List, ast.Starred)  # expressions in which a name may be bound, but for `:=`
 _NAMED = frozenset(  # what holds a name as text, whatever this Python has of it
     kind
@@ -56,7 +61,7 @@ class _Bound:
             elif isinstance(node, _DEFINITIONS):
                 self.names.append(node.name)
                 stack += node.decorator_list
-            elif isinstance(node, ast.Import | ast.ImportFrom):
+            elif isinstance(node, _IMPORTS):
                 for alias in node.names:
                     root = alias.name.split(".")[0]
                     self.names.append(alias.asname or root)
@@ -65,10 +70,10 @@ class _Bound:
                         self.imported[alias.asname or alias.name] = stands_for
                     else:
                         self.imported[alias.asname or root] = _dotted(alias.name if alias.asname else root)
-            elif isinstance(node, ast.Global | ast.Nonlocal):
+            elif isinstance(node, _OUTER):
                 self.outer.update(node.names)
             else:
-                if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar | ast.MatchMapping):
+                if isinstance(node, _CATCHING):
                     name = node.rest if isinstance(node, ast.MatchMapping) else node.name
                     self.names += [name] if name is not None else []
                 stack += children(node)
@@ -97,16 +102,14 @@ class Naming:
     def _visit(self, node: ast.AST, scope: _Scope) -> None:
         kind = node.__class__
         if kind not in _NAMED and kind not in _SCOPED:
-            for field in holding_fields(node):
-                self._children(node, field, scope)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            self._children(node, holding_fields(node), scope)
+        elif isinstance(node, _FUNCTIONS):
             self._function(node, scope)
         elif isinstance(node, _COMPREHENSIONS):
             self._comprehension(node, scope)
         elif isinstance(node, ast.ClassDef):
             node.name = self._plain(node.name, scope)
-            for field in ("bases", "keywords", "decorator_list"):
-                self._children(node, field, scope)
+            self._children(node, ("bases", "keywords", "decorator_list"), scope)
             inner = _Scope("class", scope)
             inner.names = {name: name for name in _Bound(node.body, has_walrus=self._has_walrus).names}
             self._visit_all(node.body, inner)
@@ -115,25 +118,29 @@ class Naming:
                 name = getattr(node, field, None)
                 if isinstance(name, str):
                     setattr(node, field, self._plain(name, scope))
-            for field in holding_fields(node):
-                self._children(node, field, scope)
+            self._children(node, holding_fields(node), scope)
 
-    def _children(self, node: ast.AST, field: str, scope: _Scope) -> None:
-        """Rename what a field holds; a name that stands for more than a name is put in its place."""
-        value = getattr(node, field, None)
-        if isinstance(value, list):
-            for place, item in enumerate(value):
-                if isinstance(item, ast.Name):
-                    value[place] = self._named(item, scope)
-                elif item.__class__ is not ast.Constant and item is not None:
-                    self._visit(item, scope)
-        elif isinstance(value, ast.Name):
-            setattr(node, field, self._named(value, scope))
-        elif value.__class__ is not ast.Constant and value is not None:
-            self._visit(value, scope)
+    def _children(self, node: ast.AST, fields: Sequence[str], scope: _Scope) -> None:
+        """Rename what these fields hold; a name that stands for more than a name is put in its place."""
+        for field in fields:
+            value: Any = getattr(node, field, None)
+            kind = value.__class__
+            if kind is _NAME:
+                named = self._named(value, scope)
+                if named is not value:
+                    setattr(node, field, named)
+            elif kind is list:
+                for place, item in enumerate(value):
+                    kind = item.__class__
+                    if kind is _NAME:
+                        value[place] = self._named(item, scope)
+                    elif kind not in _PLAIN:
+                        self._visit(item, scope)
+            elif kind not in _PLAIN:
+                self._visit(value, scope)
 
     def _named(self, node: ast.Name, scope: _Scope) -> ast.expr:
-        known = self._resolve(node.id, scope)
+        known = scope.known.get(node.id) or self._resolve(node.id, scope)
         if isinstance(known, str):
             node.id = known
             return node
@@ -142,8 +149,7 @@ class Naming:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _Scope) -> None:
         inner = _Scope("function", scope)
         arguments = node.args
-        for field in ("defaults", "kw_defaults"):
-            self._children(arguments, field, scope)
+        self._children(arguments, ("defaults", "kw_defaults"), scope)
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
         body = [node.body] if isinstance(node, ast.Lambda) else node.body
@@ -157,24 +163,22 @@ class Naming:
             argument.arg = self._plain(argument.arg, inner)
             argument.annotation = None
         if isinstance(node, ast.Lambda):
-            self._children(node, "body", inner)
+            self._children(node, ("body",), inner)
             return
         node.name, node.returns = self._plain(node.name, scope), None
-        self._children(node, "decorator_list", scope)
+        self._children(node, ("decorator_list",), scope)
         self._visit_all(node.body, inner)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp, scope: _Scope) -> None:
-        self._children(node.generators[0], "iter", scope)
+        self._children(node.generators[0], ("iter",), scope)
         inner = _Scope("comprehension", scope)
         for generator in node.generators:
             for target in descendants([generator.target]):
                 if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store):
                     inner.names[target.id] = self._fresh(target.id)
         for place, generator in enumerate(node.generators):
-            for field in ("target", "iter", "ifs") if place else ("target", "ifs"):
-                self._children(generator, field, inner)
-        for field in ("elt", "key", "value"):
-            self._children(node, field, inner)
+            self._children(generator, ("target", "iter", "ifs") if place else ("target", "ifs"), inner)
+        self._children(node, ("elt", "key", "value"), inner)
 
     def _plain(self, name: str, scope: _Scope) -> str:
         known = self._resolve(name, scope)

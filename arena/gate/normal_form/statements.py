@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from arena.gate.similarity.liveness import headers
-from arena.gate.tree import descendants, held, holding_fields
+from arena.gate.tree import descendants, held, holding_fields, reader
 
 BLOCKS = frozenset({"body", "orelse", "finalbody"})
 CLAUSES = frozenset({"handlers", "cases"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _INNER: dict[type[ast.AST], tuple[str, ...]] = {}  # by class
-_PLAIN = {ast.Constant, type(None)}
+_NAME, _LOAD, _CONSTANT = ast.Name, ast.Load, ast.Constant
+_NAMING = {*_DEFINITIONS, ast.ExceptHandler, ast.Global, ast.Nonlocal}
+_READERS: dict[type[ast.AST], Callable[[ast.AST], tuple[Any, ...]]] = {}  # by class
 _TOLD = {ast.arg, ast.Compare, ast.MatchAs, ast.MatchStar, ast.NamedExpr, ast.alias}
 
 
@@ -39,16 +41,17 @@ class Parts:
         self.own: list[str] = []  # names that a renaming could change, beside `arguments`
         self.written: list[str] = []  # attributes that are assigned
         self.has_walrus = False
-        if isinstance(node, _DEFINITIONS):
-            self.stores.append(node.name)
-            self.own.append(node.name)
-        elif isinstance(node, ast.ExceptHandler):
-            self.stores += [node.name] if node.name is not None else []
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            self.stores += node.names
-        fields = [field for field in holding_fields(node) if field not in BLOCKS and field not in CLAUSES]
+        if node.__class__ in _NAMING:
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    self.stores.append(name)
+                    self.own.append(name)
+                case ast.ExceptHandler(name=str(name)):
+                    self.stores.append(name)
+                case ast.Global(names=names) | ast.Nonlocal(names=names):
+                    self.stores += names
         self.inner: list[ast.AST] = []  # without names, constants and attributes
-        self.size = 1 + self._walk([getattr(node, field, None) for field in fields])
+        self.size = 1 + self._walk(_own_parts(node))
         self.names = frozenset(self.loads)
         self.is_steady = is_steady
 
@@ -59,28 +62,38 @@ class Parts:
         loads, inner = self.loads, self.inner
         while True:
             for value in values:
-                if value.__class__ is list:
-                    if value:
-                        size += len(value) - value.count(None)
-                        stack += [each for each in value if each.__class__ not in _PLAIN]
-                elif value is not None and value.__class__ is not ast.Constant:
+                kind = value.__class__
+                if kind is _NAME:
+                    size += 1
+                    if value.ctx.__class__ is _LOAD:
+                        loads.append(value.id)
+                    else:
+                        self._bind(value)
+                elif kind is list:
+                    size += len(value)
+                    for part in value:
+                        kind = part.__class__
+                        if kind is _NAME:
+                            if part.ctx.__class__ is _LOAD:
+                                loads.append(part.id)
+                            else:
+                                self._bind(part)
+                        elif part is None:
+                            size -= 1
+                        elif kind is not _CONSTANT:
+                            stack.append(part)
+                elif value is not None and kind is not _CONSTANT:
                     size += 1
                     stack.append(value)
-            values = ()
-            while stack and not values:
-                part = stack.pop()
-                if isinstance(part, ast.Name):
-                    if isinstance(part.ctx, ast.Load):
-                        loads.append(part.id)
-                    else:
-                        self.assigned.append(part.id)
-                        self.own += [part.id] if isinstance(part.ctx, ast.Store) else []
-                    continue
-                if isinstance(part, ast.Attribute):
-                    self.attributes.append(f".{part.attr}")
-                    self.written += [part.attr] if isinstance(part.ctx, ast.Store) else []
-                else:
-                    inner.append(part)
+            if not stack:
+                return size
+            part = stack.pop()
+            if isinstance(part, ast.Attribute):
+                self.attributes.append(f".{part.attr}")
+                if isinstance(part.ctx, ast.Store):
+                    self.written.append(part.attr)
+            else:
+                inner.append(part)
                 if part.__class__ in _TOLD:
                     match part:
                         case ast.arg(arg=name):
@@ -93,9 +106,12 @@ class Parts:
                             self.has_walrus = True
                         case ast.alias():
                             self.own.append((part.asname or part.name).split(".")[0])
-                values = held(part)
-            if not values:
-                return size
+            values = held(part)
+
+    def _bind(self, node: ast.Name) -> None:
+        self.assigned.append(node.id)
+        if isinstance(node.ctx, ast.Store):
+            self.own.append(node.id)
 
 
 class Statements:
@@ -178,15 +194,23 @@ class Statements:
             nodes = descendants(headers(statement))
             found = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
             return found + [f".{node.attr}" for node in nodes if isinstance(node, ast.Attribute)]
-        found = []
-        clauses = [
-            clause for field in inner_fields(statement) if field in CLAUSES for clause in getattr(statement, field)
-        ]
-        for node in (statement, *clauses):
-            parts = self._parts[node]
-            found += parts.loads
-            found += parts.attributes
+        parts = self._parts[statement]
+        found = parts.loads + parts.attributes
+        for field in inner_fields(statement):
+            if field in CLAUSES:
+                for clause in getattr(statement, field):
+                    found += self._parts[clause].loads
+                    found += self._parts[clause].attributes
         return found
+
+
+def _own_parts(node: ast.AST) -> tuple[Any, ...]:
+    """What the fields of a statement, except clause or case hold beside others of these."""
+    read = _READERS.get(node.__class__)
+    if read is None:
+        fields = [field for field in holding_fields(node) if field not in BLOCKS and field not in CLAUSES]
+        read = _READERS[node.__class__] = reader(fields)
+    return read(node)
 
 
 def inner_fields(node: ast.AST) -> tuple[str, ...]:

@@ -29,16 +29,15 @@ def text_parts(node: ast.expr) -> list[ast.expr] | None:
 def joined(parts: Iterable[ast.expr]) -> ast.expr:
     """The parts as one text: neighbouring constants merged, empty ones left out, a single part by itself."""
     merged: list[ast.expr] = []
+    before: str | None = None  # the text at the end
     for part in (inner for outer in parts for inner in (text_parts(outer) or [outer])):
-        match merged[-1:], part:
-            case [ast.Constant(value=str() as before)], ast.Constant(value=str() as text) if (
-                len(before) + len(text) <= CHARACTERS_MAX
-            ):
-                merged[-1] = ast.Constant(value=before + text)
-            case _, ast.Constant(value=""):
-                pass
-            case _:
-                merged.append(part)
+        text = part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else None
+        if before is not None and text is not None and len(before) + len(text) <= CHARACTERS_MAX:
+            before += text
+            merged[-1] = ast.Constant(value=before)
+        elif text != "":
+            merged.append(part)
+            before = text
     if not merged:
         return ast.Constant(value="")
     return merged[0] if len(merged) == 1 else ast.JoinedStr(values=merged)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from arena.gate.similarity.liveness import is_pure
 
 _SAME_NODES = 24
+_STILL = (ast.Constant, ast.Name, ast.Lambda)
 
 
 def same(one: ast.AST, other: ast.AST) -> bool:
@@ -69,4 +70,4 @@ def looked_up(keys: Sequence[ast.expr | None], values: Sequence[ast.expr], key: 
 
 def is_still(node: ast.expr) -> bool:
     """Whether leaving the expression out leaves out no code: what a lambda holds would not have run."""
-    return isinstance(node, ast.Constant | ast.Name | ast.Lambda) or is_pure(node)
+    return isinstance(node, _STILL) or is_pure(node)

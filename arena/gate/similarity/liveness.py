@@ -21,6 +21,11 @@ Block = list[ast.stmt]
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _SILENT = (ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
 _NO_HEADERS = frozenset({"annotation", "returns", "body", "orelse", "finalbody", "type_params"})
+_CLAUSES = (ast.ExceptHandler, ast.match_case)
+_STILL = (ast.Constant, ast.Name)
+_ROWS, _WITHIN = (ast.Tuple, ast.List), (ast.Subscript, ast.Starred)
+_BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+_FIELDS: dict[type[ast.AST], tuple[list[str], list[str]]] = {}  # by class
 _ACTIVE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _PURE_CALLS = frozenset(
     {
@@ -29,6 +34,7 @@ _PURE_CALLS = frozenset(
         *("sorted", "str", "sum", "tuple", "type", "zip"),
     }
 )
+_JUDGED = {ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name}
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -132,8 +138,8 @@ class LiveCode:
         """The variables that the targets change, or None when one of them may be known elsewhere."""
         names: set[str] = set()
         for target in targets:
-            for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-                while isinstance(part, ast.Subscript | ast.Starred):
+            for part in target.elts if isinstance(target, _ROWS) else [target]:
+                while isinstance(part, _WITHIN):
                     part = part.value
                 if not isinstance(part, ast.Name) or (part is not target and part.id in self._parameters):
                     return None
@@ -150,37 +156,46 @@ class LiveCode:
         self._names += self._reads(statement)
 
 
-def headers(statement: ast.stmt) -> Iterator[ast.AST]:
+def headers(statement: ast.stmt) -> list[ast.AST]:
     """The parts of a statement that aren't statements, without annotations and parameters' names."""
-    for field in holding_fields(statement):
-        if field in _NO_HEADERS:
-            continue
+    found: list[ast.AST] = []
+    for field in _fields(statement)[0]:
         value = getattr(statement, field, None)
-        if field == "args" and isinstance(value, ast.arguments):
-            yield from (default for default in [*value.defaults, *value.kw_defaults] if default is not None)
-        elif isinstance(value, ast.AST):
-            yield value
-        elif isinstance(value, list):
+        if isinstance(value, list):
             for item in value:
                 if isinstance(item, ast.ExceptHandler):
-                    yield from [item.type] if item.type else []
+                    found += [item.type] if item.type else []
                 elif isinstance(item, ast.match_case):
-                    yield item.pattern
-                    yield from [item.guard] if item.guard else []
+                    found += [item.pattern, item.guard] if item.guard else [item.pattern]
                 elif isinstance(item, ast.AST):
-                    yield item
+                    found.append(item)
+        elif isinstance(value, ast.arguments) and field == "args":
+            found += [default for default in [*value.defaults, *value.kw_defaults] if default is not None]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
 
 
-def child_blocks(statement: ast.stmt) -> Iterator[Block]:
+def child_blocks(statement: ast.stmt) -> list[Block]:
     """The blocks of a statement, in source order."""
-    for field in ("body", "handlers", "cases", "orelse", "finalbody"):
-        items = getattr(statement, field, None)
-        if not isinstance(items, list):
-            continue
-        if items and isinstance(items[0], ast.ExceptHandler | ast.match_case):
-            yield from (item.body for item in items)
+    found: list[Block] = []
+    for field in _fields(statement)[1]:
+        items = getattr(statement, field)
+        if items and isinstance(items[0], _CLAUSES):
+            found += [item.body for item in items]
         elif items:
-            yield items
+            found.append(items)
+    return found
+
+
+def _fields(statement: ast.stmt) -> tuple[list[str], list[str]]:
+    """The fields of a statement of this class that hold its headers, and those that hold its blocks."""
+    kind = statement.__class__
+    known = _FIELDS.get(kind)
+    if known is None:
+        own = [field for field in holding_fields(statement) if field not in _NO_HEADERS]
+        known = _FIELDS[kind] = own, [field for field in _BLOCKS if field in kind._fields]
+    return known
 
 
 def _chosen(statement: ast.stmt) -> Block | None:
@@ -196,6 +211,8 @@ def _chosen(statement: ast.stmt) -> Block | None:
 
 def truth(test: ast.expr) -> bool | None:
     """The truth of an expression of constants, or None when it isn't one."""
+    if test.__class__ not in _JUDGED:
+        return None
     match test:
         case ast.Constant(value=value):
             return bool(value)
@@ -223,7 +240,7 @@ def truth(test: ast.expr) -> bool | None:
 
 def is_pure(value: ast.expr) -> bool:
     """Whether computing it changes nothing: no call but of a pure builtin, no await, yield or `:=`."""
-    if isinstance(value, ast.Constant | ast.Name):
+    if isinstance(value, _STILL):
         return True
     stack: list[ast.AST] = [value]
     while stack:
