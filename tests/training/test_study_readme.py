@@ -31,6 +31,12 @@ PAIRS = {
     "as many tokens, in more steps": ("sft", f"{FIREHOSE}_by_tokens"),
     "as many tokens, in as many steps": ("sft", f"sft_wide{FIREHOSE[3:]}_by_tokens"),
 }
+ONE_SEED = {
+    "`refresh` on the firehose over sft on it": (f"refresh{FIREHOSE[3:]}-11", f"{FIREHOSE}-11"),
+    "`refresh` over `refresh` on the firehose": ("refresh-11", f"refresh{FIREHOSE[3:]}-11"),
+    "sft over sft on every success (`outcome_only`)": ("sft-11", "sft@outcome_only-11"),
+    "sft on every success over sft on the firehose": ("sft@outcome_only-11", f"{FIREHOSE}-11"),
+}
 SEEDS = (11, 12, 13)
 T_95 = 4.302652729911275  # Student's t, two degrees of freedom, two-sided 95 %
 
@@ -127,6 +133,17 @@ def test_the_tests_have_the_points_and_intervals_of_the_results() -> None:
         better, worse = PAIRS[name]
         of_seeds = [differences(seeded(better, seed), seeded(worse, seed), "500") for seed in SEEDS]
         assert f"{sign_flip_p([statistics.fmean(one) for one in zip(*of_seeds, strict=True)], 29):.0e}" == "1e-05", name
+
+
+def test_the_differences_of_one_seed_are_those_of_the_results() -> None:
+    rows = table("| seed 11 | eight samples |")
+    assert {name for name, *_ in rows} == set(ONE_SEED)
+    for name, sampled, greedy in rows:
+        better, worse = ONE_SEED[name]
+        for told, is_greedy in ((greedy, True), (sampled, False)):
+            first, second = (shares(report(row, "500", is_greedy=is_greedy)) for row in (worse, better))
+            found = difference_estimate([first[one] for one in sorted(first)], [second[one] for one in sorted(first)], 0)
+            assert told == gained((found.value, found.low, found.high)), name
 
 
 def test_each_seeds_differences_are_those_of_the_results() -> None:
