@@ -142,7 +142,8 @@ def test_the_differences_of_one_seed_are_those_of_the_results() -> None:
         better, worse = ONE_SEED[name]
         for told, is_greedy in ((greedy, True), (sampled, False)):
             first, second = (shares(report(row, "500", is_greedy=is_greedy)) for row in (worse, better))
-            found = difference_estimate([first[one] for one in sorted(first)], [second[one] for one in sorted(first)], 0)
+            both = [[each[one] for one in sorted(first)] for each in (first, second)]
+            found = difference_estimate(*both, 0)
             assert told == gained((found.value, found.low, found.high)), name
 
 
