@@ -162,20 +162,17 @@ def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for face in _living(pid):
         try:
-            descriptors = list((face / "fd").iterdir())
+            for descriptor in (face / "fd").iterdir():
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it was closed
+                    facts = descriptor.stat()
+                    if facts.st_nlink == 0 and facts.st_dev == device and stat.S_ISREG(facts.st_mode):
+                        found[facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended
         except PermissionError:
             if shown_memory(face) is not None:
                 raise
-            continue  # it is about to end
-        for descriptor in descriptors:
-            try:
-                facts = descriptor.stat()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if facts.st_nlink == 0 and facts.st_dev == device and stat.S_ISREG(facts.st_mode):
-                found[facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
+            continue  # it is about to end, which shows in its list of files or in one of them
     return found
 
 
