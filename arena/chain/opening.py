@@ -17,19 +17,13 @@ from arena.chain.drand import DrandBeacon
 from arena.chain.keys import keypair_signer, wallet_signer
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.remote import RemoteSubtensor
-from arena.chain.port import Beacon, Signer, Subtensor, Timelock
+from arena.chain.port import LOCAL_NETWORK, Beacon, Signer, Subtensor, Timelock, is_local
 from arena.chain.real import BittensorSubtensor
 from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from foundation.errors import ArenaError
 
-LOCAL_NETWORK = "local"
 NETWORKS = ("finney", "test", "archive", "devnet")  # the SDK's names; its `local` is `ws://127.0.0.1:9944` here
 OWNER_URI = "//Owner"  # the local subnet's owner: uid 0 from the first block on, where emissions burn
-
-
-def is_local(network: str) -> bool:
-    """Whether a network is the local twin, here or at another machine's address: no real chain, and no real money."""
-    return network == LOCAL_NETWORK or network.startswith("http://")
 
 
 def local_chain_path(state_dir: Path) -> Path:

@@ -11,6 +11,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
+LOCAL_NETWORK = "local"
+
+
+def is_local(network: str) -> bool:
+    """Whether a network is the local twin, here or at another machine's address: no real chain, and no real money."""
+    return network == LOCAL_NETWORK or network.startswith("http://")
+
 
 class Signer(Protocol):
     """A hotkey that can sign. Signatures are randomised: never an identity."""

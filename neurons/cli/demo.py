@@ -41,8 +41,8 @@ async def _run(settings: object, as_json: bool) -> bool:
 
     from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
     from neurons.demo.view import DemoScreen
+    from neurons.node.public_inputs import policy_of
     from neurons.node.settings import Settings
-    from neurons.node.wiring import policy_of
 
     assert isinstance(settings, Settings)
     started_s = time.monotonic()

@@ -42,8 +42,9 @@ from harness.agents.registry import baseline_source, cheater_source, reference_a
 from harness.catalogue.engines.native import open_catalogue
 from neurons.node.model_endpoints import check_endpoints, named_endpoints
 from neurons.node.opening import open_bodies
+from neurons.node.public_inputs import prepare_catalogue
 from neurons.node.settings import Settings
-from neurons.node.wiring import prepare_catalogue, unix_ms
+from neurons.node.wiring import unix_ms
 from neurons.race.explaining import link_catalogue
 from neurons.race.log import QUALIFYING, RaceLog
 

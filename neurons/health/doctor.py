@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from arena.chain.opening import LOCAL_NETWORK
-from arena.chain.port import Subtensor
+from arena.chain.port import LOCAL_NETWORK, Subtensor
 from foundation.codes import lookup
 from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
 from foundation.errors import ArenaError
@@ -195,7 +194,8 @@ def check_chain(settings: Settings) -> DoctorCheck:
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
     from harness.sandbox.probing.probe import diagnose, open_sandbox
-    from neurons.node.wiring import guest_choice, policy_of
+    from neurons.node.public_inputs import policy_of
+    from neurons.node.wiring import guest_choice
 
     state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
     choice = guest_choice(settings, policy_of(settings))
@@ -279,7 +279,7 @@ def check_model(settings: Settings) -> DoctorCheck:
     """Each endpoint completes one token of each model it is asked for; without one, the scripted model on loopback."""
     from harness.inference.scripted.server import start_scripted_server
     from neurons.node.model_endpoints import endpoints_of, named_endpoints
-    from neurons.node.wiring import policy_of
+    from neurons.node.public_inputs import policy_of
 
     if named := named_endpoints(settings):
         asked = [(model, one) for model in policy_of(settings).inference.models for one in endpoints_of(model, named)]

@@ -10,8 +10,9 @@ from foundation.codes.names import HOST_UNLIKE
 from foundation.errors import ArenaError
 from neurons.health.doctor import DoctorCheck
 from neurons.node.model_endpoints import is_loopback, open_endpoints
+from neurons.node.public_inputs import policy_of, prepare_catalogue
 from neurons.node.settings import Settings
-from neurons.node.wiring import away_setups, policy_of, prepare_catalogue, worker_setup
+from neurons.node.wiring import away_setups, worker_setup
 from neurons.worker.likeness import differences
 from neurons.worker.pool import greet
 

@@ -19,8 +19,8 @@ import structlog
 
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.served import ChainServer
-from arena.chain.opening import is_local, open_beacon, open_timelock
-from arena.chain.port import Subtensor
+from arena.chain.opening import open_beacon, open_timelock
+from arena.chain.port import Subtensor, is_local
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.rulings import lone_race_refusal
@@ -38,29 +38,21 @@ from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
 from neurons.health.probes import ProbeServer
-from neurons.node.bank_preparation import (
-    catalogue_products,
-    gate_knowledge,
-    open_bank,
-    prepare_local_chain,
-    prepare_suite,
-)
+from neurons.node.bank_preparation import open_bank, prepare_local_chain
 from neurons.node.model_endpoints import check_endpoints, judge_budget, open_endpoints
 from neurons.node.node import Node
 from neurons.node.operator_files import take_operator_files
-from neurons.node.settings import Settings
-from neurons.node.variants import SuiteVariants
-from neurons.node.wiring import (
-    away_setups,
+from neurons.node.public_inputs import (
     catalogue_path,
-    chain_of,
-    code_commit,
+    catalogue_products,
+    gate_knowledge,
     policy_of,
     prepare_catalogue,
-    signer_of,
-    unix_ms,
-    worker_setup,
+    prepare_suite,
 )
+from neurons.node.settings import Settings
+from neurons.node.variants import SuiteVariants
+from neurons.node.wiring import away_setups, chain_of, code_commit, signer_of, unix_ms, worker_setup
 from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
 from neurons.serving.protocol import NO_SOCKET, ServingSetup

@@ -23,8 +23,9 @@ from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonica
 from foundation.codes.names import FILE_UNUSABLE
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
+from neurons.node.public_inputs import suite_folder
 from neurons.node.settings import Settings
-from neurons.node.wiring import shared_titles_folder, suite_folder
+from neurons.node.wiring import shared_titles_folder
 
 NOBODY = "none"  # the setting operator_hotkey of a node that takes nobody's files
 _FOLDER = "operator"

@@ -19,6 +19,7 @@ import structlog
 from arena.exchange.peer_service import PeerService, RaceTerms
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
+from neurons.health.banner import banner
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
 from neurons.health.node_file import note_ending
 from neurons.health.status_reading import read_race
@@ -32,7 +33,6 @@ from neurons.loops.intake import Intake
 from neurons.loops.pending_verdicts import VerdictLoop
 from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.weights import WeightsLoop
-from neurons.node.banner import banner
 from neurons.node.node import Node, Sharing
 from neurons.node.observe import configure_logs
 from neurons.node.opening import open_node

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
-import fcntl
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +17,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from arena.chain.opening import is_local
+from arena.chain.port import is_local
 from arena.evaluate import EvaluatePorts
-from arena.policies import POLICIES, policy_by_name
 from arena.policy import Policy
-from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from harness.inference.scripted.upstream import ScriptedUpstream
 from harness.sandbox.port import GuestChoice
@@ -32,6 +27,7 @@ from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
 from judge.rubric import Rubric
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
+from neurons.node.public_inputs import catalogue_path, policy_of, prepare_catalogue, suite_folder, with_models
 from neurons.node.settings import Settings
 from neurons.worker.pool import WorkerHost
 from neurons.worker.protocol import Endpoint, WorkerSetup
@@ -39,10 +35,6 @@ from neurons.worker.protocol import Endpoint, WorkerSetup
 if TYPE_CHECKING:
     from arena.chain.port import Signer, Subtensor
     from problems.scoring.title_matching import TitleMatcher
-
-SYNTHETIC_DOCUMENTS = 20_000
-SYNTHETIC_SEED = 7
-DEFAULT_POLICY = "paper"
 
 
 @contextlib.contextmanager
@@ -104,33 +96,6 @@ def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[Evalua
             yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
 
 
-def policy_of(settings: Settings) -> Policy:
-    """The policy the settings name, shipped or a JSON file, `paper` where they name none; `models` replaces its model
-    list, and so its hash."""
-    named = settings.policy or DEFAULT_POLICY
-    path = Path(named)
-    try:
-        policy = (
-            msgspec.json.decode(path.read_bytes(), type=Policy) if path.suffix == ".json" else policy_by_name(named)
-        )
-    except KeyError as error:
-        (nearest,) = difflib.get_close_matches(named, POLICIES, n=1, cutoff=0.0)
-        known = ", ".join(POLICIES)
-        told = f"no policy `{named}`; there are {known}, or a path that ends in .json"
-        raise ArenaError("V2030", told, fix=f"did you mean `{nearest}`?") from error
-    except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2030", f"policy {named}: {error}", fix="check the file") from error
-    if settings.models:
-        models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
-        policy = with_models(policy, models)
-    return policy
-
-
-def with_models(policy: Policy, models: tuple[str, ...]) -> Policy:
-    """The policy with these models in place of its own."""
-    return msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))
-
-
 def worker_setup(
     settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], judge: Endpoint | None, slot: int
 ) -> WorkerSetup:
@@ -186,25 +151,9 @@ def guest_choice(settings: Settings, policy: Policy) -> GuestChoice:
     )
 
 
-def catalogue_path(settings: Settings) -> Path:
-    """The index folder: the one set, or the synthetic catalogue's in the state folder."""
-    if settings.catalogue_dir is not None:
-        return settings.catalogue_dir
-    from harness.catalogue.analysis.analyzer import analyzer_sha256
-    from harness.catalogue.index.layout import FORMAT
-
-    made_by = content_hash([FORMAT, analyzer_sha256()])[:8]  # an index of another release would be refused
-    return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}-{made_by}"
-
-
 def held_path(state_dir: Path) -> Path:
     """Where a node keeps the logs it pulled from other validators."""
     return state_dir / "held"
-
-
-def suite_folder(settings: Settings) -> Path:
-    """Where suites stand: on a real network as the operator signed them (`arena problems sign-suite`)."""
-    return settings.state_dir / "suites"
 
 
 def shared_titles_folder(settings: Settings) -> Path:
@@ -314,27 +263,3 @@ def code_commit() -> str:
 def unix_ms() -> int:
     """The wall clock, passed in wherever a decision needs one."""
     return time.time_ns() // 1_000_000
-
-
-def prepare_catalogue(settings: Settings) -> Path:
-    """The index folder; the synthetic catalogue is made and built once where the settings name none.
-
-    Raises ArenaError V2012 when the state folder is not writable.
-    """
-    path = catalogue_path(settings)
-    if settings.catalogue_dir is not None or path.exists():
-        return path
-    from harness.catalogue.index.builder import build_index
-    from harness.catalogue.index.documents import write_documents
-    from harness.catalogue.synthetic.generator import generate
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / "lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a cluster's machine come here together
-        if path.exists():
-            return path
-        documents = Path(folder) / "documents.jsonl"
-        with documents.open("wb") as stream:
-            write_documents(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED), stream)
-        build_index(documents, path)
-    return path

@@ -17,7 +17,6 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
 from harness.inference.recorded import CompletionFile, RecordedUpstream
-from neurons.node.bank_preparation import prepare_suite
 from neurons.node.model_endpoints import (
     SCRIPTED_PREFIX,
     check_endpoints,
@@ -25,8 +24,9 @@ from neurons.node.model_endpoints import (
     named_endpoints,
     open_endpoints,
 )
+from neurons.node.public_inputs import policy_of, prepare_suite, with_models
 from neurons.node.settings import Settings
-from neurons.node.wiring import open_local_ports, policy_of, with_models, worker_setup
+from neurons.node.wiring import open_local_ports, worker_setup
 from neurons.practice.content_cache import ContentCache, cached_practice
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.protocol import WorkerSetup

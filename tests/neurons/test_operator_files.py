@@ -26,9 +26,9 @@ from neurons.health.node_file import OperatorFacts
 from neurons.health.status_page import page
 from neurons.node.node import Node, OperatorFiles, Permits, Sharing
 from neurons.node.operator_files import operator_of, take_operator_files
+from neurons.node.public_inputs import policy_of
 from neurons.node.released_settings import open_releases, with_held_release
 from neurons.node.settings import Settings, resolve
-from neurons.node.wiring import policy_of
 from neurons.race.releases import ReleaseLoop
 from tests.arena import exchange_stand
 from tests.arena.local_peers import LocalPeers

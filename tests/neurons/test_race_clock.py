@@ -23,8 +23,8 @@ from foundation.errors import ArenaError
 from neurons.loops.chain_watch import STALE_MS, ChainWatch
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.weights import WeightsLoop
+from neurons.node.public_inputs import policy_of
 from neurons.node.settings import resolve
-from neurons.node.wiring import policy_of
 from problems.synthesis.generator import synthesize
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import BLOCK_MS, CATALOGUE, POLICY, SOURCE, Desk

@@ -110,11 +110,14 @@ def open_cache() -> ContentCache:
 
 
 def report_of(source: bytes, settings: Settings) -> GateReport:
-    """The gate's report on a source."""
+    """The gate's report on a source, from the validator's own rules and knowledge (without other miners' agents)."""
+    from arena.gate.isolation import inspect_isolated
+    from neurons.node.public_inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
 
-    from neurons.node.bank_preparation import gate_report
-
-    return gate_report(source, settings)
+    policy = policy_of(settings)
+    prepare_catalogue(settings)
+    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
+    return inspect_isolated(source, policy.gate, knowledge)
 
 
 def show_report(agent: Path, source: bytes, report: GateReport) -> None:

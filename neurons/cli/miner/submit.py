@@ -166,7 +166,8 @@ async def _submit(
     from arena.race.consensus.rulings import asked_count
     from arena.submissions.flow import commit
     from arena.submissions.model import is_agent_name
-    from neurons.node.wiring import policy_of, unix_ms
+    from neurons.node.public_inputs import policy_of
+    from neurons.node.wiring import unix_ms
 
     if not is_agent_name(name):
         raise ArenaError("A1010", name[:80])
@@ -247,7 +248,7 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     from arena.gate.isolation import inspect_isolated
     from arena.gate.knowledge import make_knowledge
     from arena.submissions.model import read_source
-    from neurons.node.wiring import policy_of
+    from neurons.node.public_inputs import policy_of
 
     rules = policy_of(settings).gate
     source = read_source(agent, rules.source_bytes)

@@ -70,10 +70,12 @@ def seal(
     from arena.bank.batches.sealing import deal, lock_all
     from arena.bank.stock.sealed_stock import SealedStock
     from arena.chain.keys import verify
-    from arena.chain.opening import is_local, open_beacon, open_timelock
+    from arena.chain.opening import open_beacon, open_timelock
+    from arena.chain.port import is_local
     from arena.race.state.schedule import coming_closes_ms
+    from neurons.node.public_inputs import policy_of
     from neurons.node.settings import resolve
-    from neurons.node.wiring import policy_of, unix_ms
+    from neurons.node.wiring import unix_ms
     from problems.scoring.title_matching import cut_titles
 
     settings = resolve({"policy": policy, "network": network}).settings

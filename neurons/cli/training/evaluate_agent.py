@@ -46,7 +46,8 @@ def open_agent(
     from foundation.codes.names import JUDGE_FAILED
     from foundation.errors import ArenaError, Failure
     from neurons.cli.miner.check import read_agent, report_of, show_report
-    from neurons.node.wiring import open_local_ports, policy_of
+    from neurons.node.public_inputs import policy_of
+    from neurons.node.wiring import open_local_ports
     from neurons.practice.pool_run import run_in_pool
     from neurons.practice.problem_choice import open_setups
     from neurons.worker.capacity import usable_memory_bytes, worker_count
@@ -82,7 +83,7 @@ def _of_cluster(
 ) -> Callable[[Sequence[Asked]], Iterator[RunRow]]:
     from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
     from neurons.cluster.choice import absolute_policy, open_executor
-    from neurons.node.wiring import DEFAULT_POLICY
+    from neurons.node.public_inputs import DEFAULT_POLICY
 
     episodes = AgentEpisodes(
         source=source,

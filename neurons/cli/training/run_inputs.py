@@ -67,12 +67,12 @@ def open_bench(
     from arena.chain.keys import verify
     from arena.policy import Policy
     from harness.catalogue.engines.native import open_catalogue
-    from neurons.node import wiring
+    from neurons.node import public_inputs, wiring
     from training.agents import distilled_source
     from training.run_context import RunContext
 
-    wiring.prepare_catalogue(settings)
-    policy = wiring.policy_of(settings)
+    public_inputs.prepare_catalogue(settings)
+    policy = public_inputs.policy_of(settings)
     try:
         if tool_profile:
             policy = msgspec.convert(msgspec.to_builtins(policy) | {"tool_profile": tool_profile}, Policy)
@@ -87,7 +87,7 @@ def open_bench(
         partition_sha256 = opened.manifest.sha256
     return RunContext(
         policy=policy,
-        catalogue=open_catalogue(wiring.catalogue_path(settings)),
+        catalogue=open_catalogue(public_inputs.catalogue_path(settings)),
         titles=wiring.open_released_titles(settings),
         problems=tuple(problems),
         dev=tuple(dev),

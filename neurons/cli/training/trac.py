@@ -91,7 +91,7 @@ def trac(
 
     from foundation.codes.names import OVER_LIMIT
     from foundation.errors import ArenaError
-    from neurons.node.wiring import policy_of
+    from neurons.node.public_inputs import policy_of
     from training.corpus.corpus_files import read_rows
     from training.trac.estimate import estimate
     from training.trac.model import OracleRules, Roles
@@ -153,7 +153,7 @@ def _run(
 
     from harness.catalogue.engines.native import open_catalogue
     from harness.inference.client import OpenAIUpstream
-    from neurons.node import wiring
+    from neurons.node import public_inputs, wiring
     from training.trac.answers import Answers
     from training.trac.asking import Asker
     from training.trac.oracle import judge_traces, report
@@ -170,10 +170,10 @@ def _run(
         micro_usd_max=ports.micro_usd_max,
         seconds_max=ports.seconds_max,
     )
-    wiring.prepare_catalogue(ports.settings)
-    catalogue = open_catalogue(wiring.catalogue_path(ports.settings))
+    public_inputs.prepare_catalogue(ports.settings)
+    catalogue = open_catalogue(public_inputs.catalogue_path(ports.settings))
     stage = Stage(
-        policy=wiring.policy_of(ports.settings),
+        policy=public_inputs.policy_of(ports.settings),
         catalogue=catalogue,
         titles=wiring.open_released_titles(ports.settings),
         upstream=upstream,

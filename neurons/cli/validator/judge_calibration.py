@@ -172,8 +172,8 @@ def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
     """
     from msgspec.structs import replace
 
+    from neurons.node.public_inputs import policy_of
     from neurons.node.settings import resolve
-    from neurons.node.wiring import policy_of
 
     rubric = policy_of(resolve({"policy": policy}).settings).rubric
     panel = tuple(name.strip() for name in models.split(",") if name.strip())

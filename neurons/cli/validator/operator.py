@@ -76,9 +76,10 @@ def publish(
     from arena.chain.opening import open_timelock
     from arena.exchange.operator_files.publishing import collect
     from arena.exchange.operator_files.publishing import publish as sign_and_keep
+    from neurons.node.public_inputs import policy_of
     from neurons.node.released_settings import open_releases, write_policy
     from neurons.node.settings import resolve
-    from neurons.node.wiring import policy_of, unix_ms
+    from neurons.node.wiring import unix_ms
 
     flags = {"state_dir": state_dir, "netuid": netuid, "network": network, "policy": policy}
     settings = resolve(flags).settings

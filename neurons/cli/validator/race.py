@@ -115,8 +115,8 @@ def replay(
     Ends with 0 when every byte is the same, with 4 when something is not, and names it. Under another policy nothing
     is compared: the table shows how the race would have ended.
     """
+    from neurons.node.public_inputs import policy_of
     from neurons.node.settings import resolve
-    from neurons.node.wiring import policy_of
     from neurons.race.reading import replay_race, with_lambda
 
     try:

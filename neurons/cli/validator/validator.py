@@ -51,8 +51,8 @@ def validator(
     ARENA_STATE_DIR); --dry-run shows the value of each and where it comes from. Several model endpoints are
     [[upstreams]] tables in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s to finish.
     """
+    from neurons.node.public_inputs import policy_of
     from neurons.node.settings import refuse_unknown_flags, resolve_arguments, show_settings
-    from neurons.node.wiring import policy_of
 
     resolved = resolve_arguments(context.args)
     refuse_unknown_flags(resolved.rest)

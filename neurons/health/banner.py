@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arena.chain.opening import is_local
+from arena.chain.port import is_local
 from arena.race.state.schedule import coming_closes_ms
 from neurons.health.status import RaceFacts
 from neurons.node.node import Node
