@@ -80,6 +80,23 @@ def test_every_file_that_a_page_of_the_root_or_of_docs_names_exists() -> None:
     assert not {(page, place) for page, place in named if "NAME" not in place and not (ROOT / place).exists()}
 
 
+FILE_TABLES = [
+    (page, table)
+    for page in PAGES
+    if page.name == "README.md"
+    for table in re.findall(r"^\| (?:file|folder) \|.*\n\|[-|]+\n((?:\|.*\n)+)", page.read_text("utf-8"), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("page", "table"), FILE_TABLES, ids=[name_of(page) for page, _ in FILE_TABLES])
+def test_every_file_that_a_room_lists_is_in_it(page: Path, table: str) -> None:
+    cells = [line.split("|")[1] for line in table.splitlines()]
+    names = [name for cell in cells for name in re.findall(r"`([\w./-]+)`", cell)]
+    assert names
+    found = [any((page.parent / f"{name}{end}").exists() for end in ("", ".py", ".toml")) for name in names]
+    assert not [name for name, is_there in zip(names, found, strict=True) if not is_there]
+
+
 def test_every_command_that_a_page_of_the_root_or_of_docs_or_an_example_names_exists() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*")]
     calls = {call for page in pages for call in re.findall(r"`arena ([^`]+)`", page.read_text("utf-8"))}
