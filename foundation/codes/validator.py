@@ -288,12 +288,6 @@ ROWS = (
         True,
     ),
     row(
-        "V2087",
-        "process that writes an export died",
-        "exit code 3; finished shards stay, and nothing unfinished counts",
-        "look for memory pressure or a full disk, then repeat the command: it goes on behind the last finished shard",
-    ),
-    row(
         "V2088",
         "export cannot be written",
         "finished shards stay, and nothing unfinished counts",

@@ -90,9 +90,7 @@ def request_of(log: ExportLog, **fields) -> Request:
     return Request(validator=log.validator, filters=Filters(**filters), **fields)
 
 
-def export(
-    log: ExportLog, folder: Path, *, start=None, signer=None, store=None, processes=1, now_ms=NOW_MS, **fields
-) -> Manifest:
+def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, now_ms=NOW_MS, **fields) -> Manifest:
     return asyncio.run(
         export_records(
             store or log,
@@ -103,7 +101,6 @@ def export(
             now_ms=now_ms,
             start=start,
             signer=signer,
-            processes=processes,
         )
     )
 

@@ -10,7 +10,6 @@ import random
 import resource
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -89,12 +88,12 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def kill_often(log: ExportLog, folder: Path, kills: int, processes: int, rng: random.Random) -> None:
+def kill_often(log: ExportLog, folder: Path, kills: int, rng: random.Random) -> None:
     """Start the export and kill it after some time, until it was killed so often in its midst; one that came to its end
     before is begun anew."""
     killed = 0
     while killed < kills:
-        child = begin(lambda: export(log, folder, store=SlowLog(log), processes=processes, **OPTIONS))
+        child = begin(lambda: export(log, folder, store=SlowLog(log), **OPTIONS))
         child.join(rng.uniform(0, LIFE_S))
         child.kill()
         child.join()
@@ -103,10 +102,9 @@ def kill_often(log: ExportLog, folder: Path, kills: int, processes: int, rng: ra
         killed += child.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not(log, whole, tmp_path, processes):
-    kill_often(log, tmp_path / "out", 3, processes, random.Random(processes))
-    export(log, tmp_path / "out", processes=processes, **OPTIONS)
+def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not(log, whole, tmp_path):
+    kill_often(log, tmp_path / "out", 4, random.Random(1))
+    export(log, tmp_path / "out", **OPTIONS)
     assert contents(tmp_path / "out") == whole
     assert [row.seq for row in rows(tmp_path / "out")] == list(range(1, len(log.log) + 1))
     assert verify_export(tmp_path / "out", verify).is_ok
@@ -115,14 +113,13 @@ def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", range(10))
 def test_exports_killed_at_fifty_instants_end_in_the_bytes_of_one_that_was_not(log, whole, tmp_path, seed):
-    kill_often(log, tmp_path / "out", 5, 1 + seed % 2, random.Random(seed))
-    export(log, tmp_path / "out", processes=1 + seed % 2, **OPTIONS)
+    kill_often(log, tmp_path / "out", 5, random.Random(seed))
+    export(log, tmp_path / "out", **OPTIONS)
     assert contents(tmp_path / "out") == whole
 
 
-def test_views_that_another_process_writes_have_the_same_bytes_and_verify_in_processes_too(log, whole, tmp_path):
-    export(log, tmp_path / "out", processes=2, **OPTIONS)
-    assert contents(tmp_path / "out") == whole
+def test_an_export_verifies_in_processes_too(log, tmp_path):
+    export(log, tmp_path / "out", **OPTIONS)
     report = verify_export(tmp_path / "out", verify, executor=executor_of(2))
     assert report.is_ok, report.wrong
     assert report == verify_export(tmp_path / "out", verify)
@@ -145,39 +142,14 @@ def test_what_processes_find_in_a_damaged_export_is_what_one_finds(log, tmp_path
         assert verify_export(tmp_path / "out", verify, executor=executor_of(2)) == found
 
 
-def test_an_export_whose_view_process_is_killed_says_so_and_goes_on_afterwards(log, whole, tmp_path):
-    failed: list[str] = []
-
-    def run() -> None:
-        try:
-            export(log, tmp_path / "out", store=SlowLog(log), processes=2, **OPTIONS)
-        except ArenaError as error:
-            failed.append(error.failure.code)
-
-    running = threading.Thread(target=run)
-    before = set(multiprocessing.active_children())
-    running.start()
-    until(lambda: shards(tmp_path / "out") >= 1)
-    for child in set(multiprocessing.active_children()) - before:
-        os.kill(child.pid, signal.SIGKILL)
-    running.join(WAIT_S)
-    assert failed == ["V2087"]
-    assert not (tmp_path / "out" / MANIFEST).exists()
-    export(log, tmp_path / "out", **OPTIONS)
-    assert contents(tmp_path / "out") == whole
-
-
 @pytest.mark.parametrize("bytes_max", [10, FILE_BYTES_MAX])  # too little for the journal; for a file of a shard
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(
-    log, whole, tmp_path, processes, bytes_max
-):
+def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(log, whole, tmp_path, bytes_max):
     failed = multiprocessing.get_context("fork").Queue()
 
     def run() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
         try:
-            export(log, tmp_path / "out", processes=processes, **OPTIONS)
+            export(log, tmp_path / "out", **OPTIONS)
         except ArenaError as error:
             failed.put(error.failure.code)
 
@@ -190,7 +162,7 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(
 
 
 def test_a_second_exporter_is_refused_while_the_first_writes_and_welcome_when_it_was_killed(log, whole, tmp_path):
-    first = begin(lambda: export(log, tmp_path / "out", store=SlowLog(log), processes=2, **OPTIONS))
+    first = begin(lambda: export(log, tmp_path / "out", store=SlowLog(log), **OPTIONS))
     until(lambda: shards(tmp_path / "out") >= 0)
     with pytest.raises(ArenaError, match=r"V2070.*another export is writing"):
         export(log, tmp_path / "out", **OPTIONS)

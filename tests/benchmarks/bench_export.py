@@ -1,10 +1,10 @@
 """Exports of a log in Postgres and their verification: rates, how they grow, peak memory, beside a plain COPY.
 
 An episode is three records and one body of about 40 kB. Each figure is taken in a fresh process that does only that,
-its start not included, with as many processes beside it as the commands would use; memory is the highest sum over all
-of them, looked at every few hundredths of a second. The floor is what Postgres hands out when nobody looks: COPY of the
-same compressed bodies to a file, in the same run. Sizes in records: `BENCH_RECORDS=100000 make bench ARGS=export`
-lets the log grow further.
+its start not included, verification with as many processes beside it as the command would use; memory is the highest
+sum over all of them, looked at every few hundredths of a second. The floor is what Postgres hands out when nobody
+looks: COPY of the same compressed bodies to a file, in the same run. Sizes in records: `BENCH_RECORDS=100000 make bench
+ARGS=export` lets the log grow further.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def _measure(server: EmbeddedServer, size: int, folder: Path) -> list[Row]:
     rows = [_row(f"plain COPY of {episodes:,} bodies", floor, "episodes/s", None)]
     for name in FORMATS:
         out = folder / f"{name}-{size}"
-        made = _apart("export", str(processes_for(size)), str(out), server.dsn_for(signer.hotkey), uri, name)
+        made = _apart("export", str(out), server.dsn_for(signer.hotkey), uri, name)
         rate = made.episodes / made.seconds
         rows.append(_row(f"export to {name}, log of {size:,}", rate, "episodes/s", EPISODES_TARGET))
         rows.append(_row(f"that, against plain COPY, log of {size:,}, {name}", rate, "episodes/s", floor))
         rows.append(_row(f"processor time of it, log of {size:,}, {name}", _cpu_us(made, made.episodes), "us", None))
         rows.append(_row(f"peak memory of it, log of {size:,}, {name}", made.peak_mb, "MB", MEMORY_MB))
-        seen = _apart("verify", str(processes_for(size)), str(out))
+        seen = _apart("verify", str(out), str(processes_for(size)))
         rows.append(
             _row(f"verify a {name} export, log of {size:,}", seen.records / seen.seconds, "records/s", RECORDS_TARGET)
         )
@@ -126,15 +126,15 @@ def _apart(*arguments: str) -> Measured:
 
 def run_alone() -> None:
     """The program of that process: what to do from its arguments, the result as JSON."""
-    what, processes, out, *arguments = sys.argv[1:]
+    what, out, *arguments = sys.argv[1:]
     if what == "export":
-        measured = asyncio.run(_export(int(processes), Path(out), *arguments))
+        measured = asyncio.run(_export(Path(out), *arguments))
     else:
-        measured = _verify(int(processes), Path(out))
+        measured = _verify(Path(out), int(arguments[0]))
     sys.stdout.write(msgspec.json.encode(measured).decode())
 
 
-async def _export(processes: int, out: Path, dsn: str, uri: str, view: Format) -> Measured:
+async def _export(out: Path, dsn: str, uri: str, view: Format) -> Measured:
     signer = keypair_signer(uri)
     store = await PostgresStore.open(dsn, signer.hotkey)
     started = time.perf_counter()
@@ -145,7 +145,6 @@ async def _export(processes: int, out: Path, dsn: str, uri: str, view: Format) -
         verify_signature=verify,
         software="bench",
         signer=signer,
-        processes=processes,
         now_ms=0,
     )
     seconds = time.perf_counter() - started
@@ -153,7 +152,7 @@ async def _export(processes: int, out: Path, dsn: str, uri: str, view: Format) -
     return _measured(manifest.log.last_seq, manifest.trajectories, seconds)
 
 
-def _verify(processes: int, out: Path) -> Measured:
+def _verify(out: Path, processes: int) -> Measured:
     started = time.perf_counter()
     report = verify_export(out, verify, executor=executor_of(processes))
     seconds = time.perf_counter() - started

@@ -30,9 +30,8 @@ from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.card import CARD
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.exporter import PAGE, concluded, sorted_files, write_notes
-from arena.export.writing.ipc import Outgoing
-from arena.export.writing.shards import LOG, REFERENCES, SCRUBBED, shard_is_full, shard_name
-from arena.export.writing.sinks import Sink
+from arena.export.writing.shards import LOG, REFERENCES, SCRUBBED, Outgoing, shard_is_full, shard_name
+from arena.export.writing.sink import Sink
 from arena.export.writing.supplement import price_table, write_agents
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON, read_canonical

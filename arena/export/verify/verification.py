@@ -25,17 +25,16 @@ from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.cursor import LogWalk
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
 from arena.export.writing.shards import LOG, REFERENCES, file_hash, shard_name
-from arena.export.writing.sinks import open_sink
+from arena.export.writing.sink import open_sink
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import VerifyReport
-from foundation.codes.names import EXPORTER_DIED, VERIFIER_DIED
+from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 
 WRONG_KEPT = 100
-_PROCESS_CODES = frozenset({VERIFIER_DIED, EXPORTER_DIED})
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
 
 
@@ -72,8 +71,8 @@ def verify_export(
 ) -> ExportReport:
     """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read.
 
-    `executor`: who looks at rows; where that is not this process, the views are made again in one of their own. What is
-    found is the same. Raises ArenaError V2052 or V2087 when processes died: then nothing is known.
+    `executor`: who looks at rows; the views are made again in this process. What is found is the same. Raises
+    ArenaError V2052 when processes died: then nothing is known.
     """
     try:
         manifest = read_manifest(folder)
@@ -90,7 +89,7 @@ def verify_export(
         rows = _Rows(folder, manifest, verify_signature, executor, progress)
         found, wrong = rows.verify(points)
     except ArenaError as error:
-        if error.failure.code in _PROCESS_CODES:
+        if error.failure.code == VERIFIER_DIED:
             raise
         return msgspec.structs.replace(report, wrong=(Wrong(place="log", detail=error.failure.detail),))
     return msgspec.structs.replace(
@@ -181,7 +180,7 @@ class _Rows:
             views = [view for view in self._manifest.request.formats if view != "jsonl"]
             with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
                 made = Path(name)
-                with open_sink(made, views, in_process=self._executor.slots > 0) as sink:
+                with open_sink(made, views) as sink:
                     again = Rederivation(self._folder, made, self._manifest, rows, sink)
                     derived = again.run(self._shards, lambda done: self._tell(check.records + done))
             return found, _compare(self._manifest, derived)

@@ -18,7 +18,6 @@ import zstandard
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.redaction import cleaned, holds_secret
 from arena.export.selection import Selection, race_of
-from arena.export.writing.ipc import Spans
 from arena.records.body import decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
@@ -70,7 +69,6 @@ class Assembled(msgspec.Struct, frozen=True):
     partition_sha256: str = ""
     trajectory: Trajectory | None = None
     is_scrubbed: bool = False
-    spans: Spans | None = None  # of an evaluation that stands whole in its line
     references: tuple[LogRow, ...] = ()
 
 
@@ -182,13 +180,10 @@ def log_row(
     )
 
 
-def whole_line(record: SignedRecord, body: bytes | None) -> tuple[bytes, Spans]:
-    """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once, and where they stand."""
-    envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING) + _CONTENT
-    said = body or b"null"
-    line = b"".join((envelope, record.content, _BODY, said, _END))
-    start = len(envelope) + len(record.content)
-    return line, Spans(len(envelope), start, start + len(_BODY), start + len(_BODY) + len(said))
+def whole_line(record: SignedRecord, body: bytes | None) -> bytes:
+    """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once."""
+    envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING)
+    return b"".join((envelope, _CONTENT, record.content, _BODY, body or b"null", _END))
 
 
 def _stub(record: SignedRecord, content: RecordContent | None, reason: Withheld) -> Assembled:
@@ -210,16 +205,14 @@ def _content_reason(record: SignedRecord, row_bytes_max: int) -> Withheld | None
 
 
 def _whole(record: SignedRecord, content: RecordContent, body: bytes | None) -> Assembled:
-    line, spans = whole_line(record, body)
     return Assembled(
         record.seq,
         race_of(content),
         record.prev,
         record.content_sha256,
-        line,
+        whole_line(record, body),
         str(content.payload.__struct_config__.tag),
         None,
-        spans=None if body is None else spans,
     )
 
 

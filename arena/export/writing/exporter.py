@@ -9,7 +9,9 @@ and never writes to it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,11 +28,10 @@ from arena.export.writing.assembly import Assembled, Page, assemble, load_page, 
 from arena.export.writing.card import write_card
 from arena.export.writing.cursor import LogWalk, first_cursor
 from arena.export.writing.diversity import DiversityFold
-from arena.export.writing.ipc import Outgoing
 from arena.export.writing.journal import Journal
 from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import REFERENCES, LinesFile, describe, shard_is_full
-from arena.export.writing.sinks import Finished, Sink, await_writers, open_sink
+from arena.export.writing.shards import REFERENCES, LinesFile, Outgoing, describe, shard_is_full
+from arena.export.writing.sink import Finished, Sink, open_sink
 from arena.export.writing.supplement import Supplement, gather_supplement, refer_to_promotions, write_supplement
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.log.hash_chain import signing_message
@@ -43,6 +44,7 @@ from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 
 PAGE = 128
+_OBJECTS_MADE = 50_000  # between two looks for circles of garbage
 PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
 CHECKPOINTS = "checkpoints"
 
@@ -59,7 +61,6 @@ async def export_records(
     now_ms: int,
     start: Cursor | None = None,
     signer: Signer | None = None,
-    processes: int = 1,
     progress: PhaseProgress | None = None,
 ) -> Manifest:
     """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
@@ -67,11 +68,10 @@ async def export_records(
     `now_ms` (unix milliseconds): what races hold whose embargo has ended by then goes out, sources of winners among it;
     an export that goes on keeps the time it was begun at, and its version. `start`: the cursor of an earlier export
     (`continued`). With `signer`, the log's own hotkey, the range ends at the log's head under a checkpoint signed for
-    the export, and the manifest is signed; without, at the newest stored one. `processes`: with 2 or more, an export
-    with views is written by a process of its own; the bytes are the same.
+    the export, and the manifest is signed; without, at the newest stored one.
     Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
     a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
-    V2087 when the process that writes died, V2088 when a disk is full.
+    V2088 when a disk is full.
     """
     check_request(request)
     begin = start or first_cursor(request.validator)
@@ -87,7 +87,8 @@ async def export_records(
         try:
             with (
                 ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
-                open_sink(folder, views, in_process=processes > 1) as sink,
+                open_sink(folder, views) as sink,
+                _rare_collections(),
             ):
                 if journal is None:
                     log = await _log_range(store, begin, verify_signature, signer, now_ms)
@@ -95,7 +96,6 @@ async def export_records(
                         request=request, log=log, here=begin, version=MANIFEST_VERSION, exported_ms=now_ms
                     )
                     journals.save(folder, journal)
-                await asyncio.to_thread(await_writers, folder)
                 journals.clear_unfinished(folder, journal)
                 shards = _Shards(sink, threads)
                 return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
@@ -201,7 +201,7 @@ class _Writing:
 
     def _write(self, rows: Sequence[Assembled]) -> None:
         if rows:
-            outgoing = [Outgoing(row.line, row.trajectory, row.is_scrubbed, row.spans) for row in rows]
+            outgoing = [Outgoing(row.line, row.trajectory, row.is_scrubbed) for row in rows]
             self._shards.sink.write(self._journal.shards, outgoing)
 
     def _end_shard(self) -> None:
@@ -224,6 +224,17 @@ class _Writing:
         behind.files += files
         journals.save(self._folder, behind)
         return files
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Look for circles of garbage rarely: a pass makes and lets go of many values, and none of them stands in one."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_MADE, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncIterator[Page]:

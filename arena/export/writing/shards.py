@@ -1,8 +1,8 @@
 """Shards: the files of an export, some thousand trajectories at a time, each complete before it is named anywhere.
 
 Where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and
-names. What is in a file depends on its rows, not on how they were handed over. Where shards are written is
-`arena.export.writing.sinks`.
+names. What is in a file depends on its rows, not on how they were handed over. Who writes them is
+`arena.export.writing.sink`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import zstandard
 from arena.export.facts import ViewContext
 from arena.export.model import Format, ShardFile, Trajectory
 from arena.export.views import ViewWriter, open_view
-from arena.export.writing.ipc import Outgoing
 
 ZSTD_LEVEL = 1
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
@@ -29,6 +28,14 @@ REFERENCES = "references.jsonl.zst"  # log rows from outside the range that rows
 _HASHED_AT_ONCE = 1 << 20
 
 ViewFiles = dict[Format, tuple[ShardFile, ...]]  # paths relative to the view's folder
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A row as it is written. `line`: of `log/`, without its end; empty for a row that only views are made of."""
+
+    line: bytes
+    trajectory: Trajectory | None = None
+    is_scrubbed: bool = False
 
 
 class WrittenShard(msgspec.Struct, frozen=True):

@@ -28,7 +28,6 @@ from neurons.cli.options import (
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import logs_of, run_on_store
-from neurons.cluster.choice import processes_for
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
@@ -205,6 +204,5 @@ async def _export(
             now_ms=int(time.time() * 1000),
             start=start,
             signer=signer,
-            processes=processes_for((await store.head(names[0])).seq - (start.after_seq if start else 0)),
             progress=functools.partial(progress, "export"),
         )

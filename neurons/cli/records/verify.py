@@ -192,7 +192,7 @@ def verify_folder(
 
     `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
     `subtensor`: what stands outside of the export (`hold_against`), asked when it holds by itself. Ends the command
-    with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 or V2087 when
+    with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
     processes died, and V2207, V2060, V2208 for a cluster.
     """
     import msgspec

@@ -83,7 +83,7 @@ def open_export(
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
     (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2074 without a
     readable manifest, V2096 when its validator is not one of `validators` or did not sign it, V2095 when the export
-    does not verify, V2052 or V2087 when processes died.
+    does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
