@@ -1,4 +1,4 @@
-"""The local inbox: a folder of files that miners write and the validator polls, with a receipt for each answer.
+"""The local inbox: a folder of files that the node's door and relay write and the node polls, with a receipt for each.
 
 A file appears whole or not at all, killing either side at any instant loses nothing, and an entry stays until
 its receipt is written. Nothing in the folder is trusted: every entry is decoded and checked again by the reader.

@@ -1,8 +1,8 @@
 """The `arena` command: names every command, loads one when it is asked for, turns failures into text and exit codes.
 
 `arena --help` loads no command (it has to answer at once on any host), an ArenaError is shown as its coded
-text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation. Each
-command is in a file of its own.
+text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
+Commands are in the folders beside this file, one for each reader.
 """
 
 from __future__ import annotations

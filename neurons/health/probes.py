@@ -1,8 +1,8 @@
 """What other machines ask a node over HTTP: metrics for Prometheus, and the two probes that supervisors know.
 
 `/metrics`, `/healthz` (200 while heartbeats come, else 503: restart it) and `/readyz` (200 while nothing waits for a
-person, else 503 with the points of `arena status`). Both probes read the node's own file, so that they answer while its
-loops are busy, and tell when they stand.
+person, else 503 with the points of `arena validator status`). Both probes read the node's own file, so that they answer
+while its loops are busy, and tell when they stand.
 """
 
 from __future__ import annotations

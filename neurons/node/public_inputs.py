@@ -205,7 +205,7 @@ def _signed_suite(settings: Settings, name: str, operator: str) -> tuple[Problem
 
 
 def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ...]:
-    """`count` problems, the first of each bucket, spread as `_counts` does. Raises ArenaError P4015 for too few."""
+    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4015 for too few."""
     wanted = spread_evenly(count)
     chosen = tuple(
         problem

@@ -1,8 +1,8 @@
 """Running a stage: from a recipe and a workbench to a checkpoint with its lineage. The one entry of all five.
 
 Stages form a graph by their parents: sft -> rejection -> teacher, then kto and grpo each from teacher; beyond
-the paper sft may go on from sft, and grpo begin there. A run
-that is finished is returned; a killed one goes on. A guard that fires leaves a checkpoint that says so.
+the paper sft may go on from sft, and teacher and grpo begin there. A run that is finished is returned; a killed one
+goes on. A guard that fires leaves a checkpoint that says so.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ Event = (
 
 
 class SealBatch(msgspec.Struct, frozen=True, kw_only=True, tag="seal_batch", tag_field="effect"):
-    """Seal a batch that can serve the policy's draw for this race alone, then append `state.open_race(..)`."""
+    """Seal a batch that can serve the policy's draw for this race alone, then append `open_race(..)`."""
 
 
 class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_field="effect"):
