@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,19 @@ def test_each_command_and_subcommand_has_a_sentence_of_help(entry: cli.CommandEn
     command = cli.load_command(entry.name)
     inner = list(command.commands.values()) if isinstance(command, TyperGroup) else []
     assert not [c.name for c in [command, *inner] if len(c.help or "") < 10]
+
+
+@pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)
+def test_no_help_holds_what_a_terminal_takes_for_markup_and_leaves_out(entry: cli.CommandEntry) -> None:
+    command = cli.load_command(entry.name)
+    inner = list(command.commands.values()) if isinstance(command, TyperGroup) else []
+    told = [
+        text
+        for one in [command, *inner]
+        for text in (one.help, *(getattr(option, "help", None) for option in one.params))
+        if text
+    ]
+    assert not [text for text in told if re.search(r"\[[a-z#/@]", text)]
 
 
 def test_top_level_help_names_every_command_and_loads_none() -> None:

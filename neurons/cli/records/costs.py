@@ -51,7 +51,7 @@ def costs(
 ) -> None:
     """Show what model endpoints were asked for and what it cost, faulted attempts included.
 
-    Tokens are the endpoints' own counts; prices stand with the entries of `[[upstreams]]` in the settings file, and a
+    Tokens are the endpoints' own counts; prices stand with the tables `upstreams` of the settings file, and a
     request without a price is counted apart, never as free. A request that no endpoint answered stands under "none".
     """
     from rich.console import Console

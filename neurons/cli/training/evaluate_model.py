@@ -85,7 +85,7 @@ _Problems = Annotated[
 _Out = Annotated[Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")]
 _Greedy = Annotated[bool, typer.Option("--greedy/--sampled", help="Temperature 0, or the sampling below.")]
 _Samples = Annotated[int, typer.Option(min=1, help="Sampled: episodes a problem and seed; pass@k needs k in all.")]
-_Profile = Annotated[str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15 or extended.")]
+_Profile = Annotated[str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15, extended or compact.")]
 _Diagnostic = Annotated[bool, typer.Option("--diagnostic", help="The set is `dev`: its numbers are not results.")]
 _Rows = Annotated[int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")]
 _Workers = Annotated[

@@ -47,9 +47,10 @@ def validator(
     arena validator resume --state-dir alice
 
     Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
-    weights. Every setting below can also stand in arena.toml or the environment (--state-dir: state_dir,
-    ARENA_STATE_DIR); --dry-run shows the value of each and where it comes from. Several model endpoints are
-    [[upstreams]] tables in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s to finish.
+    weights. Every setting below can also stand in arena.toml (another file: --config FILE) or the environment
+    (--state-dir: state_dir, ARENA_STATE_DIR); --dry-run shows the value of each and where it comes from. Several model
+    endpoints are tables named `upstreams` in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s
+    to finish.
     """
     from neurons.node.public_inputs import policy_of
     from neurons.node.settings import refuse_unknown_flags, resolve_arguments, show_settings
