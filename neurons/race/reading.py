@@ -43,10 +43,12 @@ Force = Literal["own", "adopted", "none", ""]
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
-    the record is this validator's word alone; "": not decided yet, or this login can't read the events."""
+    the record is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
+    an adopted one, what this validator's own record states otherwise; None: it has no record of its own."""
 
     settlement: SettlementRecord
     force: Force
+    differing: tuple[str, ...] | None = ()
 
 
 async def read_settled(store: Store, validator: str) -> list[Settled]:
@@ -61,7 +63,8 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
             found[past.race_id] = Settled(settlement=past, force="adopted")
         own = found.get(state.race_id)
         if state.settlement is not None and state.is_adopted:
-            found[state.race_id] = Settled(settlement=state.settlement, force="adopted")
+            differing = differences(own.settlement, state.settlement) if own else None
+            found[state.race_id] = Settled(settlement=state.settlement, force="adopted", differing=differing)
         elif state.settlement is not None and own is not None:
             is_own = own.settlement == state.settlement
             found[state.race_id] = Settled(settlement=own.settlement, force="own" if is_own else "none")

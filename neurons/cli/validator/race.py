@@ -80,17 +80,25 @@ def show_race(
     validator: ValidatorOption = "",
     as_json: JsonOutOption = False,
 ) -> None:
-    """Show one settled race: standings with their intervals, what counted, and its weights."""
+    """Show one settled race: standings with their intervals, what counted, and its weights.
+
+    Of a settlement that was adopted from other validators it says in what this validator's own differs.
+    """
+    import msgspec
+
     settled, names = run_on_store(dsn, state_dir, lambda store: _settled_and_named(store, validator))
     found = _of_race([each.settlement for each in settled], race)
+    (whole,) = [each for each in settled if each.settlement is found]
     lines = [
         f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
+        *_force_lines(whole),
         f"policy {found.policy_sha256[:16]}  blocks {found.closing_block} to {found.settling_block}",
         f"{len(found.drawn)} problems drawn with round {found.beacon_round}, {len(found.void)} void",
     ]
     for log in found.inputs.logs if found.inputs else ():
         lines.append(f"counted: {log.validator} up to record {log.size}, root {log.root[:16]}")
-    show(found, [*lines, *_standing_lines(found, names)], as_json=as_json)
+    shown = msgspec.to_builtins(found) | {"force": whole.force, "differing": whole.differing}
+    show(shown, [*lines, *_standing_lines(found, names)], as_json=as_json)
 
 
 @app.command()
@@ -261,6 +269,17 @@ def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord
             return settlement
     known = ", ".join(settlement.race_id for settlement in settlements[-5:]) or "none yet"
     raise typer.BadParameter(f"{race} is not settled; the latest settled: {known}")
+
+
+def _force_lines(race: Settled) -> Iterator[str]:
+    if race.force == "none":
+        yield "in force: nothing, since no quorum settled alike; this is this validator's word"
+    elif race.force == "adopted":
+        yield "in force: this settlement, adopted from the other validators"
+        if race.differing is None:
+            yield "this validator has none of its own; its log says what was lacking (`no settlement of ours`)"
+        elif race.differing:
+            yield f"this validator's own differs in {', '.join(race.differing)}"
 
 
 def _standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:

@@ -1,0 +1,101 @@
+"""Which settlement is in force here, this validator's own or the others', and in what its own differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from arena.race.settlement.settle import settle
+from arena.race.state.events import RaceClosed, RaceSettled, SettlementDue, encode_event
+from arena.race.state.machine import open_race
+from arena.records.body import encode_content
+from arena.records.model import RecordContent, SettlementRecord, SignedRecord
+from arena.store.port import Store
+from neurons.cli.validator import race as race_cli
+from neurons.race.reading import Settled, read_settled
+from tests.arena import race_stand as stand
+from tests.arena.log_stand import HOST
+
+VALIDATOR, RACE = "5Alice", "race-000001"
+FIELD = (stand.candidate("a"), stand.candidate("b"))
+
+
+def settlement(**shares: int) -> SettlementRecord:
+    return replace(settle(stand.inputs(FIELD, stand.solves(shares))), race_id=RACE)
+
+
+OURS, THEIRS = settlement(a=8, b=2), settlement(a=2, b=8)
+
+
+class OneRace:
+    """A store with one race: the settlement in the validator's log, if there is one, and how the race ended."""
+
+    validator = VALIDATOR
+
+    def __init__(self, own: SettlementRecord | None, ended: RaceSettled) -> None:
+        self._own = own
+        opened = open_race(RACE, stand.policy(), stand.batch(), 1_000)
+        closed = RaceClosed(closing_block=10, beacon_network="local-beacon", beacon_round=1)
+        self._events = [opened, closed, SettlementDue(settling_block=20, why="all done"), ended]
+
+    async def records(self, validator: str, *, kinds: tuple[str, ...]) -> AsyncIterator[SignedRecord]:
+        assert (validator, kinds) == (VALIDATOR, ("settlement",))
+        if self._own is not None:
+            content = encode_content(RecordContent(recorded_ms=1, host=HOST, payload=self._own))
+            yield SignedRecord(
+                validator=validator,
+                seq=1,
+                prev="00" * 32,
+                content_sha256=hashlib.sha256(content).hexdigest(),
+                signature="",
+                content=content,
+            )
+
+    async def streams(self, prefix: str) -> list[str]:
+        return [f"{prefix}{RACE}"]
+
+    async def events(self, stream: str) -> list[str]:
+        return [encode_event(event) for event in self._events]
+
+
+async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, is_adopted: bool = True) -> Settled:
+    store = OneRace(own, RaceSettled(settlement=in_force, is_adopted=is_adopted))
+    (found,) = await read_settled(cast(Store, store), VALIDATOR)
+    return found
+
+
+async def test_an_adopted_settlement_says_in_what_ones_own_differs() -> None:
+    found = await settled(OURS, THEIRS)
+    assert (found.settlement, found.force) == (THEIRS, "adopted")
+    assert found.differing is not None and "standings" in found.differing
+    assert (await settled(THEIRS, THEIRS)).differing == ()
+    assert (await settled(None, THEIRS)).differing is None
+
+
+async def test_ones_own_settlement_in_force_differs_in_nothing() -> None:
+    assert await settled(OURS, OURS, is_adopted=False) == Settled(settlement=OURS, force="own")
+
+
+@pytest.mark.parametrize(
+    ("race", "said"),
+    [
+        (Settled(settlement=THEIRS, force="own"), ""),
+        (Settled(settlement=THEIRS, force="none"), "no quorum settled alike"),
+        (Settled(settlement=THEIRS, force="adopted", differing=None), "has none of its own"),
+        (Settled(settlement=THEIRS, force="adopted", differing=("void", "standings")), "differs in void, standings"),
+    ],
+)
+def test_show_says_whose_settlement_is_in_force(race: Settled, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race_cli, "run_on_store", lambda *_: ([race], {}))
+    shown = CliRunner().invoke(race_cli.app, ["show", RACE])
+    assert shown.exit_code == 0, shown.output
+    assert said in shown.stdout and ("in force" in shown.stdout) is bool(said)
+    row = json.loads(CliRunner().invoke(race_cli.app, ["show", RACE, "--json"]).stdout)
+    assert (row["race_id"], row["force"]) == (RACE, race.force)
+    assert row["differing"] == (None if race.differing is None else list(race.differing))
