@@ -98,6 +98,8 @@ def test_claims_and_endings_stand_in_tables_before_the_papers_rows() -> None:
     tests, beside = shown.split("<h2>Compared beside them</h2>")
     assert tests.count("a beats &lt;c&gt;") == beside.count("a beats &lt;c&gt;") == 1
     assert "corrected for these 1 alone" in beside
+    assert "not told apart" in beside and "holds" not in beside  # what is no test has no verdict of one
+    assert "cut turn: a turn reached the bound on its tokens" in beside and "solved:" not in beside
     assert beside.index("also &lt;this&gt;") < beside.index("<li>d-13</li>")
     assert "75.0%" in shown and "25.0%" in shown and "100.0%" in shown
 

@@ -29,6 +29,17 @@ Reason = Literal[
     "wrong hit",  # all gold was shown, and another hit was taken
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
+MEANINGS: Mapping[str, str] = {
+    "unscored": "a fault of the arena",
+    "cut turn": "a turn reached the bound on its tokens",
+    "full context": "the conversation outgrew the context",
+    "no search": "no search that can be read",
+    "no recommendation": "it searched, and stopped or ran out of turns",
+    "gold not found": "it recommends, and its searches never showed all that was asked for",
+    "invented id": "it recommends an id that no search showed",
+    "wrong count": "all was shown, and it recommends too many or too few",
+    "wrong hit": "all was shown, and it takes another hit",
+}
 _SHOWN = re.compile(r'"product_id":"([^"]+)"')
 
 

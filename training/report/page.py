@@ -12,6 +12,7 @@ from typing import Any, get_args
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from training.evaluation.failures import MEANINGS
 from training.evaluation.statistics import Estimate, Method
 from training.report.claims import Endings, reasons_of
 from training.report.document import Document, Family
@@ -39,6 +40,7 @@ def render_page(document: Document) -> str:
         dollars=lambda micro: "–" if micro is None else f"{micro / 1_000_000:.6f}" if micro else "no price",
         duration=_duration,
         small_p=small_p_text,
+        meanings=lambda reasons: "; ".join(f"{one}: {MEANINGS[one]}" for one in reasons if one in MEANINGS),
     )
     groups: dict[str, list[Any]] = {}
     for row in document.published:

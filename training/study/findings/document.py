@@ -37,7 +37,11 @@ _SAID = (
     " say nothing of ShoppingBench.",
     "The tokenizer is Qwen3's frame around {tokens} base tokens learnt from the market's own texts.",
     "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
-    " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
+    " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint: {layers}"
+    " layers of width {hidden}.",
+    "A row's name ends with its training seed: the order of rows and what GRPO draws. @ names another corpus, ~"
+    " another base. What was written down before any run: training/recipes/study/preregistration.md; what the numbers"
+    " say, in words: training/recipes/README.md.",
     "The teacher is the concise scripted model, which uses the tools alone; the expert is another. Tools: {tools}."
     " Episodes: at most {turns} turns and {context} tokens, a turn at most {turn_tokens}.",
 )
@@ -67,6 +71,8 @@ def study_document(
         "turns": plan.turns_max,
         "turn_tokens": plan.turn_tokens_max,
         "context": plan.base.context,
+        "layers": plan.base.layers,
+        "hidden": plan.base.hidden,
     }
     labels = [part.row for part in parts if part.kind == "result"]
     asked = read_asked(recipes / HYPOTHESES, Hypotheses) if (recipes / HYPOTHESES).exists() else None
