@@ -261,9 +261,15 @@ def _open_axes(height: int, *, left: int = _LEFT, right: int = _RIGHT, bottom: i
     return axes
 
 
+def _wrapped(label: str) -> list[str]:
+    """A label in lines, broken at blanks and behind the marks that join the parts of a name, in a word if it must."""
+    loose = re.sub("([_@~:])", "\\1\0 ", label)  # a blank that is none, taken out again
+    return [line.replace("\0 ", "").rstrip("\0") for line in textwrap.wrap(loose, _LABEL_CHARS)] or [""]
+
+
 def _open_rows(labels: Sequence[str], *, right: int, bottom: int) -> Any:
     """Axes with a row for each label, the first on top."""
-    lines = [textwrap.wrap(one, _LABEL_CHARS) or [""] for one in labels]  # a name cut short could be another's
+    lines = [_wrapped(one) for one in labels]  # a name cut short could be another's
     row = max([_ROW, *(_LINE * len(one) for one in lines)])
     axes = _open_axes(_TOP + row * len(labels) + bottom, left=_LABEL, right=right, bottom=bottom)
     axes.set_yticks(range(len(labels)), ["\n".join(one) for one in lines], parse_math=False)

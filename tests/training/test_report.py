@@ -331,3 +331,11 @@ def test_the_letters_of_intervals_stand_in_a_list_and_dots_have_a_legend_of_dots
     lines = [ChartLine(label=label, points=((0.0, 0.5),)) for label in LONG]
     drawn = strip_chart(["price"], lines, x_name="hits")
     assert "stroke-dasharray" not in drawn and drawn.count("stroke-linecap: round") == 4  # two dots and their legend
+
+
+def test_a_long_name_is_broken_between_its_parts_and_keeps_them_all() -> None:
+    name = "sft_wide@no_structural_filter_by_tokens-11"
+    svg = dot_chart([Dot(label=name, value=0.5, low=0.4, high=0.6)], x_name="ASR")
+    lines = re.findall(r">([^<>]*)</t(?:ext|span)>", svg)
+    assert "".join(line for line in lines if line.strip() and line.strip() in name).replace(" ", "") == name
+    assert {"structural_filter_by_", "tokens-11"} <= {line.strip() for line in lines}
