@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import stat
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import CODES, names
 from foundation.durable_files import SCRATCH, move_into_place, replacing, write_whole
+from foundation.errors import ArenaError
+from foundation.garbage import OBJECTS_MADE, rare_collections
 
 
 def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
@@ -70,3 +73,11 @@ def test_every_name_of_a_code_is_of_one_row_of_the_registry():
     named = {name: value for name, value in vars(names).items() if name.isupper()}
     assert len(set(named.values())) == len(named)
     assert set(named.values()) <= CODES.keys()
+
+
+def test_a_pass_looks_for_garbage_rarely_and_leaves_the_process_as_it_was() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ArenaError), rare_collections():
+        assert gc.get_threshold() == (OBJECTS_MADE, *before[1:])
+        raise ArenaError("V2050", "a pass that fails")
+    assert gc.get_threshold() == before

@@ -15,6 +15,7 @@ from typing import Any
 
 from foundation.errors import Failure
 from foundation.executors.port import HERE, Executor, Job, Result, Told, answered, in_order
+from foundation.garbage import look_rarely
 
 _work: Callable[[Any], Any] | None = None  # of a process that `ProcessExecutor` started
 
@@ -79,7 +80,9 @@ class _Crew:
 
 
 def begin_process() -> None:
-    """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed."""
+    """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed. Jobs are of values,
+    so circles of garbage are looked for rarely."""
+    look_rarely()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -70,5 +70,7 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
             if one.metric == metric
         ]
         svg = line_chart(lines, x_name="step", y_name=name)
-        figures.append(Figure(title=f"{name} by step", caption="From the logs of those runs that kept them, unsmoothed.", svg=svg))
+        figures.append(
+            Figure(title=f"{name} by step", caption="From the logs of those runs that kept them, unsmoothed.", svg=svg)
+        )
     return tuple(figure for figure in figures if figure.svg)

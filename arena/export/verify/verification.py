@@ -32,6 +32,7 @@ from arena.records.verify.report import VerifyReport
 from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
+from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 
 WRONG_KEPT = 100
@@ -87,7 +88,8 @@ def verify_export(
     try:
         points = _read_range(manifest, verify_signature)
         rows = _Rows(folder, manifest, verify_signature, executor, progress)
-        found, wrong = rows.verify(points)
+        with rare_collections():
+            found, wrong = rows.verify(points)
     except ArenaError as error:
         if error.failure.code == VERIFIER_DIED:
             raise

@@ -9,9 +9,7 @@ and never writes to it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -41,10 +39,10 @@ from arena.store.port import Store
 from arena.visibility.moments import embargoed_races
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 
 PAGE = 128
-_OBJECTS_MADE = 50_000  # between two looks for circles of garbage
 PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
 CHECKPOINTS = "checkpoints"
 
@@ -88,7 +86,7 @@ async def export_records(
             with (
                 ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
                 open_sink(folder, views) as sink,
-                _rare_collections(),
+                rare_collections(),
             ):
                 if journal is None:
                     log = await _log_range(store, begin, verify_signature, signer, now_ms)
@@ -224,17 +222,6 @@ class _Writing:
         behind.files += files
         journals.save(self._folder, behind)
         return files
-
-
-@contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Look for circles of garbage rarely: a pass makes and lets go of many values, and none of them stands in one."""
-    before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS_MADE, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncIterator[Page]:

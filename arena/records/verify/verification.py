@@ -28,6 +28,7 @@ from arena.records.verify.workers import Inspector, open_inspector
 from arena.store.bodies import restore_bodies
 from arena.store.port import BodyFrame, Store, StoredBody, StoredCheckpoint
 from foundation.errors import ArenaError
+from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 
 __all__ = [
@@ -68,20 +69,21 @@ async def verify_store(
     V2052, and U3030 when the chain is away.
     """
     begins = {point.validator: point.size for point in since}
-    async with open_inspector(verify_signature, processes) as inspector:
-        check = LogCheck([*checkpoints, *since])
-        for validator in await store.validators():
-            stored = await store.checkpoints(validator)
-            _expect_stored(check, validator, stored, verify_signature)
-            if to_seq := begins.get(validator, 0):
-                async for leaves in _batches(store.leaves(validator, to_seq=to_seq), LEAVES):
-                    check.take_leaves(validator, leaves)
-                    if progress:
-                        progress(check.records, 0)
-            await _take_log(check, store, validator, inspector, progress)
-            for checkpoint in stored:
-                if checkpoint.anchor_block and checkpoint.note:
-                    await _check_anchor(check, checkpoint, subtensor, verify_signature)
+    with rare_collections():
+        async with open_inspector(verify_signature, processes) as inspector:
+            check = LogCheck([*checkpoints, *since])
+            for validator in await store.validators():
+                stored = await store.checkpoints(validator)
+                _expect_stored(check, validator, stored, verify_signature)
+                if to_seq := begins.get(validator, 0):
+                    async for leaves in _batches(store.leaves(validator, to_seq=to_seq), LEAVES):
+                        check.take_leaves(validator, leaves)
+                        if progress:
+                            progress(check.records, 0)
+                await _take_log(check, store, validator, inspector, progress)
+                for checkpoint in stored:
+                    if checkpoint.anchor_block and checkpoint.note:
+                        await _check_anchor(check, checkpoint, subtensor, verify_signature)
     return check.report()
 
 

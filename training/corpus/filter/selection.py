@@ -29,6 +29,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
+from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 from training.corpus.disk_sort import sorted_on_disk
 from training.corpus.filter.appraisal_journal import AppraisalJournal, pack_shard
@@ -94,9 +95,10 @@ def select(
     clock_ns: Clock = time.perf_counter_ns,
 ) -> CorpusSelection:
     """Read, decide by the task's first rules, and count. `kept_rows` then gives the rows."""
-    appraised = appraise(shards, task, guard, executor=executor, clock_ns=clock_ns)
-    decision = decide(appraised.traces, task.arms[0])
-    return CorpusSelection(appraised=appraised, decision=decision, funnel=funnel(appraised, decision))
+    with rare_collections():
+        appraised = appraise(shards, task, guard, executor=executor, clock_ns=clock_ns)
+        decision = decide(appraised.traces, task.arms[0])
+        return CorpusSelection(appraised=appraised, decision=decision, funnel=funnel(appraised, decision))
 
 
 def appraise(
