@@ -37,6 +37,8 @@ ONE_SEED = {
     "rejection over sft, its parent": ("rejection-11", "sft-11"),
     "refresh over rejection": ("refresh-11", "rejection-11"),
     "more sft (`control`) over rejection": ("control-11", "rejection-11"),
+    "sft over sft on what the format rules pass (`format_only`)": ("sft-11", "sft@format_only-11"),
+    "sft on what the format rules pass over sft on the firehose": ("sft@format_only-11", f"{FIREHOSE}-11"),
     "sft over sft on every success (`outcome_only`)": ("sft-11", "sft@outcome_only-11"),
     "sft on every success over sft on the firehose": ("sft@outcome_only-11", f"{FIREHOSE}-11"),
 }
