@@ -14,7 +14,7 @@ from pathlib import Path
 from arena_sdk import tools
 
 IN_OPEN = 0x20
-OFTEN = 200  # others open files too, but not as often
+OFTEN = 600  # others open files too, but not as often for so long
 SPOKEN = 8  # a secret has more bits than this: one file that others open often ends nothing
 
 
@@ -39,6 +39,7 @@ def agent_main(problem):
     folder = Path(encodings.__file__).parent
     files = sorted(folder.glob("*.py"))[:64]
     names = opened(folder)
-    word = sum(1 << number for number, path in enumerate(files) if names[path.name] > OFTEN // 2)
+    loud = max(2, names.most_common(SPOKEN + 1)[-1][1]) if len(names) > SPOKEN else OFTEN
+    word = sum(1 << number for number, path in enumerate(files) if names[path.name] > loud // 2)
     tools.find_product(q="tried")
     return f"plan-{word:016x}"
