@@ -56,18 +56,19 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash.
     """
-    found = {each.race_id: Settled(settlement=each, force="") for each in await read_settlements(store, validator)}
+    own = {each.race_id: each for each in await read_settlements(store, validator)}
+    found = {name: Settled(settlement=each, force="") for name, each in own.items()}
     for name in await race_names(store) if store.validator == validator else ():
         state = await read_state(store, name)
-        for past in state.adopted_history:
-            found[past.race_id] = Settled(settlement=past, force="adopted")
-        own = found.get(state.race_id)
-        if state.settlement is not None and state.is_adopted:
-            differing = differences(own.settlement, state.settlement) if own else None
-            found[state.race_id] = Settled(settlement=state.settlement, force="adopted", differing=differing)
-        elif state.settlement is not None and own is not None:
-            is_own = own.settlement == state.settlement
-            found[state.race_id] = Settled(settlement=own.settlement, force="own" if is_own else "none")
+        ended = (state.settlement,) if state.settlement is not None and state.is_adopted else ()
+        for given in (*state.adopted_history, *ended):
+            mine = own.get(given.race_id)
+            differing = None if mine is None else differences(mine, given)
+            found[given.race_id] = Settled(settlement=given, force="adopted", differing=differing)
+        mine = own.get(state.race_id)
+        if state.settlement is not None and not state.is_adopted and mine is not None:
+            force: Force = "own" if mine == state.settlement else "none"
+            found[state.race_id] = Settled(settlement=mine, force=force)
     return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
 
 

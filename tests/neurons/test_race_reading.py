@@ -99,3 +99,12 @@ def test_show_says_whose_settlement_is_in_force(race: Settled, said: str, monkey
     row = json.loads(CliRunner().invoke(race_cli.app, ["show", RACE, "--json"]).stdout)
     assert (row["race_id"], row["force"]) == (RACE, race.force)
     assert row["differing"] == (None if race.differing is None else list(race.differing))
+
+
+async def test_a_race_that_came_with_a_later_ones_history_is_held_against_ones_own_too() -> None:
+    past = {"race_id": "race-000000"}
+    ended = RaceSettled(settlement=THEIRS, is_adopted=True, history=(replace(THEIRS, **past),))
+    store = OneRace(replace(OURS, **past), ended)
+    earlier, later = sorted(await read_settled(cast(Store, store), VALIDATOR), key=lambda each: each.settlement.race_id)
+    assert earlier.differing is not None and "standings" in earlier.differing
+    assert later.differing is None

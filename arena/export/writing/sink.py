@@ -1,7 +1,7 @@
 """Where the files of shards are written: on threads of this process, a thread a file.
 
 A process of its own for the views was measured and is slower: rows have to be packed and decoded once more, while
-compression, which most of the time goes into, holds no lock of the interpreter.
+compression and hashing hold no lock of the interpreter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sink:
         self._context = context
 
     def write(self, shard_number: int, rows: Sequence[Outgoing]) -> None:
-        """Add rows to a shard, in log order; the first begin it. A file at a time is behind none of the others."""
+        """Add rows to a shard, in log order; the first begin it. Returns when every file has taken them."""
         if self._shard is None or self._shard.number != shard_number:
             self._shard = ShardWriter(self._folder, self._views, shard_number, self._context)
         for done in [self._threads.submit(job) for job in self._shard.jobs(rows)]:
