@@ -46,7 +46,7 @@ HELP_MUST_NOT_IMPORT = (
     "openai",
 )
 BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
-MOST_LINES, MOST_FUNCTION_LINES, MOST_README_LINES = 400, 80, 100
+MOST_LINES, MOST_FUNCTION_LINES, MOST_README_LINES = 600, 80, 100
 
 
 def name_of(path: Path) -> str:
@@ -131,7 +131,7 @@ def test_guest_files_import_the_standard_library_only() -> None:
     assert not wrong
 
 
-def test_no_file_is_longer_than_400_lines() -> None:
+def test_no_file_is_longer_than_600_lines() -> None:
     tests = sorted((ROOT / "tests").rglob("*.py"))
     lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in [*SOURCES, *tests]}
     assert not {name: length for name, length in lengths.items() if length > MOST_LINES}

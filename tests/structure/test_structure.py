@@ -1,6 +1,6 @@
 """The shape may not get worse than `ratchet.json` says. A figure that got better is written there with the change.
 
-Lines and files are no part of it: a new feature may have some.
+Lines and files are part of it: a change that adds a feature takes out as much elsewhere.
 """
 
 from __future__ import annotations
