@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.structure.figures import details, figures_of, measure, table
+from tests.structure import static
+from tests.structure.figures import figures_of, folders, measure, table
 from tests.structure.product import Product
 from tests.structure.trip import take_trip
 
@@ -18,20 +19,27 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[2], help="the checkout to measure")
     parser.add_argument("--trip", action="store_true", help="also take the trip: some minutes")
     parser.add_argument("--called", type=Path, help="with --trip: write each function called to this file")
-    parser.add_argument("--details", action="store_true", help="also list what is counted")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--details", action="store_true", help="also list the circles and citations that are counted")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     product = Product(given.root)
-    figures = measure(product)
+    figures, trip = measure(product), None
     if given.trip:
         called = take_trip(product)
-        figures = msgspec.structs.replace(figures, trip=figures_of(called))
+        trip = figures_of(called)
         if given.called:
             lines = sorted(f"{step}\t{one.file}\t{one.name}" for step, found in called.items() for one in found)
             given.called.write_text("".join(f"{line}\n" for line in lines))
-    print(msgspec.json.format(msgspec.json.encode(figures)).decode() if given.json else table(figures))
+    if given.json:
+        print(msgspec.json.format(msgspec.json.encode(figures)).decode())
+    else:
+        print(table(figures, trip), folders(product), sep="\n\n")
     if given.details:
-        print(details(product))
+        print(f"docstring lines for each public function, in hundredths: {static.docstring_lines_e2(product)}")
+        for circle in [*static.circles(product), *static.circles(product, are_folders=True)]:
+            print(f"circle: {' '.join(circle)}")
+        for place in static.citations(product):
+            print(f"cites a document that is not in the repository: {place}")
 
 
 if __name__ == "__main__":

@@ -39,11 +39,15 @@ class Product:
         return path.relative_to(self.root).as_posix()
 
     @cached_property
-    def trees(self) -> dict[Path, ast.Module]:
-        """Each file parsed."""
-        return {path: ast.parse(path.read_text("utf-8"), filename=self.name_of(path)) for path in self.files}
+    def texts(self) -> dict[Path, str]:
+        """Each file's text."""
+        return {path: path.read_text("utf-8") for path in self.files}
+
+    def text_of(self, path: Path) -> str:
+        """One file's text."""
+        return self.texts[path]
 
     @cached_property
-    def nodes(self) -> dict[Path, list[ast.AST]]:
-        """All parts of each file, as `ast.walk` has them."""
-        return {path: list(ast.walk(tree)) for path, tree in self.trees.items()}
+    def trees(self) -> dict[Path, ast.Module]:
+        """Each file parsed."""
+        return {path: ast.parse(text, filename=self.name_of(path)) for path, text in self.texts.items()}

@@ -4,98 +4,44 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.structure.product import Product
 
-FULL_FOLDER = 15
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Documents that are not in the repository: the design, and notes by their section, row or gotcha.
 _CITED = re.compile(r"\bDESIGN\b|\bnotes, (?:sections?|rows?|gotchas?)\b")
-_REPLACING = {("os", "replace"), ("os", "rename"), ("os", "renames"), ("shutil", "move")}
 
 
-def lines(product: Product) -> int:
-    """Physical lines of all Python files: code, comments, docstrings and blank lines."""
-    return sum(len(path.read_text("utf-8").splitlines()) for path in product.files)
+def lines(product: Product, prefixes: tuple[str, ...] = ("",), but: tuple[str, ...] = ()) -> int:
+    """Physical lines of the Python files under `prefixes` and not under `but`: blank ones, comments, docstrings too."""
+    return sum(
+        product.text_of(path).count("\n")
+        for path in product.files
+        if (name := product.name_of(path)).startswith(prefixes) and not (but and name.startswith(but))
+    )
 
 
-def full_folders(product: Product) -> dict[str, int]:
-    """Folders that hold more than 15 Python files themselves, `__init__.py` counted, with their number."""
-    held = Counter(path.parent for path in product.files)
-    return {product.name_of(folder): count for folder, count in sorted(held.items()) if count > FULL_FOLDER}
+def statements(product: Product) -> int:
+    """Statements of all files, however many stand on a line; docstrings are none."""
+    found = 0
+    for tree in product.trees.values():
+        for node in ast.walk(tree):
+            is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            found += isinstance(node, ast.stmt) and not is_text
+    return found
 
 
-def functions(product: Product) -> list[str]:
-    """The name of every function and method, nested ones included."""
-    return [node.name for nodes in product.nodes.values() for node in nodes if isinstance(node, _FUNCTION)]
-
-
-def used_once(product: Product) -> tuple[list[str], list[str]]:
-    """Functions and methods named exactly once: the private ones in their own file, and all in the whole product.
-
-    A private name is its file's own, so files are looked at one by one; a public one is looked for everywhere. Named is
-    what an expression reads, by name or as an attribute; an import names nothing.
-    """
-    in_file = {path: Counter(_names(nodes)) for path, nodes in product.nodes.items()}
-    anywhere = Counter[str]()
-    for counted in in_file.values():
-        anywhere.update(counted)
-    private, public = [], []
-    for path, nodes in product.nodes.items():
-        for node in nodes:
-            if not isinstance(node, _FUNCTION) or _is_dunder(node.name):
-                continue
-            place = f"{product.name_of(path)}:{node.lineno} {node.name}"
-            if not node.name.startswith("_"):
-                public += [place] if anywhere[node.name] == 1 else []
-            elif in_file[path][node.name] == 1:
-                private.append(place)
-    return private, private + public
-
-
-def _names(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def repeated_classes(product: Product) -> dict[str, list[str]]:
-    """Class names that two or more files define, wherever in the file, with these files.
-
-    A leading underscore does not make it another name: readers say `_Refusal` and `Refusal` alike.
-    """
-    where: dict[str, set[str]] = defaultdict(set)
-    for path, nodes in product.nodes.items():
-        for node in nodes:
-            if isinstance(node, ast.ClassDef):
-                where[node.name.lstrip("_")].add(product.name_of(path))
-    return {name: sorted(files) for name, files in sorted(where.items()) if len(files) > 1}
-
-
-def replacements(product: Product) -> list[str]:
-    """Places that put one file in another's place by hand: `os.replace`, `os.rename`, `shutil.move`, `Path.replace`."""
-    return [
-        f"{product.name_of(path)}:{node.lineno}"
-        for path, nodes in product.nodes.items()
-        for node in nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _replaces(node.func, node)
+def docstring_lines_e2(product: Product) -> int:
+    """Hundredths of docstring lines for each public function and method."""
+    lengths = [
+        len((ast.get_docstring(node) or "").splitlines())
+        for tree in product.trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, _FUNCTION) and not node.name.startswith("_")
     ]
-
-
-def _replaces(called: ast.Attribute, call: ast.Call) -> bool:
-    """Text's `replace` takes two arguments, that of a path one, and msgspec's is given fields by name."""
-    if isinstance(called.value, ast.Name) and (called.value.id, called.attr) in _REPLACING:
-        return True
-    return called.attr in ("replace", "rename") and len(call.args) == 1 and not call.keywords
+    return sum(lengths) * 100 // max(1, len(lengths))
 
 
 def citations(product: Product) -> list[str]:
@@ -107,18 +53,28 @@ def citations(product: Product) -> list[str]:
     ]
 
 
-def circles(product: Product, *, is_typing: bool = False, is_lazy: bool = False) -> list[list[str]]:
-    """Circles of imports between modules: strongly connected parts of the import graph.
+def circles(product: Product, *, are_folders: bool = False) -> list[list[str]]:
+    """Circles of imports between modules, or between the folders of rooms: strongly connected parts of the graph.
 
-    Counted are imports that run when a module is imported; with `is_typing` also those under `if TYPE_CHECKING`, with
-    `is_lazy` also those inside functions. A package counts where a name of its `__init__` is imported.
+    Every import counts, those under `if TYPE_CHECKING` and inside functions too. A package counts where a name of its
+    `__init__` is imported.
     """
-    modules = {_module(product, path): path for path in product.files}
-    graph = {
-        name: {found for found in _imports(product, name, path, modules, is_typing, is_lazy) if found != name}
-        for name, path in modules.items()
-    }
+    modules = {_module(product, path): path.name == "__init__.py" for path in product.files}
+    graph: dict[str, set[str]] = {}
+    for path in product.files:
+        name = _module(product, path)
+        here = _folder(name, modules) if are_folders else name
+        found = (_folder(other, modules) if are_folders else other for other in _imports(product, name, path, modules))
+        graph.setdefault(here, set()).update(other for other in found if other != here)
+    for others in list(graph.values()):
+        for other in others:
+            graph.setdefault(other, set())
     return sorted(sorted(part) for part in _components(graph) if len(part) > 1)
+
+
+def _folder(name: str, modules: dict[str, bool]) -> str:
+    """The room's folder, or its file where it lies in the room itself: `arena.race`, `arena.policy`."""
+    return ".".join(name.split(".")[:2])
 
 
 def _module(product: Product, path: Path) -> str:
@@ -127,18 +83,9 @@ def _module(product: Product, path: Path) -> str:
     return ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(
-    product: Product, name: str, path: Path, modules: dict[str, Path], is_typing: bool, is_lazy: bool
-) -> Iterator[str]:
-    waiting: list[ast.AST] = list(product.trees[path].body)
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (*_FUNCTION, ast.Lambda)) and not is_lazy:
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not is_typing:
-            waiting.extend(node.orelse)
-            continue
+def _imports(product: Product, name: str, path: Path, modules: dict[str, bool]) -> Iterator[str]:
+    package = name if modules[name] else name.rpartition(".")[0]
+    for node in ast.walk(product.trees[path]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
@@ -152,7 +99,6 @@ def _imports(
                     yield found
                 elif base in modules:
                     yield base
-        waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 def _components(graph: dict[str, set[str]]) -> Iterable[list[str]]:

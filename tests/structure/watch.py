@@ -24,7 +24,23 @@ def begin(root: str, roots: tuple[str, ...], packages: tuple[str, ...], pipe: st
     starts = tuple(f"{root}/{name}/" for name in roots)
     seen: dict[int, CodeType] = {}  # by identity: hashing a code object reads all of it
     step = os.environ.get("TRIP_STEP", "validator")  # the gate's child and a jail's have no environment of ours
-    out = os.open(pipe, os.O_WRONLY | os.O_CLOEXEC)
+    out, which = -1, (0, 0)
+
+    def tell(line: str) -> None:
+        """A process may close every descriptor that it does not know, and have its number taken by another file."""
+        nonlocal out, which
+        try:
+            status = os.fstat(out)
+            is_ours = (status.st_dev, status.st_ino) == which
+        except OSError:
+            is_ours = False
+        if not is_ours:
+            try:
+                out = os.open(pipe, os.O_WRONLY | os.O_CLOEXEC)
+            except OSError:  # it was forbidden to open files meanwhile, or may have no more of them
+                return
+            which = (os.fstat(out).st_dev, os.fstat(out).st_ino)
+        os.write(out, line.encode())
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
@@ -36,7 +52,7 @@ def begin(root: str, roots: tuple[str, ...], packages: tuple[str, ...], pipe: st
         seen[id(code)] = code
         if is_ours and code.co_flags & _CO_OPTIMIZED and not code.co_name.startswith("<"):
             line = f"{step}\t{code.co_filename[len(root) + 1 :]}\t{code.co_firstlineno}\t{code.co_qualname}\n"
-            os.write(out, line.encode())
+            tell(line)
 
     threading.setprofile(note)
     sys.setprofile(note)
