@@ -5,7 +5,7 @@
 
 makes exports of `EACH` rows in FOLDER (8 to 20 ms and 6 kB of disk a row), verifies each once, and builds a corpus of
 the first so many rows by `--workers` processes and by a Ray cluster of this machine. Every finished step stands in
-FOLDER/results.json: the same command after a stop goes on behind it. It ends with the table of docs/scale.md.
+FOLDER/results.json: the same command after a stop goes on behind it. It ends with the table of docs/performance.md.
 
 `export FOLDER ROWS` exports so many made rows and prints what the exporter alone took.
 
