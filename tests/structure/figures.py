@@ -143,7 +143,8 @@ def table(figures: Figures, trip: Trip | None) -> str:
     goals = FIRST_EDITION["goals"]
     rows = [(name, FIRST_EDITION["figures"].get(name), getattr(figures, name)) for name in figures.__struct_fields__]
     if trip is not None:
-        rows += [("trip files", None, trip.files), ("trip functions", None, trip.functions)]
+        before = FIRST_EDITION["trip"]
+        rows += [("trip files", before["files"], trip.files), ("trip functions", before["functions"], trip.functions)]
     lines = ["| figure | first edition | now | goal |", "|---|--:|--:|--:|"]
     lines += [
         f"| {name.replace('_', ' ')} | {show(was)} | {now:,} | {show(goals.get(name))} |" for name, was, now in rows
