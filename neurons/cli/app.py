@@ -98,7 +98,6 @@ COMMANDS = (
         _TRAINING,
         "Serve a model folder on this machine, to try agents on a model that reads the prompt.",
     ),
-    CommandEntry("study", "neurons.cli.training.study", _TRAINING, "Run the small study from nothing to its report."),
     CommandEntry(
         "submissions",
         "neurons.cli.validator.submissions",

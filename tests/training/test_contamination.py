@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from problems.model import Problem, RewardItem
-from tests.training.toy_study import SHIPPED
+from studies.shopping.plan import TrainedRow, recipe_text
 from training.evaluation.contamination import learnt_by, require_unseen
 from training.guards import GuardStopError
 from training.recipe import parse_recipe, read_whole_text, samples_unnamed
 from training.stages.run import CHECKPOINT, LINEAGE, SAMPLED, RunFolder, lineage_sha256
-from training.study.parts import recipe_text, run_folder
-from training.study.plan import TrainedRow
+
+SHIPPED = Path(__file__).parents[2] / "studies" / "shopping" / "recipes"
 
 
 def wish(number: int) -> Problem:
@@ -26,7 +26,7 @@ def finish(study: Path, recipe: str, parent_sha256: str, problems: tuple[Problem
     """A run of a study, trained by nobody, dealt `problems` (an older run: none); its lineage's hash."""
     row = TrainedRow(recipe=recipe, seed=11)
     text = recipe_text(read_whole_text(SHIPPED / f"{recipe}.toml"), study, row)
-    run = RunFolder(run_folder(study, row.name), parse_recipe(text, recipe), text)
+    run = RunFolder(study / "runs" / row.name, parse_recipe(text, recipe), text)
     (run.path / CHECKPOINT).mkdir()
     (run.path / CHECKPOINT / "model.safetensors").write_bytes(recipe.encode())
     lineage = run.finish(
@@ -40,7 +40,7 @@ def finish(study: Path, recipe: str, parent_sha256: str, problems: tuple[Problem
 def test_a_problem_that_a_run_was_dealt_is_not_one_it_may_be_examined_on(tmp_path: Path) -> None:
     parent = finish(tmp_path, "sft", "", ())
     finish(tmp_path, "refresh", parent, (wish(2), wish(1)))
-    run = run_folder(tmp_path, "refresh-11")
+    run = tmp_path / "runs" / "refresh-11"
     learnt = learnt_by(run)
     assert learnt.problem_ids == {"p1", "p2"} and str(run / SAMPLED) in learnt.read
     require_unseen([wish(3)], learnt)
@@ -52,7 +52,7 @@ def test_a_problem_that_a_run_was_dealt_is_not_one_it_may_be_examined_on(tmp_pat
 
 def test_another_pool_than_was_dealt_is_named_and_not_believed(tmp_path: Path) -> None:
     finish(tmp_path, "refresh", finish(tmp_path, "sft", "", ()), (wish(1), wish(2)))
-    run = run_folder(tmp_path, "refresh-11")
+    run = tmp_path / "runs" / "refresh-11"
     whole = (run / SAMPLED).read_bytes()
     (run / SAMPLED).write_bytes(whole.splitlines(keepends=True)[0])
     learnt = learnt_by(run)
@@ -63,7 +63,7 @@ def test_another_pool_than_was_dealt_is_named_and_not_believed(tmp_path: Path) -
 
 def test_a_run_from_before_pools_were_kept_says_that_its_problems_are_not_known(tmp_path: Path) -> None:
     finish(tmp_path, "refresh", finish(tmp_path, "sft", "", ()), ())
-    run = run_folder(tmp_path, "refresh-11")
+    run = tmp_path / "runs" / "refresh-11"
     assert SAMPLED not in (run / LINEAGE).read_text("utf-8")
     assert "the problems that refresh-11 was dealt (an older lineage does not name them)" in learnt_by(run).describe()
 

@@ -159,9 +159,8 @@ def test_the_rates_of_grpo_are_those_of_adapters_and_name_the_papers_beside() ->
     assert all(read_recipe(RECIPES / "paper" / f"grpo_{name}.toml").optim.lr <= 3e-5 for name in ("turn", "refresh"))
 
 
-@pytest.mark.parametrize("where", ["paper", "study"])
-def test_ktos_reference_point_is_taken_of_eight_rows_or_more(where: str) -> None:
-    assert read_recipe(RECIPES / where / "kto.toml").optim.batch_rows >= 8
+def test_ktos_reference_point_is_taken_of_eight_rows_or_more() -> None:
+    assert read_recipe(RECIPES / "paper" / "kto.toml").optim.batch_rows >= 8
 
 
 def test_v18_differs_from_v17_in_nothing_but_the_stability_fix() -> None:
@@ -185,10 +184,3 @@ def test_the_tight_kto_recipe_differs_in_nothing_but_its_beta_and_epochs() -> No
 def test_a_recipe_that_learns_from_episodes_names_the_train_pool(path: Path) -> None:
     recipe = read_recipe(path)
     assert recipe.stage == "sft" or recipe.data.problems == "problems/train.jsonl"
-
-
-def test_the_studys_presets_are_the_papers() -> None:
-    for name in ("v17", "v18", "v19"):
-        ours, papers = (read_recipe(RECIPES / where / f"grpo_{name}.toml").grpo for where in ("study", "paper"))
-        for field in ("preset", "problems_per_step", "samples", "beta", "tool_weight", "refresh_every_steps"):
-            assert getattr(ours, field) == getattr(papers, field), (name, field)
