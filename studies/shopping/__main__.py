@@ -1,4 +1,4 @@
-"""`python -m studies.shopping`: the study from nothing to its page, resumable; `--plan` lists its rows (README.md)."""
+"""`python -m studies.shopping`: the study from nothing to its page, resumable (README.md)."""
 
 from __future__ import annotations
 

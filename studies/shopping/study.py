@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +26,6 @@ import msgspec
 from foundation.errors import ArenaError
 from foundation.progress import Progress
 from harness.catalogue.engines.native import open_catalogue
-from harness.inference.port import Upstream
 from harness.inference.scripted.upstream import ScriptedUpstream
 from problems.scoring.title_matching import LexicalTitles
 from problems.suites.formats import read_problems
@@ -53,7 +52,7 @@ from training.evaluation.failures import count_reasons
 from training.evaluation.report import EvalReport
 from training.evaluation.run_eval import episodes_path
 from training.guards import require_train_pool, require_uncut
-from training.recipe import Recipe, parse_recipe, read_whole_text
+from training.recipe import parse_recipe, read_whole_text
 from training.rollouts.episode_file import EpisodeFile
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
@@ -119,7 +118,7 @@ class Study:
             named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
             require_train_pool((problem.problem_id for problem in named), bench.train_ids)
             bench = dataclasses.replace(bench, problems=named)
-        run_stage(recipe, text, folder, bench, open_teacher=_scripted_teacher)
+        run_stage(recipe, text, folder, bench, open_teacher=lambda recipe: contextlib.nullcontext(ScriptedUpstream()))
 
     def _measurements(self, label: str, run: Path | None) -> list[Measurement]:
         """A row's measurements. A control draws nothing, so greedily alone."""
@@ -195,9 +194,3 @@ class Study:
             code_commit=self.code_commit,
             progress=self.progress,
         )
-
-
-@contextlib.contextmanager
-def _scripted_teacher(recipe: Recipe) -> Iterator[Upstream]:
-    """The scripted model, in this process."""
-    yield ScriptedUpstream()
