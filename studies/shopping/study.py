@@ -8,8 +8,8 @@ reports/              episodes and evaluation reports
 done/                 one file a finished part: the processor seconds it took
 ```
 
-Killed anywhere it goes on. Results lie in a folder of their own: with them and without this one, what an open row stands
-on is made again, and a finished row never.
+Killed anywhere it goes on. Results lie in a folder of their own: with them and without this one, what an open row
+stands on is made again, and a finished row never.
 """
 
 from __future__ import annotations
