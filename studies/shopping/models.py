@@ -7,7 +7,6 @@ Checkpoints and controls are examined under the same conditions on the same froz
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,24 +15,17 @@ from typing import Any
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts
-from foundation.canonical import content_hash, text_hash
+from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
-from harness.inference.scripted.upstream import ScriptedUpstream
 from problems.model import Problem
 from studies.shopping.market import PROBLEMS, RANDOM, TRAIN, RandomCaller
 from studies.shopping.plan import (
-    AGENT,
     SCRIPTED,
     SET_NAMES,
-    UNCUT,
-    AgentRules,
     DecodeRules,
     SetKey,
     StudyPlan,
 )
-from studies.shopping.records import versions_of
-from training.evaluation.agents import agent_plan, by_agent
 from training.evaluation.model_loader import open_candidate
 from training.evaluation.report import name_set
 from training.evaluation.run_eval import EvaluationPlan, by_tokens, episodes_path, examine
@@ -43,7 +35,6 @@ from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect
-from training.rollouts.in_process_sandbox import InProcessSandbox
 from training.rollouts.rollout import Job, jobs_of
 from training.rollouts.token_rows import rows_of_traces
 from training.run_context import RunContext
@@ -183,8 +174,7 @@ def drill_rows(count: int, length: int, tokens: int, seed: int) -> list[TokenRow
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """One row on one set. `run` is the folder of a checkpoint, None for a control or an agent file, which its label
-    names."""
+    """One row on one set. `run` is the folder of a checkpoint, None for a control, which its label names."""
 
     label: str
     run: Path | None
@@ -221,9 +211,6 @@ def measure(one: Measurement, problems: Sequence[Problem], plan: StudyPlan, stud
         seeds=one.decode.seeds,
         parallel=plan.parallel,
     )
-    if one.label.startswith(AGENT):
-        ((_, source),) = versions_of(AgentRules(name=one.label.removeprefix(AGENT)))
-        bench, examination = dataclasses.replace(bench, source=source), agent_plan(examination, bench.policy)
     path = study / "reports" / f"{one.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     lineage_sha256, weights, contamination = "", "", "a control: it learns nothing"
@@ -247,26 +234,12 @@ def measure(one: Measurement, problems: Sequence[Problem], plan: StudyPlan, stud
 
 
 def _control(label: str, examination: EvaluationPlan, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
-    """What runs the jobs of an agent file, a scripted model or the random tool-caller."""
-    if label.startswith(AGENT):
-        ports = EvaluatePorts(
-            policy=bench.policy,
-            catalogue=bench.catalogue,
-            titles=bench.titles,
-            sandbox=InProcessSandbox(frozenset([text_hash(bench.source)])),
-            upstreams=[ScriptedUpstream()],
-            judges=(),
-        )
-        return by_agent(bench.source, ports, 1)  # one at a time: its seconds are shown
-    decode = examination.decode
+    """What runs the jobs of a scripted model or the random tool-caller."""
     if label in SCRIPTED:
-        if label.endswith(UNCUT):
-            decode = msgspec.structs.replace(decode, turn_tokens_max=1 << 20, context_tokens_max=1 << 20)
-        scripted = ScriptedSampler(codec, SCRIPTED[label])
-        return by_tokens(msgspec.structs.replace(examination, decode=decode), scripted, codec, bench)
+        return by_tokens(examination, ScriptedSampler(codec, SCRIPTED[label]), codec, bench)
 
     def random_jobs(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
         for job in jobs:
-            yield bench.ask(job, RandomCaller(job.seed), RANDOM, decode)
+            yield bench.ask(job, RandomCaller(job.seed), RANDOM, examination.decode)
 
     return random_jobs

@@ -1,7 +1,7 @@
 """The plan of a study: one TOML file that says how large everything is, and what its rows are.
 
 Recipes, beside the plan, say what is trained. A row of the table is `RECIPE[@ARM]-SEED`: a recipe with a seed, on the
-corpus `full` or that of an arm. Controls, agent files and the base are rows too.
+corpus `full` or that of an arm. Controls and the base are rows too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from foundation.errors import ArenaError
 from problems.model import Bucket
 
-BASE, STUDY_MARK, UNCUT, AGENT = "base", "{study}", ", uncut", "agent "
-SCRIPTED = {f"scripted {name}{end}": f"scripted-{name}" for name in ("concise", "expert") for end in ("", UNCUT)}
+BASE, STUDY_MARK = "base", "{study}"
+SCRIPTED = {f"scripted {name}": f"scripted-{name}" for name in ("concise", "expert")}
 RANDOM_LABEL = "random tool-caller"
-CONTROLS = (*SCRIPTED, RANDOM_LABEL)  # policies without weights, the scripted ones within the bounds and beyond
+CONTROLS = (*SCRIPTED, RANDOM_LABEL)  # policies without weights
 
 SetKey = Literal["eval", "second"]
 SET_NAMES: dict[SetKey, str] = {"eval": "frozen eval", "second": "second set"}
@@ -140,7 +140,6 @@ class StudyPlan(Rules, frozen=True, kw_only=True):
     corpus_tokens_max: int
     coefficient_e4_min: int
     arms: tuple[str, ...] = ()  # corpora of equal rows, by the names of `training.corpus.filter.ablations`
-    measured_agents: tuple[str, ...] = ()  # agent files on the same sets as the models, as `arena eval` runs one
 
     @property
     def plan_sha256(self) -> str:
@@ -156,8 +155,7 @@ class StudyPlan(Rules, frozen=True, kw_only=True):
     @property
     def labels(self) -> tuple[str, ...]:
         """Every row of the table in the order they are made."""
-        agents = (f"{AGENT}{name}" for name in self.measured_agents)
-        return (*CONTROLS, *agents, BASE, *(row.name for row in self.trained))
+        return (*CONTROLS, BASE, *(row.name for row in self.trained))
 
     def __post_init__(self) -> None:
         """Refuse a row of an arm without a corpus, and one that stands twice."""

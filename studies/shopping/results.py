@@ -7,22 +7,24 @@ over all tests of `hypotheses.toml`, those not made yet counted as p = 1. Compar
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 
 import msgspec
+import numpy as np
 
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from studies.shopping.models import file_name
 from studies.shopping.plan import BASE, CONTROLS, SET_NAMES, Rules, SetKey, StudyPlan, read_toml
 from training.evaluation.report import EvalReport, compare
-from training.evaluation.resampling import SeedSpread, seed_interval, seed_spread, sign_flip_p
 from training.evaluation.statistics import Estimate
 from training.model import RunLineage
 from training.report.document import holm
-from training.report.page import small_p_text
+from training.report.page import p_text
 
 EDITION = "second-edition"  # of the rules that a row is made under: scoring, gate, judge, filter
 
@@ -37,7 +39,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     code_commit: str
     lineage: tuple[RunLineage, ...] = ()
     reports: tuple[EvalReport, ...]
-    failures: dict[str, dict[str, dict[str, int]]]
+    failures: dict[str, dict[str, dict[str, int]]] = {}  # of the first edition
     seconds: dict[str, float]
 
     def report(self, place: str, temperature: float) -> EvalReport | None:
@@ -108,6 +110,66 @@ class Later(Rules, frozen=True, kw_only=True):
     comparisons: tuple[Hypothesis, ...] = ()
     limits: tuple[str, ...] = ()
     matched: dict[str, str] = {}
+
+
+class SeedSpread(msgspec.Struct, frozen=True, kw_only=True):
+    """How far seeds lie apart: the standard deviation of their means (n - 1), and Student's 95 % interval."""
+
+    sd: float
+    low: float
+    high: float
+
+
+def sign_flip_p(differences: Sequence[float], seed: int, flips: int = 100_000) -> float:
+    """Two-sided p value of the mean of `differences`, one a problem, by a permutation of their signs (Fisher 1935).
+
+    It counts the data among the draws, so it is never 0, and is conditional on the seeds that were run.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    dice, seen, extreme = np.random.default_rng(seed), abs(values.sum()), 0
+    for first in range(0, flips, 1_000):
+        signs = dice.integers(0, 2, size=(min(1_000, flips - first), values.size), dtype=np.int8) * 2 - 1
+        extreme += int((np.abs(signs @ values) >= seen - 1e-9).sum())
+    return (1 + extreme) / (1 + flips)
+
+
+def seed_interval(differences: Sequence[Sequence[float]], seed: int) -> tuple[float, float, float]:
+    """Mean of (seeds, problems) differences with its 95 % percentile interval, seeds and problems both drawn anew: of
+    few seeds it is too narrow."""
+    values = np.asarray(differences, dtype=np.float64)
+    seeds, problems = values.shape
+    dice, means = np.random.default_rng(seed), []
+    for _ in range(10_000):
+        drawn = values[dice.integers(0, seeds, seeds)].mean(axis=0)
+        means.append(drawn[dice.integers(0, problems, problems)].mean())
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(values.mean()), float(low), float(high)
+
+
+def seed_spread(by_seed: Sequence[float]) -> SeedSpread | None:
+    """The spread of seeds' means, the cautious interval; None for fewer than two, which say nothing of another."""
+    if len(by_seed) < 2:
+        return None
+    middle, sd = mean(by_seed), stdev(by_seed)
+    half = student_quantile(len(by_seed) - 1) * sd / math.sqrt(len(by_seed))
+    return SeedSpread(sd=sd, low=middle - half, high=middle + half)
+
+
+def student_quantile(freedom: int) -> float:
+    """What Student's t of `freedom` degrees exceeds in either direction in 5 % of cases: by bisection of the angle
+    whose tangent is t / sqrt(freedom), of which the chance is a finite sum (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        sine, cosine, is_odd = math.sin(angle), math.cos(angle), freedom % 2
+        term = cosine if is_odd else 1.0
+        total = term if freedom > 1 else 0.0
+        for power in range(2 + is_odd, freedom - 1, 2):
+            term *= cosine * cosine * (power - 1) / power
+            total += term
+        within = 2 / math.pi * (angle + sine * total) if is_odd else sine * total
+        low, high = (angle, high) if within < 0.95 else (low, angle)
+    return math.tan(low) * math.sqrt(freedom)
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +315,11 @@ def _ending_table(results: Mapping[str, RowResult]) -> Iterator[str]:
         if counts
     ]
     return _table(("row", *reasons), *rows)
+
+
+def small_p_text(value: float) -> str:
+    """A p value; below .001 its power of ten: what a permutation's number of draws can give."""
+    return f"{value:.0e}".replace("e-0", "e-") if 0 < value < 0.001 else p_text(value)
 
 
 def _points(share: float) -> str:

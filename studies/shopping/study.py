@@ -33,12 +33,9 @@ from studies.shopping.corpora import MATCHED, build_corpora
 from studies.shopping.market import INDEX, Market, make_market, make_tokenizer, open_partition, read_market
 from studies.shopping.models import Measurement, build_base, file_name, measure
 from studies.shopping.plan import (
-    AGENT,
     BASE,
     CONTROLS,
-    SET_NAMES,
     STUDY_MARK,
-    UNCUT,
     StudyPlan,
     TrainedRow,
     parents_of,
@@ -48,12 +45,9 @@ from studies.shopping.plan import (
 )
 from studies.shopping.records import record_study, study_policy
 from studies.shopping.results import EDITION, Results, RowResult
-from training.evaluation.failures import count_reasons
 from training.evaluation.report import EvalReport
-from training.evaluation.run_eval import episodes_path
-from training.guards import require_train_pool, require_uncut
+from training.guards import require_train_pool
 from training.recipe import parse_recipe, read_whole_text
-from training.rollouts.episode_file import EpisodeFile
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
 from training.stages.run import lineage_chain
@@ -91,12 +85,11 @@ class Study:
         if not all((self.folder / "corpora" / MATCHED / arm).exists() for arm in self.plan.arms):
             self._mark("corpora").unlink(missing_ok=True)
         self._once("corpora", lambda: build_corpora(self.plan, self.folder, self.code_commit))
-        run = None if label in CONTROLS or label.startswith(AGENT) else self._run(label)
+        run = None if label in CONTROLS else self._run(label)
         asked = self._measurements(label, run)
         for one in asked:
             problems = getattr(self._market, one.set)
             self._once(f"measure {one.name}", lambda: measure(one, problems, self.plan, self.folder, self._bench))  # noqa: B023
-        self._require_uncut(label, asked)
         self.results.add(self._result(label, asked, run))
 
     def _run(self, name: str) -> Path:
@@ -130,11 +123,6 @@ class Study:
         ]
 
     def _result(self, label: str, asked: list[Measurement], run: Path | None) -> RowResult:
-        failures = {}
-        for one in asked:
-            problems = {found.problem_id: found for found in getattr(self._market, one.set)}
-            lines = EpisodeFile(episodes_path(self.folder / "reports" / f"{one.name}.json")).lines()
-            failures[f"{one.set} {one.decode.name}"] = count_reasons(lines, problems, self.plan.turn_tokens_max)
         parts = (f"stage {label}", *(f"measure {one.name}" for one in asked))
         return RowResult(
             row=label,
@@ -146,22 +134,8 @@ class Study:
                 for _, _, lineage in (lineage_chain(run) if run is not None else ())
             ),
             reports=tuple(map(self._report, asked)),
-            failures=failures,
             seconds={name: float(self._mark(name).read_text()) for name in parts if self._mark(name).exists()},
         )
-
-    def _require_uncut(self, label: str, asked: list[Measurement]) -> None:
-        """A teacher or expert loses nothing to the bounds of turn and context. Raises GuardStopError where one does."""
-        within_label = label.removesuffix(UNCUT)
-        if within_label == label:
-            return
-        bounded = self.results.read()[within_label]
-        for one in asked:
-            whole, within = self._report(one), bounded.report(SET_NAMES[one.set], one.decode.temperature)
-            assert within is not None
-            solved = {problem.problem_id for problem in whole.problems if problem.is_success}
-            lost = len(solved.difference(problem.problem_id for problem in within.problems if problem.is_success))
-            require_uncut(within_label, lost=lost, solved=len(solved), overflows=within.overflows)
 
     def _report(self, one: Measurement) -> EvalReport:
         return msgspec.json.decode((self.folder / "reports" / f"{one.name}.json").read_bytes(), type=EvalReport)

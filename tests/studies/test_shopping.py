@@ -72,9 +72,7 @@ def test_rows_of_two_editions_are_never_in_one_test(tmp_path: Path) -> None:
     for name in ("sft-11.json", "base.json"):
         shutil.copy(COMMITTED / name, tmp_path / name)
     results = Results(tmp_path, PLAN)
-    new = RowResult(
-        row="sft-12", edition=EDITION, plan_sha256=PLAN.plan_sha256, code_commit="", reports=(), failures={}, seconds={}
-    )
+    new = RowResult(row="sft-12", edition=EDITION, plan_sha256=PLAN.plan_sha256, code_commit="", reports=(), seconds={})
     with pytest.raises(ArenaError, match=r"V2124.*another edition"):
         results.add(new)
     (tmp_path / "sft-12.json").write_bytes(msgspec.json.encode(new))
