@@ -33,10 +33,9 @@ from training.corpus.filter.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError, require_train_pool
 from training.model import ChatCodec, Decode, Sampler
-from training.rollouts.episode_file import EpisodeLine
-from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.rollouts.own_endpoint import OwnEndpoint
+from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
 from training.rollouts.rollout import (
+    EpisodeLine,
     Job,
     RolloutPorts,
     messages_of,

@@ -34,10 +34,10 @@ from problems.synthesis.generator import synthesize
 from studies.shopping.plan import MarketRules, StudyPlan
 from training.model import Decode
 from training.models.render import Qwen3Codec
-from training.models.tokenizer_trim import train_tokenizer
+from training.models.tiny_model import train_tokenizer
 from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
-from training.stages.teacher import trace_of
+from training.stages.episodes import trace_of
 
 SIGNER = "//Study"  # a development key whose secret everybody can derive
 INDEX, PARTITION, PROBLEMS, TRAIN = "index", "partition.json", "problems", "train.jsonl"

@@ -34,15 +34,14 @@ from training.models.opening import copy_tokenizer, device_name
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect
-from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
 from training.rollouts.token_rows import rows_of_traces
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
 from training.stages.engine import quiet_engine
+from training.stages.episodes import trace_of
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import train_sft
-from training.stages.teacher import trace_of
 
 PERIODS = (4, 24)  # tokens until a drill repeats itself, fewest and most
 _NAME = re.compile(r"[^\w@~-]+")
@@ -143,16 +142,12 @@ def _pretrain(
 
     trained = train_sft(recipe, run, rows, (), codec.tokenizer.pad_token_id, save=save)
     run.finish(
-        parent_sha256=trained.parent_sha256,
-        corpus_sha256s=corpora,
+        trained,
         codec_sha256=codec.identity_sha256,
         partition_sha256=bench.partition_sha256,
         code_commit=bench.code_commit,
         device=device_name(),
-        steps=trained.steps,
-        metrics={"rows": float(len(rows)), "loss_first": trained.losses[0], "loss_last": trained.losses[-1]},
-        dropped={},
-        stopped_by=trained.stopped_by,
+        corpus_sha256s=corpora,
     )
 
 

@@ -49,7 +49,7 @@ from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
 from training.guards import GuardStopError
-from training.rollouts.in_process_sandbox import InProcessSandbox
+from training.rollouts.in_process import InProcessSandbox
 
 RACE, EXPORT = "study", "export"
 _DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it

@@ -16,8 +16,7 @@ from markupsafe import Markup
 from problems.model import BUCKETS
 from training.charts import ChartLine, Dot, dot_chart, line_chart, strip_chart
 from training.evaluation.statistics import Estimate, Method
-from training.report.document import BENCHMARK_HARNESS, OWN_HARNESS, Document, Family
-from training.report.series import METRICS
+from training.report.document import BENCHMARK_HARNESS, METRICS, OWN_HARNESS, Document, Family
 
 TEMPLATE = "page.html.j2"
 METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> its letter, and what it is

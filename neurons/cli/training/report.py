@@ -46,9 +46,8 @@ def report(
     from rich.console import Console
 
     from training.evaluation.report import EvalReport
-    from training.report.document import make_document
+    from training.report.document import make_document, read_curves
     from training.report.page import render_page
-    from training.report.series import read_curves
 
     found: list[EvalReport] = []
     for path in reports or ():
