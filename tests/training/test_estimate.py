@@ -10,7 +10,6 @@ import pytest
 from tests.training.short_rows import run_sft, sft_recipe
 from tests.training.stock import TOKENIZER
 from training.models.estimate import (
-    KNOWN_SHAPES,
     Work,
     estimate_run,
 )
@@ -18,7 +17,6 @@ from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import Recipe, read_recipe
 
 PAPER = Path(__file__).parents[2] / "training" / "recipes" / "paper"
-QWEN3_4B = KNOWN_SHAPES["Qwen3-4B"]
 
 
 def recipe_of(name: str) -> Recipe:

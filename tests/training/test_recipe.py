@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,20 +9,7 @@ import pytest
 from foundation.errors import ArenaError
 from training.recipe import parse_recipe, read_recipe, require_runnable
 
-GOLDENS = [
-    json.loads(line) for line in Path(__file__).with_name("recipe_goldens.jsonl").read_text("utf-8").splitlines()
-]
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
-QWEN3_4B = {
-    "hidden_size": 2_560,
-    "num_hidden_layers": 36,
-    "vocab_size": 151_936,
-    "intermediate_size": 9_728,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "tie_word_embeddings": True,
-}
 
 
 def test_defaults_are_the_papers() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html.parser
 import json
-import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -21,10 +20,8 @@ from training.evaluation.report import EvalReport
 from training.model import RunLineage, Versions
 from training.report.document import RunCurves, Series, holm, make_document, read_curves
 from training.report.page import render_page
-from training.report.published import TABLE_1
 from training.stages.run import lineage_sha256
 
-PAPER = Path(__file__).parents[2].parent / "shared" / "reference" / "paper.txt"
 SHARE = st.floats(0, 1, allow_nan=False)
 
 
@@ -43,17 +40,6 @@ def write_run(folder: Path, *, parent: str = "") -> str:
     )  # fmt: skip
     (folder / "lineage.json").write_bytes(msgspec.json.encode(lineage))
     return lineage_sha256(lineage)
-
-
-@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not beside this checkout")
-def test_every_published_number_stands_in_the_papers_own_row() -> None:
-    lines = [re.sub(r"</?b>|\$", "", line) for line in PAPER.read_text("utf-8").splitlines() if line.startswith("|")]
-    for row in TABLE_1:
-        label = row.label.split("(")[0].replace("β", "").strip()
-        of_row = [line for line in lines if label in line.replace("\\", "")]
-        shares = [row.asr_e3, row.second_e3, row.pass_at_1_e3, row.pass_at_8_e3]
-        for share in [one for one in shares if one is not None]:
-            assert any(f"{share / 10:.1f}%" in line for line in of_row), (row.label, share)
 
 
 def test_tests_are_made_between_equal_conditions_alone() -> None:

@@ -20,6 +20,11 @@ from training.samplers.in_process import LocalSampler, draw_nucleus
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=12)
 
 
+def leave_eval_mode(model: Any) -> None:
+    """As if another thread trained the model: a module is in training mode again after each step."""
+    model.model.layers[0].mlp.register_forward_hook(lambda module, *given: module.train() and None)
+
+
 @pytest.fixture(scope="module")
 def model(stock: Stock) -> Any:
     return stock.load()
@@ -41,11 +46,6 @@ def trained_logprobs(model: Any, prompt: tuple[int, ...], drawn: tuple[int, ...]
 
 @pytest.mark.parametrize("temperature", [1.0, 0.9])
 @pytest.mark.parametrize("rows", [1, 3])
-def leave_eval_mode(model: Any) -> None:
-    """As if another thread trained the model: a module is in training mode again after each step."""
-    model.model.layers[0].mlp.register_forward_hook(lambda module, *given: module.train() and None)
-
-
 def test_sampler_and_trainer_agree_on_every_logprob(
     stock: Stock, model: Any, prompts: list[tuple[int, ...]], temperature: float, rows: int
 ) -> None:
