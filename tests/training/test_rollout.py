@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from arena.evaluate import Evaluation
 from foundation.errors import ArenaError
 from harness.sandbox.port import GuestJob
 from harness.trace import Completion
@@ -21,14 +24,13 @@ from training.rollouts.rollout import (
     CONTEXT_FULL,
     EpisodeFile,
     EpisodeLine,
-    RolloutPorts,
+    Job,
+    TokenUpstream,
     collect,
     jobs_of,
     messages_of,
     read_result,
     read_rollout,
-    run_job,
-    run_jobs,
 )
 from training.samplers.scripted import ScriptedSampler
 
@@ -48,15 +50,9 @@ class Told:
         return Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
 
 
-def ports(stock: Stock, source: str | None = None) -> RolloutPorts:
-    bench = stock.bench
-    return RolloutPorts(
-        policy=bench.policy,
-        catalogue=bench.catalogue,
-        titles=bench.titles,
-        codec=stock.codec,
-        source=source or bench.source,
-    )
+def run_job(stock: Stock, job: Job, sampler: Any, decode: Decode = EPISODE, source: str = "") -> Evaluation:
+    bench = dataclasses.replace(stock.bench, source=source or stock.bench.source)
+    return bench.run(job, TokenUpstream(sampler, stock.codec, decode, job.seed), sampler.version, decode)
 
 
 def call(name: str, arguments: str) -> str:
@@ -72,7 +68,7 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
         call("find_product", '{"q":"lamp"}') + "\n" + call("find_product", '{"q":"shelf"}'),
         call("terminate", '{"status":"success"}'),
     )
-    evaluation = run_job(job, sampler, EPISODE, ports(stock))
+    evaluation = run_job(stock, job, sampler)
     rollout = read_rollout(job, evaluation)
     assert rollout is not None
     whole = rollout.prompt_ids + rollout.completion_ids
@@ -92,15 +88,15 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
 def test_a_conversation_that_outgrows_the_context_is_counted_and_is_no_crash(stock: Stock) -> None:
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
     first = Told(stock, "x")
-    run_job(job, first, EPISODE, ports(stock))
+    run_job(stock, job, first)
     room = len(first.prompts[0]) + 200
     sampler = Told(stock, *[call("find_product", '{"q":"tee"}')] * 8)
     decode = msgspec.structs.replace(EPISODE, context_tokens_max=room)
-    evaluation = run_job(job, sampler, decode, ports(stock))
+    evaluation = run_job(stock, job, sampler, decode)
     result = read_result(job, evaluation)
     assert result.is_overflow and result.reward == 0.0 and len(sampler.prompts) < 8
     assert read_rollout(job, evaluation) is not None
-    assert not read_result(job, run_job(job, Told(stock, "x"), EPISODE, ports(stock))).is_overflow
+    assert not read_result(job, run_job(stock, job, Told(stock, "x"))).is_overflow
     assert CONTEXT_FULL
 
 
@@ -108,7 +104,7 @@ def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(st
     forgetful = distilled_source().replace("llm.chat(messages,", "llm.chat(messages[:2],")
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
     sampler = Told(stock, call("find_product", '{"q":"tee"}'), "Done.")
-    evaluation = run_job(job, sampler, EPISODE, ports(stock, forgetful))
+    evaluation = run_job(stock, job, sampler, source=forgetful)
     assert read_rollout(job, evaluation) is None
     assert read_result(job, evaluation).reward == 0.0
     assert sampler.prompts[0] == sampler.prompts[1]
@@ -116,7 +112,7 @@ def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(st
 
 def test_a_rollouts_conversation_is_what_its_tokens_say(stock: Stock) -> None:
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
-    evaluation = run_job(job, ScriptedSampler(stock.codec), EPISODE, ports(stock))
+    evaluation = run_job(stock, job, ScriptedSampler(stock.codec))
     rollout = read_rollout(job, evaluation)
     assert rollout is not None
     messages = messages_of(evaluation.body)
@@ -142,7 +138,7 @@ class Stopped:
 def test_after_a_failure_no_further_job_is_started(stock: Stock) -> None:
     jobs, sampler = jobs_of(stock.bench.problems[:3], 20, 0), Stopped()
     with pytest.raises(ArenaError):
-        list(run_jobs(jobs, sampler, EPISODE, ports(stock), parallel=1))
+        list(stock.bench.sample(jobs, sampler, stock.codec, EPISODE, 1))
     assert sampler.asked < len(jobs)
 
 

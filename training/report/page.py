@@ -13,8 +13,7 @@ import msgspec
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from problems.model import BUCKETS
-from training.charts import ChartLine, Dot, dot_chart, line_chart, strip_chart
+from training.charts import ChartLine, Dot, dot_chart, line_chart
 from training.evaluation.statistics import Estimate, Method
 from training.report.document import BENCHMARK_HARNESS, METRICS, OWN_HARNESS, Document, Family
 
@@ -113,23 +112,6 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
         svg = line_chart(lines, x_name="k", y_name="pass@k", y_range=(0.0, 1.0))
         caption = f"{where}. Unbiased estimator; intervals stand in the JSON form."
         figures.append(Figure(title="pass@k", caption=caption, svg=svg))
-        for bucket in BUCKETS:
-            dots = [
-                Dot(label=label, value=one.value, low=one.low, high=one.high)
-                for label, row in zip(labels, rows, strict=True)
-                if (one := row.by_bucket.get(bucket)) is not None
-            ]
-            svg = dot_chart(dots, x_name=f"ASR, {bucket}")
-            caption = f"{where}; those of the bucket alone."
-            figures.append(Figure(title=f"ASR of the bucket {bucket}", caption=caption, svg=svg))
-        axes = list(dict.fromkeys(axis for row in rows for axis, share in row.axes.items() if share is not None))
-        lines = [
-            ChartLine(label=label, points=tuple((float(place), row.axes.get(axis)) for place, axis in enumerate(axes)))
-            for label, row in zip(labels, rows, strict=True)
-        ]
-        svg = strip_chart(axes, lines, x_name="hits over totals")
-        caption = f"{where}. Hits over what the queries ask for, all episodes."
-        figures.append(Figure(title="Rule axes", caption=caption, svg=svg))
     for metric, name in METRICS.items():
         lines = [
             ChartLine(label=run.label, points=tuple(zip(map(float, one.steps), one.values, strict=True)))

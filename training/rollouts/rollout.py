@@ -8,30 +8,24 @@ was not one growing sequence is no rollout: the caller counts both.
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure
 from foundation.progress import PhaseProgress
-from harness.catalogue.port import Catalogue
 from harness.chat import Call, Message, chat_row
 from harness.inference.port import ModelReply
 from harness.sandbox.port import GuestCallError
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
-from problems.scoring.title_matching import TitleMatcher
 from training.model import ChatCodec, Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
-from training.rollouts.in_process import InProcessSandbox
 
 
 class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,17 +199,6 @@ RECOMMEND = "recommend_product"
 _UNIT = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class RolloutPorts:
-    """What rollouts run on. `source` is the agent file, one of training's own."""
-
-    policy: Policy
-    catalogue: Catalogue
-    titles: TitleMatcher
-    codec: ChatCodec
-    source: str
-
-
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One episode to run: the problem, which of its samples, and the seed of its draws."""
 
@@ -241,48 +224,6 @@ def jobs_of(problems: Iterable[Problem], samples: int, seed: int, *, first: int 
         for problem in problems
         for sample in range(samples)
     ]
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    sampler: Sampler,
-    decode: Decode,
-    ports: RolloutPorts,
-    *,
-    parallel: int,
-    progress: PhaseProgress | None = None,
-) -> Iterator[tuple[Job, Evaluation]]:
-    """Run all jobs, `parallel` at a time, and give them in order. Raises ArenaError when the sampler can't answer.
-
-    The next job starts as soon as one ends. After a failure, and when nobody asks on, only what is under way is ended.
-    """
-    with ThreadPoolExecutor(parallel) as pool:
-        running = deque((job, pool.submit(run_job, job, sampler, decode, ports)) for job in jobs)
-        try:
-            for number in range(1, len(jobs) + 1):
-                job, future = running.popleft()  # an evaluation is not held longer than it is asked for
-                yield job, future.result()
-                if progress:
-                    progress(number, len(jobs))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def run_job(job: Job, sampler: Sampler, decode: Decode, ports: RolloutPorts) -> Evaluation:
-    """One episode. Raises ArenaError for a fault that is not the policy's."""
-    policy = rollout_policy(ports.policy, sampler.version, decode)
-    return evaluate(
-        ports.source,
-        job.problem,
-        EvaluatePorts(
-            policy=policy,
-            catalogue=ports.catalogue,
-            titles=ports.titles,
-            sandbox=InProcessSandbox(frozenset([text_hash(ports.source)])),
-            upstreams=[TokenUpstream(sampler, ports.codec, decode, job.seed)],
-            judges=(),
-        ),
-    )
 
 
 def rollout_policy(policy: Policy, model: str, decode: Decode) -> Policy:
