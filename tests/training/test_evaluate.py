@@ -62,14 +62,6 @@ def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
     assert found is not None and (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
 
 
-def test_samples_of_a_problem_count_as_one_problem() -> None:
-    results = [make_result(problem_id="a", sample=n, reward=float(n == 0)) for n in range(4)]
-    results += [make_result(problem_id="b", sample=n, reward=0.0) for n in range(4)]
-    found = report(results, samples=4)
-    assert found.asr.value == pytest.approx(0.125) and found.asr.n == 2
-    assert {k: one.value for k, one in found.pass_at.items()} == pytest.approx({"1": 0.125, "2": 0.25, "4": 0.5})
-
-
 def test_only_reports_of_equal_conditions_are_compared() -> None:
     better = report([make_result(problem_id=str(n), reward=1.0) for n in range(8)], samples=1)
     worse = report([make_result(problem_id=str(n), reward=0.0) for n in range(8)], samples=1)
@@ -77,11 +69,6 @@ def test_only_reports_of_equal_conditions_are_compared() -> None:
     other = msgspec.structs.replace(worse, conditions=msgspec.structs.replace(worse.conditions, tool_profile="sn15"))
     with pytest.raises(ValueError, match="same conditions"):
         compare(better, other)
-
-
-def test_a_set_is_named_by_its_content_in_any_order(stock: Stock) -> None:
-    forth, back = name_set("a", stock.held), name_set("b", stock.held[::-1])
-    assert forth.sha256 == back.sha256 != name_set("a", stock.held[1:]).sha256
 
 
 def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:

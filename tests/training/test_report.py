@@ -49,7 +49,7 @@ def test_tests_are_made_between_equal_conditions_alone() -> None:
         ("base", "sft", "A"),
         ("base", "sft", "B"),
     ]
-    assert [row.conditions for row in document.rows] == ["A", "A", "B", "B"]
+    assert [row.letter for row in document.rows] == ["A", "A", "B", "B"]
 
 
 def test_a_stage_is_tested_against_the_parent_that_its_lineage_names(tmp_path: Path) -> None:
@@ -172,7 +172,8 @@ def test_the_command_writes_page_table_and_json(tmp_path: Path) -> None:
     assert "sft against base" in shown.output and "Qwen3-4B base" in shown.output
     assert (tmp_path / "page" / "report.html").read_text("utf-8").startswith("<!doctype html>")
     plain = json.loads(CliRunner().invoke(app, [*files, "--json"]).stdout)
-    assert [row["label"] for row in plain["rows"]] == ["base", "sft"] and plain["tests"][0]["paired"]["n"] == 12
+    assert [row["report"]["label"] for row in plain["rows"]] == ["base", "sft"]
+    assert plain["tests"][0]["paired"]["n"] == 12
 
 
 def test_what_is_no_report_is_a_usage_error(tmp_path: Path) -> None:

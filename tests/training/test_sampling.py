@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError
 from tests.training.stock import Stock
 from training.guards import GuardStopError
 from training.model import Decode, Sampled
@@ -217,16 +216,6 @@ def test_nothing_computed_with_other_weights_is_ever_used_again(stock: Stock, ch
     assert after.logprobs != before.logprobs
     wanted = trained_logprobs(model, prompt, after.token_ids, 1.0)
     assert (wanted - torch.tensor(after.logprobs)).abs().max() < 1e-4
-
-
-def test_a_model_that_forgets_is_refused(stock: Stock, prompts: list[tuple[int, ...]]) -> None:
-    layered, windowed = stock.load(), stock.load()
-    layered.config.layer_types = ["sliding_attention", "full_attention"]
-    windowed.model.layers[1].self_attn.sliding_window = 8
-    for model in (layered, windowed):
-        with pytest.raises(ArenaError) as refused:
-            stock.sampler(model).sample(prompts[0], SHORT, 0)
-        assert refused.value.failure.code == "V2124"
 
 
 def test_the_nucleus_holds_the_least_tokens_of_its_mass() -> None:

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -239,21 +238,6 @@ def test_two_processes_killed_with_9_or_not_come_to_the_losses_of_one(
     assert (two / "checkpoint" / "tokenizer.json").exists() and not (two / "trainer").exists()
 
 
-@pytest.mark.prove
-@pytest.mark.parametrize("r", [0, 8])
-def test_two_processes_that_share_out_the_weights_too_come_to_the_losses_of_one(
-    stock: Stock, corpora: Path, tmp_path: Path, r: int
-) -> None:
-    """FSDP 2 on CPUs, which the engine can and accelerate excludes."""
-    text = text_of(stock, corpora, r)
-    recipe, one, two = tmp_path / "two.toml", tmp_path / "one", tmp_path / "two"
-    recipe.write_text(text, "utf-8")
-    alone(stock, text, one)
-    train_on_two(stock, corpora, recipe, two, command="tests.training.test_several_devices")
-    require_equal_runs(two, one)
-    assert (two / "sharded").exists()
-
-
 @pytest.mark.parametrize("stage", ["kto", "grpo"])
 def test_a_stage_that_samples_from_what_it_trains_refuses_a_second_process(
     stock: Stock, tmp_path: Path, stage: str
@@ -300,28 +284,3 @@ def test_every_row_of_an_epoch_is_dealt_once_and_only_the_filler_fills_up(rows: 
     assert len(dealt) == len(order) and len(dealt) % size == 0 and len(dealt) - rows < size
     assert sorted(dealt[:rows]) == list(range(rows)) and set(dealt[rows:]) <= {rows}
     assert not any(FILLER.mask)
-
-
-def run_sharded(out: Path) -> None:
-    """`arena`, as accelerate would run it on GPUs: its state takes the config's FSDP plugin on CPUs too."""
-    import accelerate.state
-    from accelerate.utils import DistributedType
-
-    from neurons.cli.app import main
-
-    begin = accelerate.state.AcceleratorState.__init__
-
-    def begin_sharded(state: Any, *given: Any, fsdp_plugin: Any = None, **named: Any) -> None:
-        begin(state, *given, fsdp_plugin=fsdp_plugin, **named)
-        if fsdp_plugin is not None and fsdp_plugin.fsdp_version == 2:
-            state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
-            accelerate.state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
-            (out / "sharded").touch()
-
-    accelerate.state.AcceleratorState.__init__ = begin_sharded
-    main()
-
-
-if __name__ == "__main__":  # the command, with weights shared out
-    torch.set_num_threads(1)
-    run_sharded(Path(sys.argv[sys.argv.index("--out") + 1]))

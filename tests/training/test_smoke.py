@@ -215,13 +215,6 @@ def test_the_banks_partition_takes_the_place_of_held_out_problems(place: Path, s
         arena(place, *by_hash, "--recipe", str(own), "--out", str(tmp_path / "p"))
 
 
-def test_a_stage_starts_from_its_own_parents_only(place: Path, stock: Stock, tmp_path: Path) -> None:
-    text = (RECIPES / "kto.toml").read_text("utf-8").replace('"smoke/teacher"\nparallel', '"smoke/sft"\nparallel')
-    run_of(place, "sft")
-    with pytest.raises(ArenaError, match="kto starts from teacher, not from sft"):
-        run_stage(parse_recipe(text), text, tmp_path / "k", stock.bench, open_teacher=no_teacher)
-
-
 def test_episodes_of_another_pool_are_not_taken_over_from_another_run(
     place: Path, stock: Stock, tmp_path: Path
 ) -> None:

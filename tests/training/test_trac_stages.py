@@ -140,17 +140,6 @@ def test_a_refused_annotator_is_told_why_and_then_given_up(shown: RenderedTrace,
     assert "refused" in again[-1]["content"]
 
 
-def test_the_supervisor_reads_the_four_others_and_the_others_nobody(shown: RenderedTrace, tmp_path: object) -> None:
-    replies = [annotation(shown, kind) for kind in ("call", "call", "result", "completion")]
-    upstream = Answering([*replies, annotation(shown, train_use_decision=False)])
-    found = annotate(shown, "m", RULES, asker(tmp_path, upstream))
-    assert [one.dimension for one in found] == list(DIMENSIONS)
-    assert found[-1].train_use_decision is False
-    texts = [one["messages"][1]["content"] for one in upstream.requests]
-    assert texts[:4] == [shown.text] * 4
-    assert texts[4].startswith(shown.text) and '"dimension":"justification"' in texts[4]
-
-
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
@@ -205,18 +194,6 @@ def test_only_a_gap_beyond_luck_is_accepted(student: int, teacher: int) -> None:
     assert (found.fate == "accepted") is (teacher - student >= margin)
     assert (found.fate == "trivial") is (student * 10_000 > RULES.student_max_e4 * RULES.trials)
     assert ("teacher" in calls) is (student + margin <= RULES.trials)
-
-
-def test_a_question_is_paid_for_once(tmp_path: object) -> None:
-    upstream = Answering(["one", "two"])
-    first = asker(tmp_path, upstream)
-    chat = (("user", "a"),)
-    assert [first.ask("m", chat, 10), first.ask("m", chat, 10), first.ask("m", chat, 11)] == ["one", "one", "two"]
-    (usage,) = first.usage()
-    assert (usage.calls, usage.kept, usage.micro_usd) == (3, 1, 6_000)
-    second = asker(tmp_path, Answering([]))
-    assert second.ask("m", chat, 10) == "one"
-    assert second.usage()[0].micro_usd == 0
 
 
 def test_a_passing_fault_is_tried_again_and_a_lasting_one_ends_the_run(tmp_path: object) -> None:

@@ -1,7 +1,8 @@
-"""Taking an evaluation: a policy's episodes on a frozen set, kept as they end, and their report.
+"""Taking an evaluation: episodes of a policy or an agent file on a frozen set, kept as they end, and their report.
 
-Rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is
-examined (a checkpoint, the scripted model, an endpoint) changes where turns come from and nothing else.
+Rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is examined
+(a checkpoint, the scripted model, an endpoint) changes where turns come from and nothing else. An agent file decides by
+itself what it asks of its model, so its conditions hold the policy's limits and say so.
 """
 
 from __future__ import annotations

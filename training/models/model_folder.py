@@ -1,27 +1,18 @@
-"""What counts as a model: a folder here, of a finished run or with a model's config. Nothing is ever fetched.
+"""What counts as a model, and what a run computes on, said before anything is opened.
 
-A name that is no such folder is told at once what to do, before anything is opened; no network is asked.
+A model is a folder here, of a finished run or with a model's config; nothing is ever fetched. Torch's build for
+processors satisfies every pin on a machine with a GPU, so a warning says where an NVIDIA device lies idle.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from foundation.errors import ArenaError
 from training.stages.run import LINEAGE, RECIPE
-
-NVIDIA_SMI = "nvidia-smi"
-
-
-class Build(msgspec.Struct, frozen=True, kw_only=True):
-    """The installed torch. `cuda` is the CUDA version it was built for, "" for processors alone."""
-
-    version: str
-    cuda: str
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,39 +32,23 @@ def find_device() -> Device:
     try:
         import torch
     except ModuleNotFoundError:
-        return Device(
-            name="none",
-            torch="",
-            warning="torch is not installed: `pip install -c constraints.txt -e '.[train]'` brings the engine",
+        missing = "torch is not installed: `pip install -c constraints.txt -e '.[train]'` brings the engine"
+        return Device(name="none", torch="", warning=missing)
+    version = str(torch.__version__)
+    if torch.cuda.is_available():
+        return Device(name=torch.cuda.get_device_name(), torch=version)
+    sign = next(map(str, sorted(Path("/dev").glob("nvidia[0-9]*"))), shutil.which("nvidia-smi"))
+    if sign is None:
+        return Device(name="cpu", torch=version)
+    warning = f"{sign} tells of an NVIDIA device, and torch {version} "
+    if torch.version.cuda:
+        warning += f"(CUDA {torch.version.cuda}) can use none: see what `nvidia-smi` says, and CUDA_VISIBLE_DEVICES"
+    else:  # two equals signs would take the processor build for the same
+        warning += (
+            "is built for processors alone; install the build with CUDA: `pip install --force-reinstall -c "
+            f"constraints.txt 'torch==={version.partition('+')[0]}'` (three equals signs)"
         )
-    used = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    build = Build(version=str(torch.__version__), cuda=torch.version.cuda or "")
-    return judge_device(used, build, nvidia_sign(Path("/dev"), shutil.which))
-
-
-def nvidia_sign(devices: Path, which: Callable[[str], str | None]) -> str:
-    """What tells of an NVIDIA device: its node in `devices` (/dev), or the driver's program; "" where nothing does."""
-    nodes = sorted(devices.glob("nvidia[0-9]*"))
-    return str(nodes[0]) if nodes else which(NVIDIA_SMI) or ""
-
-
-def judge_device(used: str, build: Build, sign: str) -> Device:
-    """`used`: the GPU torch computes on, "" for none; `sign`: what tells of an NVIDIA device, "" for none."""
-    if used or not sign:
-        return Device(name=used or "cpu", torch=build.version)
-    plain = build.version.partition("+")[0]
-    if not build.cuda:
-        warning = (
-            f"{sign} tells of an NVIDIA device, and torch {build.version} is built for processors alone; install the "
-            f"build with CUDA: `pip install --force-reinstall -c constraints.txt 'torch==={plain}'` (three equals "
-            "signs: two would take the processor build for the same)"
-        )
-    else:
-        warning = (
-            f"{sign} tells of an NVIDIA device, and torch {build.version}, built for CUDA {build.cuda}, can use none: "
-            f"see what `{NVIDIA_SMI}` says of the driver, and CUDA_VISIBLE_DEVICES"
-        )
-    return Device(name="cpu", torch=build.version, warning=warning)
+    return Device(name="cpu", torch=version, warning=warning)
 
 
 CONFIG = "config.json"

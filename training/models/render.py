@@ -1,9 +1,9 @@
 """Qwen3's chat format as tokens: rendering, masks, parsing and continuing, by PrimeIntellect's `renderers`.
 
-The renderer is named, never guessed (a guessed one trains scaffolding); it is compared with the tokenizer's
-own chat template when it opens; nothing is ever cut; what was sampled is appended as ids. Content is text, never null;
-arguments are JSON text. Sources: paper B.1 and B.2, and the traps of `renderers` and chat templates that
-tests/training/test_render.py holds.
+The renderer is named, never guessed (a guessed one trains scaffolding); it is compared with the tokenizer's own chat
+template when it opens; nothing is ever cut; what was sampled is appended as ids. A mask is right when the tokens it
+marks are the assistant's text and nothing else: the check reads tokens back as text and does not trust the renderer.
+Sources: paper B.1 and B.2.
 """
 
 from __future__ import annotations

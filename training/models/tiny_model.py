@@ -1,10 +1,10 @@
-"""A small Qwen3 of random weights: what `smoke/` trains, and what `study/` starts from.
+"""A small Qwen3 of random weights, for `smoke/` and studies, and tokenizers out of the real one for it.
 
-The architecture, the tokenizer's specials and the padding of the embedding rows are a real Qwen3's, so that
-code which confuses the tokenizer's length with the model's vocabulary fails here first. On demand its random weights
-are given the shape of a trained model's first circuit (mimetic initialisation, arXiv 2305.09828): one head attends to
-the token before, one of the next layer to what followed the present token earlier. It knows no word by that; it learns
-to quote in minutes, where weights without it take hours.
+The architecture, the tokenizer's specials and the padding of the embedding rows are a real Qwen3's, so that code which
+confuses the tokenizer's length with the model's vocabulary fails here first. On demand its random weights are given the
+shape of a trained model's first circuit (mimetic initialisation, arXiv 2305.09828): it learns to quote in minutes,
+where weights without it take hours. A tokenizer keeps Qwen3's pre-tokenizer, specials and chat template around base
+tokens learnt from texts; any text still round-trips.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from foundation.errors import ArenaError
-from training.evaluation.report import EvalReport, EvaluationConditions, SetSpend, compare
+from training.evaluation.report import EvalReport, EvaluationConditions, compare
 from training.evaluation.statistics import Estimate, Paired, difference_estimate
 from training.model import RunLineage
 from training.stages.run import LINEAGE, RECIPE, lineage_sha256
@@ -190,40 +190,22 @@ class NamedConditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation of ours. Shares are in [0, 1] over problems; `episodes` counts the `unscored` ones too.
+    """One evaluation of ours, under the letter of its conditions.
 
-    `rule` to `steps` are means over scored episodes. `trained_steps`, `stopped_by` (a guard, "" for none) and
-    `trained_commit` are of the checkpoint's run, where one is given. `weights` is what the sampler was called,
-    `weights_sha256` the weights' own hash, "" where nobody told.
+    `trained_steps`, `stopped_by` (a guard, "" for none) and `trained_commit` are of the checkpoint's run, where one is
+    given.
     """
 
-    label: str
-    conditions: str  # letter
-    set: str
-    is_reported: bool
-    seeds: tuple[int, ...]
-    asr: Estimate  # over all seeds
-    asr_by_seed: tuple[float, ...]  # in the order of `seeds`
-    gt_exact: Estimate
-    partial: Estimate | None = None  # None: not recorded
-    by_bucket: dict[str, Estimate]
-    axes: dict[str, float | None]
-    pass_at: dict[str, Estimate]
-    rule: float
-    emission: float
-    hallucinated: float
-    steps: float
+    report: EvalReport
+    letter: str
     trained_steps: int | None = None
     stopped_by: str = ""
-    episodes: int
-    unscored: int
-    overflows: int
-    contamination: str
-    spent: SetSpend | None = None  # None: not recorded
-    weights: str
-    weights_sha256: str = ""
-    lineage_sha256: str
     trained_commit: str = ""
+
+    @property
+    def label(self) -> str:
+        """Of the report."""
+        return self.report.label
 
     @property
     def ending(self) -> str:
@@ -267,8 +249,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         named = {one.letter: one for one in self.conditions}
         groups: dict[tuple[str, ...], dict[str, list[Row]]] = {}
         for label, rows in by_label.items():
-            ordered = sorted(rows, key=lambda row: (len(row.conditions), row.conditions))
-            groups.setdefault(tuple(row.conditions for row in ordered), {})[label] = ordered
+            ordered = sorted(rows, key=lambda row: (len(row.letter), row.letter))
+            groups.setdefault(tuple(row.letter for row in ordered), {})[label] = ordered
         return [
             ([named[letter] for letter in letters], labels)
             for letters, labels in groups.items()
@@ -351,16 +333,14 @@ def _key(conditions: EvaluationConditions) -> bytes:
 
 
 def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
-    alike = {field.name for field in msgspec.structs.fields(Row)} & set(report.__struct_fields__) - {"conditions"}
+    if run is None:
+        return Row(report=report, letter=letter)
     return Row(
-        **{name: getattr(report, name) for name in alike},
-        conditions=letter,
-        set=report.conditions.set.name,
-        is_reported=report.conditions.set.is_reported,
-        seeds=report.conditions.seeds,
-        trained_steps=run.steps if run else None,
-        stopped_by=run.stopped_by if run else "",
-        trained_commit=run.code_commit if run else "",
+        report=report,
+        letter=letter,
+        trained_steps=run.steps,
+        stopped_by=run.stopped_by,
+        trained_commit=run.code_commit,
     )
 
 

@@ -93,21 +93,21 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
     in none, and a figure without numbers is left out."""
     figures = []
     for named in document.conditions:
-        rows = [row for row in document.rows if row.conditions == named.letter]
+        rows = [row for row in document.rows if row.letter == named.letter]
         if len(rows) < 2 and len(document.rows) > 1:
             continue  # nothing to compare: its numbers are in the tables
         labels = [f"{row.label} (stopped)" if row.stopped_by else row.label for row in rows]  # by a guard
         where = f"Conditions {named.letter}: {named.conditions.set.name}, {named.conditions.set.problems} problems"
         dots = [
-            Dot(label=label, value=row.asr.value, low=row.asr.low, high=row.asr.high)
+            Dot(label=label, value=row.report.asr.value, low=row.report.asr.low, high=row.report.asr.high)
             for label, row in zip(labels, rows, strict=True)
         ]
         caption = f"{where}. Mean over problems, with 95 % intervals over problems."
         figures.append(Figure(title="ASR by stage", caption=caption, svg=dot_chart(dots, x_name="ASR, pass@1")))
         lines = [
-            ChartLine(label=label, points=tuple((float(k), one.value) for k, one in row.pass_at.items()))
+            ChartLine(label=label, points=tuple((float(k), one.value) for k, one in row.report.pass_at.items()))
             for label, row in zip(labels, rows, strict=True)
-            if len(row.pass_at) > 1
+            if len(row.report.pass_at) > 1
         ]
         svg = line_chart(lines, x_name="k", y_name="pass@k", y_range=(0.0, 1.0))
         caption = f"{where}. Unbiased estimator; intervals stand in the JSON form."

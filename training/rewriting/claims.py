@@ -1,7 +1,7 @@
-"""Claims that put things in an order or together, held against what was returned: amounts, prices, shops, vouchers.
+"""What a thought claims of products, held against what was known: services, options, prices, amounts, shops, vouchers.
 
-Pure. What a claim compares has to be found in what was returned, or the claim is refused: which product is
-cheaper, what lies within the budget, what comes from one shop. So does what is told of the time to come.
+Pure, and no reading of English: only claims of a fixed form are held. A claim that is denied, hoped for or asked about
+is passed over. What a claim compares has to be found in what was returned. Each check yields why it does not stand.
 """
 
 from __future__ import annotations

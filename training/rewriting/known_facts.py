@@ -1,4 +1,8 @@
-"""What is known before a call of a run, and what only later results tell."""
+"""What is known before a call of a run, what only later results tell, and which words say nothing of a product.
+
+Endings of words are set aside by rule ("prices", "price"): two words that share a stem may differ, and no harm comes of
+it but a word more that is let pass.
+"""
 
 from __future__ import annotations
 

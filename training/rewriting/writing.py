@@ -1,8 +1,8 @@
-"""Asking a writer for the thoughts of a run, one step at a time.
+"""A run as its calls in order and back, and asking a writer for the thoughts between them, one step at a time.
 
-The writer is shown what was known before a step and the call that follows, never a later result; what it
-answers is checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up
-after as many replies as the rules allow. Nothing is repaired.
+The writer is shown what was known before a step and the call that follows, never a later result; what it answers is
+checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up after as many
+replies as the rules allow. What comes out of `lifted` differs from the record in thoughts and system prompt alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Running a shipped agent inside this process: the episode's recorder and tools, without a jail around them.
+"""Running a shipped agent inside this process, and the endpoint that such a run believes.
 
-Only sources given by their sha256 run here, none of them a miner's; everything else of an episode (recorder,
-gateway, tools, limits counted in steps, scoring) is the arena's own, so a rollout is an evaluation. There is no wall
-clock: sampling is the host's work. Results carry the level `reference-agents-only` and may never race.
+Only sources given by their sha256 run here, none of them a miner's; everything else of an episode (recorder, gateway,
+tools, limits counted in steps, scoring) is the arena's own, so a rollout is an evaluation. There is no wall clock.
+Results carry the level `reference-agents-only` and may never race. When a run's own endpoint refuses a request, that
+call fails and no second endpoint is asked: here no agent could profit from a refusal.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 A rollout is an `arena.evaluate.evaluate` of one agent file on one problem; the same code evaluates models. Its
 tokens are read from the evaluation's body and never made again. A fault of ours has no reward, and a conversation that
-was not one growing sequence is no rollout: the caller counts both.
+was not one growing sequence is no rollout: the caller counts both. A conversation that only grows is never tokenised
+anew: the next prompt is the last prompt, the sampled ids and what the template writes for the new messages. Episodes
+stand on disk as they end, one JSON line each; a line that was cut by a kill is dropped when the file is opened again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Rejection sampling: the policy's own full successes, as more rows to learn (paper section 6 stage 2, B.3).
+"""Episodes that stages learn from: a policy's own successes (rejection, B.3) and a teacher's (B.4), kept as they end.
 
-K samples a problem under the recipe's decoding, problems of the train pool only; what is kept has reward 1.0
-and is learnt as it was sampled. Episodes stand on disk as they end.
+Rejection draws K samples a problem and learns those of reward 1.0 as they were sampled. A teacher works through the
+arena's own harness with the tools alone; its successes become step-wise rows, successes and failures together KTO's
+labels, and the successes GRPO's reference for tool match. Problems are of the train pool only, and nothing of a
+problem's answer is shown to anyone.
 """
 
 from __future__ import annotations

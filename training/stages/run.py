@@ -10,7 +10,9 @@ lineage.json         written last: without it the run is not finished
 ```
 
 A finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
-lineage names everything the weights depend on. Of several processes the first alone writes. It trains nothing itself.
+lineage names everything the weights depend on. Of several processes (`accelerate launch`) the
+first alone writes and samples; the others wait for it and read what it wrote. Rows of a step are shared out, never
+added to: with the accumulation divided by their number, a step is the step of one process.
 """
 
 from __future__ import annotations

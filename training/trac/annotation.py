@@ -1,8 +1,9 @@
-"""Five annotators, one after the other, each with one question, each citing the trace word for word (paper, A.1).
+"""What models write about a trace: five annotations that cite it word for word, and a tasklet made of it (paper, A.1).
 
-An annotation that is returned cites passages that stand verbatim in the spans it names, at least one of them
-where its question is decided. A reply that does not is refused with the reason and asked for again, and then given up
-(U3050): no repair, no annotation without its evidence. The supervisor reads the four others and decides.
+A trace is read as numbered spans in the judge's own form: headers are ours, content is neutral text, so nothing in it
+can pass for an instruction; who wrote it, its coefficient and its outcome are never shown. A reply that does not hold
+is refused with the reason and asked for again, and then given up (U3050, U3051): no repair. A tasklet's targets are the
+products that the trace recommends, and it is grounded where searches by its prompt's words find them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The oracle: freeze, annotate, compile, verify, one trace at a time (paper, A.1). Off by default.
+"""The oracle: freeze, annotate, compile, verify, one trace at a time (paper, A.1), and what it would cost.
 
-Each trace meets exactly one fate, the first stage that stops it; results come in the order of the traces,
-whatever runs side by side. A fault of the endpoint or a limit that is reached is the fate of the traces that it meets,
-with its code, and never counts as a model's failure. Everything that was paid for is kept, so a run that ended early
-goes on where it was, and a second run costs nothing. Nothing here changes a corpus: what is accepted is listed beside
-it.
+Each trace meets exactly one fate, the first stage that stops it. A fault of the endpoint or a limit that is reached is
+the fate of the traces that it meets, with its code, and never counts as a model's failure. A tasklet is accepted when
+the teacher solves more of its trials than the student by a margin that two equal models reach by luck no more often
+than `chance_e4`, and the student does not find it trivial. Nothing here changes a corpus.
 """
 
 from __future__ import annotations
