@@ -163,23 +163,6 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], shares: Sequence[Sequen
     return _svg(axes, name)
 
 
-def strip_chart(categories: Sequence[str], lines: Sequence[ChartLine], *, x_name: str) -> str:
-    """One row for each category, one dot for each line: its x is the category's place, its y a share in [0, 1]."""
-    if not categories or not any(y is not None for line in lines for _, y in line.points):
-        return ""
-    if not _has_matplotlib():
-        return NO_MATPLOTLIB
-    axes = _open_share_rows(categories, x_name, right=_RIGHT, legend=len(lines))
-    for number, line in enumerate(lines):
-        colour = _COLOURS[number % len(_COLOURS)]
-        lift = (number - (len(lines) - 1) / 2) * min(0.2, 0.7 / len(lines))
-        for row, share in line.points:
-            if share is not None:
-                _draw_dot(axes, share, row + lift, colour)
-    _draw_legend(axes, lines, is_dots=True)
-    return _svg(axes, f"{x_name}: {', '.join(line.label for line in lines)}")
-
-
 def histogram(
     columns: Sequence[Column],
     *,
@@ -278,9 +261,9 @@ def _open_rows(labels: Sequence[str], *, right: int, bottom: int) -> Any:
     return axes
 
 
-def _open_share_rows(labels: Sequence[str], x_name: str, *, right: int, legend: int = 0) -> Any:
+def _open_share_rows(labels: Sequence[str], x_name: str, *, right: int) -> Any:
     """Axes with a row for each label and shares from 0 to 100 % across."""
-    axes = _open_rows(labels, right=right, bottom=_BOTTOM + _LEGEND_ROW * legend)
+    axes = _open_rows(labels, right=right, bottom=_BOTTOM)
     axes.grid(axis="x", color=_styled("line"), clip_on=False)
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xlabel=x_name)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -292,7 +275,7 @@ def _draw_dot(axes: Any, x: float, y: float, colour: str) -> None:
     axes.plot([x, x], [y, y], color=colour, linewidth=8, solid_capstyle="round")
 
 
-def _draw_legend(axes: Any, lines: Sequence[ChartLine], *, is_dots: bool = False) -> None:
+def _draw_legend(axes: Any, lines: Sequence[ChartLine]) -> None:
     """The names of all lines, below the chart, each beside what it is drawn as."""
     from matplotlib.lines import Line2D
 
@@ -300,12 +283,8 @@ def _draw_legend(axes: Any, lines: Sequence[ChartLine], *, is_dots: bool = False
     for number, line in enumerate(lines):
         y = (len(lines) - number - 0.5) * _LEGEND_ROW / height
         colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
-        if is_dots:
-            at = (_LEFT + 26) / _WIDTH
-            shown = Line2D([at, at], [y, y], color=colour, linewidth=8, solid_capstyle="round")
-        else:
-            shown = Line2D([_LEFT / _WIDTH, (_LEFT + 30) / _WIDTH], [y, y], color=colour, linestyle=dash)
-        axes.figure.add_artist(shown)
+        ends = [_LEFT / _WIDTH, (_LEFT + 30) / _WIDTH]
+        axes.figure.add_artist(Line2D(ends, [y, y], color=colour, linestyle=dash))
         axes.figure.text((_LEFT + 38) / _WIDTH, y, line.label, va="center", parse_math=False)
 
 

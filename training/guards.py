@@ -97,20 +97,6 @@ def require_train_pool(problem_ids: Iterable[str], train: frozenset[str]) -> Non
             raise GuardStopError("split", f"problem {problem_id} is not of the train pool")
 
 
-def require_uncut(label: str, *, lost: int, solved: int, overflows: int) -> None:
-    """A policy that is imitated or held against others loses nothing to the bounds of turn and context.
-
-    `lost` of the `solved` problems are solved without bounds alone; `overflows` episodes filled the context within
-    them. Raises GuardStopError where anything is lost: what is learnt from it would be the bounds.
-    """
-    if lost or overflows:
-        raise GuardStopError(
-            "teacher cut",
-            f"{label} fails {lost} of {solved} problems that it solves without bounds, and {overflows} of its episodes "
-            "fill the context: raise turn_tokens_max or the context",
-        )
-
-
 def require_mixed(shares: Sequence[float], rules: GuardRules) -> None:
     """Enough groups have rewards that differ: others teach nothing. `shares` are by step, in order.
 

@@ -155,7 +155,7 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode as tokens, with its result: neutral between engines (exported to prime-rl's sample form).
+    """One episode as tokens, with its result: neutral between engines.
 
     `completion_ids` is everything after the prompt; `mask` is 1 on sampled tokens, whose logprobs are the sampler's;
     others have logprob 0.

@@ -99,16 +99,15 @@ class KtoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class GrpoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """B.6; the defaults are v18's. `refresh_every_steps` 0: the behaviour policy stays frozen, as in the paper.
 
-    `preset` names the recipe in reports; `turn`, `refresh` and `process` are ours.
+    `preset` names the recipe in reports; `turn` and `refresh` are ours.
     """
 
-    preset: Literal["v17", "v18", "v19", "turn", "refresh", "process"] = "v18"
+    preset: Literal["v17", "v18", "v19", "turn", "refresh"] = "v18"
     problems_per_step: Count = 8
     samples: Annotated[int, Meta(ge=2)] = 6  # a group of one has no spread
     beta: Weight = 0.2
     tool_weight: Share = 0.0  # v19: 0.5, blended at reward level
     is_blended_per_turn: bool = False  # `turn`: each turn's own match, at that weight, in its advantage
-    process_weight: Share = 0.0  # `process`: share of the reward that is the rule's parts, each alike
     refresh_every_steps: CountOrNone = 0
     completion_tokens_max: Count = 8_192  # divides the loss in Dr. GRPO: part of the learning rate's meaning
 
@@ -149,12 +148,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def recipe_sha256(self) -> str:
-        """Identity of what the run is told to do. What came in later and is not set is as if nobody could have."""
-        told = msgspec.to_builtins(self)
-        for table, name in (("guards", "mixed_min"), ("grpo", "process_weight")):
-            if not told[table][name]:
-                del told[table][name]
-        return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+        """Identity of what the run is told to do."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -315,12 +310,6 @@ def contradictions(recipe: Recipe) -> list[str]:
         case "grpo":
             wrong += _unswept(recipe) + _grpo_contradictions(recipe)
     return wrong
-
-
-def samples_unnamed(recipe: Recipe) -> bool:
-    """Whether the stage samples on problems that its recipe names no file of: a study deals them itself."""
-    is_sampling = recipe.stage in ("rejection", "grpo") or (recipe.stage == "teacher" and not recipe.data.rollouts)
-    return is_sampling and not recipe.data.problems
 
 
 def require_runnable(recipe: Recipe, place: str) -> None:

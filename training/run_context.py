@@ -12,11 +12,12 @@ It cannot know a held-out problem that was not named, where there is no partitio
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
-from arena.evaluate import EvaluatePorts, evaluate
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
@@ -32,18 +33,16 @@ from training.agents import distilled_source
 from training.corpus.filter.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError, require_train_pool
-from training.model import ChatCodec, Decode, Sampler
-from training.rollouts.episode_file import EpisodeLine
-from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.rollouts.own_endpoint import OwnEndpoint
+from training.model import ChatCodec, Decode, Rollout, Sampler
+from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
 from training.rollouts.rollout import (
+    EpisodeLine,
     Job,
-    RolloutPorts,
+    TokenUpstream,
     messages_of,
     read_result,
     read_rollout,
     rollout_policy,
-    run_jobs,
 )
 
 
@@ -73,25 +72,9 @@ class RunContext:
         """The schemas every episode's model is given, JSON text."""
         return profile_schemas(self.policy.tool_profile)
 
-    def sample(
-        self, jobs: Sequence[Job], sampler: Sampler, codec: ChatCodec, decode: Decode, parallel: int
-    ) -> Iterator[EpisodeLine]:
-        """Episodes of a policy that speaks tokens, in the order of the jobs, `parallel` of them under way."""
-        ports = RolloutPorts(
-            policy=self.policy, catalogue=self.catalogue, titles=self.titles, codec=codec, source=self.source
-        )
-        for job, evaluation in run_jobs(jobs, sampler, decode, ports, parallel=parallel):
-            yield EpisodeLine(
-                result=read_result(job, evaluation),
-                query=job.problem.query,
-                messages=messages_of(evaluation.body),
-                tools=self.tools,
-                rollout=read_rollout(job, evaluation),
-            )
-
-    def ask(self, job: Job, upstream: Upstream, model: str, decode: Decode) -> EpisodeLine:
-        """One episode of a policy behind an endpoint. Raises ArenaError U3001..U3004 when it does not answer."""
-        evaluation = evaluate(
+    def run(self, job: Job, upstream: Upstream, model: str, decode: Decode, *, is_last: bool = False) -> Evaluation:
+        """One episode of our agent file, with `upstream` as its model. Raises ArenaError for a fault of ours."""
+        return evaluate(
             self.source,
             job.problem,
             EvaluatePorts(
@@ -99,16 +82,45 @@ class RunContext:
                 catalogue=self.catalogue,
                 titles=self.titles,
                 sandbox=InProcessSandbox(frozenset([text_hash(self.source)])),
-                upstreams=[OwnEndpoint(upstream)],
+                upstreams=[upstream],
                 judges=(),
-                is_last=True,
+                is_last=is_last,
             ),
         )
+
+    def sample(
+        self, jobs: Sequence[Job], sampler: Sampler, codec: ChatCodec, decode: Decode, parallel: int
+    ) -> Iterator[EpisodeLine]:
+        """Episodes of a policy that speaks tokens, in the order of the jobs, `parallel` of them under way.
+
+        The next job starts as soon as one ends. After a failure, and when nobody asks on, only what is under way is
+        ended. Raises ArenaError when the sampler can't answer.
+        """
+
+        def sampled(job: Job) -> Evaluation:
+            return self.run(job, TokenUpstream(sampler, codec, decode, job.seed), sampler.version, decode)
+
+        with ThreadPoolExecutor(parallel) as pool:
+            running = deque((job, pool.submit(sampled, job)) for job in jobs)
+            try:
+                while running:
+                    job, future = running.popleft()  # an evaluation is not held longer than it is asked for
+                    evaluation = future.result()
+                    yield self._line(job, evaluation, read_rollout(job, evaluation))
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def ask(self, job: Job, upstream: Upstream, model: str, decode: Decode) -> EpisodeLine:
+        """One episode of a policy behind an endpoint. Raises ArenaError U3001..U3004 when it does not answer."""
+        return self._line(job, self.run(job, OwnEndpoint(upstream), model, decode, is_last=True), None)
+
+    def _line(self, job: Job, evaluation: Evaluation, rollout: Rollout | None) -> EpisodeLine:
         return EpisodeLine(
             result=read_result(job, evaluation),
             query=job.problem.query,
             messages=messages_of(evaluation.body),
             tools=self.tools,
+            rollout=rollout,
         )
 
     def ask_all(

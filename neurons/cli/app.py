@@ -98,7 +98,6 @@ COMMANDS = (
         _TRAINING,
         "Serve a model folder on this machine, to try agents on a model that reads the prompt.",
     ),
-    CommandEntry("study", "neurons.cli.training.study", _TRAINING, "Run the small study from nothing to its report."),
     CommandEntry(
         "submissions",
         "neurons.cli.validator.submissions",
@@ -126,14 +125,7 @@ COMMANDS = (
         "developer",
         "neurons.cli.developer",
         _DEVELOPER,
-        "Tools for work on this software: reference weights, timings, object stores, rollouts.",
-    ),
-    CommandEntry(
-        "rollouts",
-        "neurons.cli.training.rollouts",
-        "developer",
-        "Write a run's rollouts in prime-rl's sample form.",
-        is_listed=False,
+        "Tools for work on this software: reference weights, timings, object stores.",
     ),
 )
 _COMPLETION = ("install_completion", "show_completion")

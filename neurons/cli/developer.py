@@ -5,12 +5,11 @@ from __future__ import annotations
 import typer
 
 from neurons.cli.problems.catalogue import bench
-from neurons.cli.training.rollouts import rollouts
 from neurons.cli.validator.race import weights
 from neurons.cli.validator.store import check_objects
 
 app = typer.Typer(
-    help="""Tools for work on this software: reference weights, timings, object stores, rollouts.
+    help="""Tools for work on this software: reference weights, timings, object stores.
 
     arena developer weights --cases cases.jsonl
 
@@ -21,4 +20,3 @@ app = typer.Typer(
 app.command("weights")(weights)
 app.command("bench")(bench)
 app.command("objects")(check_objects)
-app.command("rollouts")(rollouts)

@@ -25,8 +25,7 @@ from neurons.cli.training.run_inputs import open_bench, open_endpoint, open_sett
 from neurons.cluster.choice import absolute_policy
 from training.model import ChatCodec, Decode, Sampler
 from training.recipe import Recipe
-from training.rollouts.episode_file import EpisodeLine, RunJobs
-from training.rollouts.rollout import Job
+from training.rollouts.rollout import EpisodeLine, Job, RunJobs
 from training.run_context import RunContext
 
 Batch = tuple[list[EpisodeLine], Failure | None]
@@ -151,7 +150,7 @@ def _asked(episodes: EndpointEpisodes) -> tuple[RunContext, Upstream, contextlib
 def _sampled(episodes: SampledEpisodes) -> tuple[RunContext, Sampler, ChatCodec]:
     """The context, the sampler and the codec, opened once and held until the process ends."""
     from training.models.render import Qwen3Codec
-    from training.samplers.choice import outside_sampler
+    from training.stages.pipeline import outside_sampler
 
     bench, codec = episodes.inputs.open(), Qwen3Codec(Path(episodes.recipe.tokenizer))
     if codec.identity_sha256 != episodes.codec_sha256:

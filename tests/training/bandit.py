@@ -18,8 +18,8 @@ from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import Job
 from training.samplers.in_process import LocalSampler
-from training.stages.grpo import GrpoPorts, GrpoResult, train_grpo
-from training.stages.run import RunFolder
+from training.stages.grpo import GrpoPorts, train_grpo
+from training.stages.run import Outcome, RunFolder
 
 TURN = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=6)
 GRPO = """
@@ -96,7 +96,7 @@ def run_grpo(
     server: Any = None,
     progress: Callable[..., None] | None = None,
     **changes: Any,
-) -> GrpoResult:
+) -> Outcome:
     """Train the model of the shop in `folder` on four of its problems; by a bandit where nothing else is named."""
     torch.set_num_threads(1)
     recipe, text = grpo_recipe(folder / "model", **changes)
@@ -120,7 +120,7 @@ class Losing:
         return [None, *self._bandit(jobs, sampler)[1:]]
 
 
-def run_losing(folder: Path, out: Path, progress: Callable[..., None] | None = None) -> GrpoResult:
+def run_losing(folder: Path, out: Path, progress: Callable[..., None] | None = None) -> Outcome:
     """Five steps that lose a rollout each; the behaviour policy is renewed every other step."""
     losing = Losing(Qwen3Codec(folder / "model"))
     return run_grpo(folder, out, losing, progress=progress, steps=5, refresh=2, every=2)

@@ -1,4 +1,4 @@
-"""Evaluation reports made by hand, and as an earlier version wrote them."""
+"""Evaluation reports made by hand."""
 
 from __future__ import annotations
 
@@ -48,10 +48,3 @@ def make(
         for place in range(unscored)
     ]
     return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")
-
-
-def as_version_1(report: EvalReport) -> EvalReport:
-    """The report as the version before wrote it."""
-    older = msgspec.to_builtins(report) | {"version": 1}
-    del older["partial"]
-    return msgspec.convert(older, EvalReport)

@@ -42,7 +42,7 @@ from problems.pools.clusters import find_clusters
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
-from training.rollouts.in_process_sandbox import InProcessSandbox
+from training.rollouts.in_process import InProcessSandbox
 
 SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")

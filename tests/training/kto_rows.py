@@ -9,9 +9,8 @@ from typing import Any
 from tests.training.short_rows import die_in, save, short_rows
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.stages.kto import KtoResult, train_kto
-from training.stages.labels import LabelledRow
-from training.stages.run import RunFolder
+from training.stages.kto import LabelledRow, train_kto
+from training.stages.run import Outcome, RunFolder
 
 KTO = """
 parent = "{parent}"
@@ -50,7 +49,7 @@ def labelled(codec: Qwen3Codec, count: int = 8) -> list[LabelledRow]:
 
 def run_kto(
     model: Path, out: Path, rate: Any = None, progress: Callable[..., None] | None = None, **changes: Any
-) -> KtoResult:
+) -> Outcome:
     """Train on eight labelled rows in `out`. `rate` is the policy's emission rate."""
     codec = Qwen3Codec(model)
     recipe, text = kto_recipe(model, **changes)

@@ -14,8 +14,7 @@ from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import CallStep, CallTimeline, OmittedRun, Rewrite, RewriteRules
 from training.rewriting.scripted import WRITER, ScriptedWriter
 from training.rewriting.writing import rewrite
-from training.trac.answers import Answers
-from training.trac.asking import Asker
+from training.trac.asking import Answers, Asker
 
 QUERY = "I'm looking for a Lumora desk lamp with USB charging, in white, below 900 PHP, and a Tavik mouse pad."
 LAMPS = (

@@ -16,8 +16,8 @@ from harness.chat import Call, Message
 from training.model import TokenRow
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.stages.run import CHECKPOINT, RunFolder
-from training.stages.sft import Trained, train_sft
+from training.stages.run import CHECKPOINT, Outcome, RunFolder
+from training.stages.sft import train_sft
 
 ROOM = 1_000
 SFT = """
@@ -73,7 +73,7 @@ def run_sft(
     steps: int = 6,
     dev: int = 0,
     progress: Callable[..., None] | None = None,
-) -> Trained:
+) -> Outcome:
     """Train on short rows in `out`."""
     codec = Qwen3Codec(model)
     recipe, text = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r, steps)

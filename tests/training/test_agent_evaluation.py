@@ -69,13 +69,3 @@ def test_a_killed_evaluation_goes_on_and_another_file_of_the_name_is_refused(nod
     mine.write_bytes(AGENT.read_bytes() + b"\n# another\n")
     refused = evaluate(str(mine), *node, "--out", str(out))
     assert refused.exit_code != 0 and "V2124" in str(refused.exception or refused.output)
-
-
-def test_what_the_gate_rejects_is_not_run_and_sampling_is_the_agents_own(node: list[str], tmp_path: Path) -> None:
-    bad = tmp_path / "bad.py"
-    bad.write_text("import socket\n\n\ndef agent_main(problem):\n    return socket\n", "utf-8")
-    rejected = evaluate(str(bad), *node)
-    assert rejected.exit_code == 1 and "reject" in rejected.stdout
-    assert evaluate(str(AGENT), *node, "--sampled").exit_code == 2
-    missing = evaluate(str(tmp_path / "none.py"), *node)
-    assert missing.exit_code != 0 and "A1009" in str(missing.exception or missing.output)

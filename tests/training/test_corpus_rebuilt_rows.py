@@ -37,8 +37,7 @@ from tests.training.test_corpus_reader import as_trace
 from training.corpus.corpus_rows import columns_of, row_of
 from training.corpus.filter.ranking import signals_of
 from training.corpus.model import CorpusRow, Rebuilt
-from training.models.mask import mask_defect
-from training.models.render import Qwen3Codec
+from training.models.render import Qwen3Codec, mask_defect
 
 
 @given(st.data())
@@ -131,7 +130,7 @@ def test_the_prompt_that_was_sent_is_what_comes_before_each_turn_of_a_verbatim_r
 
 
 def _sent(message: dict[str, object]) -> Message:
-    from training.rollouts.token_upstream import _message  # how a request becomes a sampler's prompt
+    from training.rollouts.rollout import _message  # how a request becomes a sampler's prompt
 
     return _message(message)
 

@@ -13,8 +13,7 @@ from harness.trace import Completion, EvaluationBody
 from tests.training.agent_styles import STYLES, StyleRow, run_styles, table
 from tests.training.test_corpus_rebuilt_rows import _sent
 from training.corpus.model import Trace
-from training.models.mask import mask_defect, masked_runs
-from training.models.render import Qwen3Codec
+from training.models.render import Qwen3Codec, mask_defect, masked_runs
 
 README = Path(__file__).parents[2] / "training" / "corpus" / "README.md"
 REFUSED = {  # what is truly missing: all of the view, one dialogue, a model that chose

@@ -10,13 +10,12 @@ import pytest
 from foundation.errors import ArenaError
 from tests.training.rollouts import make_result
 from tests.training.stock import EPISODE, ScriptedUpstream, Stock
-from training.agents import distilled_source
 from training.evaluation.contamination import Learnt, require_unseen
-from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set, prompt_sha256
+from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set
 from training.evaluation.run_eval import EvaluationPlan, by_endpoint, by_tokens, examine
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
-from training.rollouts.episode_file import EpisodeFile
+from training.rollouts.rollout import EpisodeFile
 from training.samplers.scripted import EXPERT, ScriptedSampler
 
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
@@ -52,19 +51,6 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
     assert wrong.value.failure.code == "V2124"
 
 
-def test_no_mean_of_a_report_looks_at_an_unscored_episode() -> None:
-    scored = make_result(problem_id="a", reward=1.0)
-    failed = msgspec.structs.replace(
-        make_result(problem_id="b", reward=None), is_recommending=False, hallucinated=9, steps=50
-    )
-    found = report([scored, failed], samples=1)
-    alone = report([scored], samples=1)
-    assert found.unscored == 1
-    for name in ("emission", "hallucinated", "steps", "rule", "partial"):
-        assert getattr(found, name) == getattr(alone, name), name
-    assert (found.emission, found.hallucinated, found.steps) == (1.0, 0.0, 2.0)
-
-
 def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
     rewards = {"a": (1.0, 0.5), "b": (0.0, 0.25), "c": (0.0, 0.0), "d": (0.75, 0.5)}
     results = [
@@ -76,36 +62,6 @@ def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
     assert found is not None and (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
 
 
-def test_a_report_of_the_version_before_still_opens_and_claims_nothing_it_did_not_record() -> None:
-    older = msgspec.to_builtins(report([make_result(reward=0.5)], samples=1)) | {"version": 1}
-    del older["partial"]
-    found = msgspec.convert(older, EvalReport)
-    assert found.partial is None and found.version == 1
-
-
-def test_samples_of_a_problem_count_as_one_problem() -> None:
-    results = [make_result(problem_id="a", sample=n, reward=float(n == 0)) for n in range(4)]
-    results += [make_result(problem_id="b", sample=n, reward=0.0) for n in range(4)]
-    found = report(results, samples=4)
-    assert found.asr.value == pytest.approx(0.125) and found.asr.n == 2
-    assert {k: one.value for k, one in found.pass_at.items()} == pytest.approx({"1": 0.125, "2": 0.25, "4": 0.5})
-
-
-def test_each_seeds_own_rate_is_shown() -> None:
-    rewards = {0: 1.0, 1: 1.0, 2: 0.0, 3: 1.0, 4: 0.0, 5: 0.0}  # two samples for each of three seeds
-    results = [make_result(problem_id="a", sample=n, reward=value) for n, value in rewards.items()]
-    assert report(results, samples=2, seeds=(7, 8, 9)).asr_by_seed == (1.0, 0.5, 0.0)
-
-
-def test_buckets_add_up_to_the_whole() -> None:
-    results = [
-        make_result(problem_id=str(n), reward=float(n % 3 == 0), bucket=("product", "shop")[n % 2]) for n in range(8)
-    ]
-    found = report(results, samples=1)
-    assert sum(one.value * one.n for one in found.by_bucket.values()) == pytest.approx(found.asr.value * found.asr.n)
-    assert set(found.by_bucket) == {"product", "shop"}
-
-
 def test_only_reports_of_equal_conditions_are_compared() -> None:
     better = report([make_result(problem_id=str(n), reward=1.0) for n in range(8)], samples=1)
     worse = report([make_result(problem_id=str(n), reward=0.0) for n in range(8)], samples=1)
@@ -113,28 +69,6 @@ def test_only_reports_of_equal_conditions_are_compared() -> None:
     other = msgspec.structs.replace(worse, conditions=msgspec.structs.replace(worse.conditions, tool_profile="sn15"))
     with pytest.raises(ValueError, match="same conditions"):
         compare(better, other)
-
-
-def test_a_report_survives_its_file() -> None:
-    found = report([make_result(reward=1.0)], samples=1)
-    assert msgspec.json.decode(msgspec.json.encode(found), type=EvalReport) == found
-
-
-def test_a_set_is_named_by_its_content_in_any_order(stock: Stock) -> None:
-    forth, back = name_set("a", stock.held), name_set("b", stock.held[::-1])
-    assert forth.sha256 == back.sha256 != name_set("a", stock.held[1:]).sha256
-
-
-def test_another_system_prompt_is_another_condition_and_nothing_else_of_the_agent() -> None:
-    plain, terse = distilled_source(), distilled_source("Be brief.")
-    assert 'PROMPT = """Be brief."""' in terse
-    assert plain.partition('PROMPT = """')[0] == terse.partition('PROMPT = """')[0]
-    assert plain.rpartition('"""\n\n\n')[2] == terse.rpartition('"""\n\n\n')[2]
-    assert prompt_sha256(plain) != prompt_sha256(terse)
-    compile(terse, "agent.py", "exec")
-    for wrong in ('"""', "a\\n", 'ends with "', "  "):
-        with pytest.raises(ValueError, match="system prompt"):
-            distilled_source(wrong)
 
 
 def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:

@@ -56,9 +56,9 @@ FAULTY = {
     ),
     "invents a title": (
         Fault(1, adds('There is also "Lumora Floor Lamp gold".'), "stands nowhere yet"),
-        Fault(1, adds("The other one is by Philips."), "the name 'Philips'"),
-        Fault(1, adds("Philips makes worse ones."), "the name 'Philips'"),
-        Fault(1, adds("The others are by lumora, brixon and philips."), "'by philips'"),
+        Fault(1, adds("The other one is by Philips."), "'philips' stands neither"),
+        Fault(1, adds("Philips makes worse ones."), "'philips' stands neither"),
+        Fault(1, adds("The others are by lumora, brixon and philips."), "'philips' stands neither"),
         Fault(1, adds("It is the x200 of that line."), "200 stands neither"),
     ),
     "invents a count": (
@@ -84,7 +84,7 @@ FAULTY = {
     "names another call": (
         Fault(1, says("I now recommend this lamp, because it meets what was asked for."), "another call follows"),
         Fault(3, says("Next I search for 4410023987 again, to overlook nothing."), "another call follows"),
-        Fault(3, says("I choose the Brixon as the lamp that was asked for."), "is not what this call recommends"),
+        Fault(3, says("I choose the Brixon as the lamp that was asked for."), "names nothing of what it recommends"),
         Fault(3, says("I am recommending 4410555123 to the shopper, which fits."), "4410555123 is not in this call"),
     ),
     "hides behind language or encoding": (

@@ -13,15 +13,12 @@ import pytest
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_USAGE, exit_code
 from problems.pools.partition import OpenPartition, freeze, pool_of
-from tests.training.rollouts import make_result
 from tests.training.stock import Stock, corpus_of
 from training import guards
 from training.corpus.corpus_files import read_lineage
 from training.guards import GuardStopError
 from training.recipe import GuardRules
-from training.rollouts.episode_file import EpisodeLine
 from training.run_context import RunContext
-from training.stages.rejection import keep_successes
 
 RULES = GuardRules()
 MIXED = GuardRules(mixed_min=0.3)
@@ -36,16 +33,6 @@ HELD = frozenset({"p1"})
             "mask drift",
             lambda: guards.require_exact_masks(100, ["a", "b"], RULES),
             lambda: guards.require_exact_masks(100, ["a"], RULES),
-        ),
-        (
-            "teacher cut",
-            lambda: guards.require_uncut("expert", lost=1, solved=9, overflows=0),
-            lambda: guards.require_uncut("expert", lost=0, solved=9, overflows=0),
-        ),
-        (
-            "teacher cut",
-            lambda: guards.require_uncut("expert", lost=0, solved=9, overflows=1),
-            lambda: guards.require_uncut("expert", lost=0, solved=0, overflows=0),
         ),
         (
             "mixed groups",
@@ -100,18 +87,6 @@ def test_a_guard_fires_on_its_fault_and_on_nothing_less(
     assert stop.value.failure.code == "V2123" and stop.value.failure.detail.startswith(f"{guard}: ")
 
 
-def test_emission_is_the_share_of_episodes_that_recommend() -> None:
-    results = [make_result(is_recommending=place < 3) for place in range(4)]
-    assert guards.emission_rate(results) == 0.75
-    assert guards.emission_rate([]) == 0.0
-
-
-def test_an_emission_floor_of_nothing_watches_nothing() -> None:
-    unwatched = GuardRules(emission_min=0.0)
-    guards.require_start_emission(0.0, unwatched)
-    guards.require_emission(0.0, 1.0, unwatched)
-
-
 def test_a_held_out_problem_stops_a_run_at_launch(stock: Stock) -> None:
     stock.bench.require_split()
     leaked = stock.bench.held_out[0]
@@ -127,13 +102,6 @@ def test_a_held_out_problem_stops_a_run_at_launch(stock: Stock) -> None:
         with pytest.raises(GuardStopError) as stop:
             bench.require_split()
         assert stop.value.guard == "split"
-
-
-def test_a_job_on_a_held_out_problem_is_refused_when_it_is_made(stock: Stock) -> None:
-    from training.rollouts.rollout import jobs_of
-
-    with pytest.raises(GuardStopError, match="split"):
-        stock.bench.require_train(jobs_of(stock.bench.held_out, 1, 0))
 
 
 def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: Stock) -> None:
@@ -197,17 +165,6 @@ def test_rows_of_a_held_out_problem_are_found_in_a_corpus(stock: Stock) -> None:
     )
     with pytest.raises(GuardStopError, match="its problem is held out for eval"):
         stock.bench.require_clean([*traces, of_held], "train")
-
-
-def test_rollouts_that_outgrew_the_context_are_no_rejection_set(stock: Stock) -> None:
-    lines = [
-        EpisodeLine(result=make_result(sample=place, is_overflow=place < 3), query="", messages=(), tools="[]")
-        for place in range(4)
-    ]
-    with pytest.raises(GuardStopError, match="context: 3 of 4 rollouts"):
-        keep_successes(lines, stock.codec, stock.recipe("rejection"))
-    with pytest.raises(ArenaError, match="V2124"):  # half of them is no fault of the limit: there is just no success
-        keep_successes(lines[1:] + lines[3:], stock.codec, stock.recipe("rejection"))
 
 
 def frozen(stock: Stock) -> OpenPartition:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Iterator
 
@@ -67,19 +66,3 @@ def test_what_it_cannot_answer_is_refused_as_other_endpoints_refuse_it(
     with pytest.raises(ArenaError) as refused:
         upstream.complete(asked)
     assert refused.value.failure.code == code
-
-
-def nested(opened: str, closed: str, levels: int = 100_000) -> bytes:
-    deep = opened * levels + closed * levels
-    return b'{"model": "small", "messages": [{"role": "user", "content": %b}]}' % deep.encode()
-
-
-@pytest.mark.parametrize("body", [nested("[", "]"), nested('{"a":', "}").replace(b":}", b":1}"), b"{", b"\xff", b"[]"])
-def test_what_is_no_request_is_400_and_the_next_one_is_answered(port: int, body: bytes) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("POST", "/v1/chat/completions", body)
-    answer = connection.getresponse()
-    assert answer.status == 400 and msgspec.json.decode(answer.read())["error"]["message"]
-    connection.request("GET", "/v1/models")
-    assert connection.getresponse().status == 200
-    connection.close()

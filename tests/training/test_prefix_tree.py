@@ -74,16 +74,6 @@ def test_a_place_holds_the_state_of_its_own_ids_whatever_else_is_placed_extended
     assert tree.held_bytes() <= bytes_max
 
 
-def test_a_sequence_that_goes_on_is_extended_where_it_stands() -> None:
-    tree = PrefixTree(ROOM)
-    first = tree.place(HEAD)
-    extend(first, HEAD)
-    tree.release(first)
-    longer = (*HEAD, 1, 2, 3)
-    again = tree.place(longer)
-    assert again is first and extend(again, longer) == 3 and is_right(again, longer)
-
-
 def test_two_rows_of_one_prompt_write_on_places_of_their_own_and_read_the_prompt_once() -> None:
     tree = PrefixTree(ROOM)
     one = tree.place(HEAD)

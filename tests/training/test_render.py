@@ -7,22 +7,14 @@ import shutil
 from pathlib import Path
 
 import msgspec
-import pydantic
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
-from harness.tools.registry import PROFILES, profile_schemas
 from tests.training.stock import TOKENIZER, Stock
-from tests.training.trimmed_tokenizer import trim_tokenizer
-from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Trace
 from training.model import TokenRow
-from training.models.mask import mask_defect, masked_runs, run_defect
-from training.models.render import Qwen3Codec
+from training.models.render import Qwen3Codec, mask_defect, masked_runs
 
 GOLDEN = Path(__file__).with_name("qwen3_rendered.jsonl")
 TOOLS = (
@@ -90,41 +82,6 @@ def test_the_mask_marks_exactly_the_assistant_turns_with_their_stop_tokens(codec
         assert all(call.arguments in text for call in turn.calls)
 
 
-class FunctionDefinition(pydantic.BaseModel):
-    """As vLLM's chat endpoint has it: what a request's tool is read into before the template sees it."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, object] | None = None
-
-
-class ChatCompletionToolsParam(pydantic.BaseModel):
-    """As vLLM's chat endpoint has it."""
-
-    type: str = "function"
-    function: FunctionDefinition
-
-
-@pytest.mark.parametrize("profile", sorted(PROFILES))
-def test_tools_are_rendered_as_a_server_renders_those_of_a_request(profile: str) -> None:
-    sent = json.loads(foreign_text(json.loads(profile_schemas(profile))))
-    dumped = [ChatCompletionToolsParam.model_validate(tool).model_dump() for tool in sent]
-    assert json.dumps(served_tools(profile_schemas(profile))) == json.dumps(dumped)
-
-
-def test_the_order_of_a_schemas_keys_changes_no_prompt(codec: Qwen3Codec) -> None:
-    prompt = codec.prompt(conversation()[:2], TOOLS)
-    assert codec.prompt(conversation()[:2], foreign_text(json.loads(TOOLS))) == prompt
-    assert '{"type": "function", "function": {"name": "find_product", "description"' in codec.decode(prompt)
-
-
-def test_turns_that_the_model_did_not_write_are_not_learnt(codec: Qwen3Codec) -> None:
-    messages = list(conversation())
-    messages[2] = msgspec.structs.replace(messages[2], is_model=False)
-    row = codec.row("t", tuple(messages), TOOLS, ROOM)
-    assert ["Found." in codec.decode(run) for run in masked_runs(row.token_ids, row.mask)] == [True]
-
-
 def test_the_empty_thought_that_the_template_adds_to_a_last_text_is_not_learnt(codec: Qwen3Codec) -> None:
     messages = (*conversation()[:4], Message(role="assistant", content="Found."))
     row = codec.row("t", messages, TOOLS, ROOM)
@@ -144,13 +101,6 @@ def test_a_row_over_the_limit_is_refused_and_one_at_the_limit_is_whole(codec: Qw
     assert refused.value.failure.code == "V2122"
 
 
-@pytest.mark.parametrize("messages", [2, 0])
-def test_a_trace_without_a_turn_of_the_model_is_refused(codec: Qwen3Codec, messages: int) -> None:
-    with pytest.raises(ArenaError) as refused:
-        codec.row("t", conversation()[:messages], TOOLS, ROOM)
-    assert refused.value.failure.code == "V2122"
-
-
 def test_a_bridge_starts_with_every_token_that_was_sampled(codec: Qwen3Codec) -> None:
     messages = conversation()
     prompt = codec.prompt(messages[:2], TOOLS)
@@ -165,53 +115,13 @@ def test_a_bridge_starts_with_every_token_that_was_sampled(codec: Qwen3Codec) ->
     assert [call.name for call in codec.parse(sampled).message.calls] == ["find_product"]
 
 
-def test_a_new_user_message_cannot_be_bridged(codec: Qwen3Codec) -> None:
-    prompt = codec.prompt(conversation()[:2], TOOLS)
-    sampled = (*codec.tokenizer.encode("Yes."), codec.stop_id)
-    assert codec.bridge(prompt, sampled, (Message(role="user", content="And blue?"),), TOOLS) is None
-
-
 def test_a_malformed_call_is_no_call_and_says_why(codec: Qwen3Codec) -> None:
     for text in ('<tool_call>\n{"name": "find_product", "arg\n</tool_call>', '<tool_call>\n{"name": "find_product"'):
         parsed = codec.parse((*codec.tokenizer.encode(text), codec.stop_id))
         assert parsed.message.calls == () and len(parsed.malformed) == 1
 
 
-def test_arguments_stay_text_through_a_corpus_and_gain_no_key(codec: Qwen3Codec) -> None:
-    from training.corpus.corpus_rows import chat_json, messages_of
-
-    messages = conversation((Call(id="1", name="find_product", arguments='{"q": "a"}'),))
-    row = codec.row("t", messages, TOOLS, ROOM)
-    assert codec.row("t", messages_of(chat_json(messages)), TOOLS, ROOM) == row
-    assert "null" not in codec.decode(row.token_ids)
-
-
-@settings(max_examples=40)
-@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_any_text_round_trips_through_the_trimmed_tokenizer(text: str) -> None:
-    tokenizer = _TRIMMED.tokenizer
-    normal = tokenizer.backend_tokenizer.normalizer.normalize_str(text)
-    assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=False) == normal
-
-
 _TRIMMED = Qwen3Codec(TOKENIZER)
-
-
-def test_the_shipped_tokenizer_is_what_trimming_makes_of_qwen3s(qwen3: Path, tmp_path: Path) -> None:
-    assert trim_tokenizer(qwen3, tmp_path, keep=2_000) == len(_TRIMMED.tokenizer)
-    assert (tmp_path / "tokenizer.json").read_bytes() == (TOKENIZER / "tokenizer.json").read_bytes()
-
-
-def test_trimming_keeps_the_bytes_or_refuses(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError) as refused:
-        trim_tokenizer(TOKENIZER, tmp_path, keep=255)
-    assert refused.value.failure.code == "V2121"
-
-
-def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError) as refused:
-        Qwen3Codec(tmp_path)
-    assert refused.value.failure.code == "V2121" and str(tmp_path) in refused.value.failure.detail
 
 
 def test_a_template_that_renders_otherwise_is_refused_at_once(tmp_path: Path) -> None:
@@ -252,14 +162,3 @@ def test_every_way_a_mask_drifts_is_a_defect(codec: Qwen3Codec) -> None:
         "nothing": (0,) * len(row.mask),
     }
     assert {name for name, mask in drifts.items() if mask_defect(broken(row, mask), messages, codec)} == set(drifts)
-
-
-def test_a_run_with_the_templates_tokens_is_a_defect(codec: Qwen3Codec) -> None:
-    assert run_defect((), codec) == "has no token"
-    assert run_defect(codec.template_only_ids[:1], codec) is not None
-    assert run_defect((codec.stop_id,), codec) is None
-
-
-def test_runs_need_a_bit_for_each_token() -> None:
-    with pytest.raises(ValueError, match="2 tokens, 1 mask bits"):
-        masked_runs((1, 2), (1,))

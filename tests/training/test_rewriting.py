@@ -9,14 +9,12 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply
-from tests.training.lamp_run import BY, HONEST, STEPS, TIMELINE, Writer, trace_of, written
+from tests.training.lamp_run import BY, HONEST, TIMELINE, Writer, trace_of, written
 from training.rewriting.grounding import refusal
 from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
 from training.rewriting.scripted import WRITER
-from training.rewriting.timeline import lifted, timeline_of
-from training.rewriting.writing import rewrite
-from training.trac.answers import Answers
-from training.trac.asking import Asker
+from training.rewriting.writing import lifted, rewrite, timeline_of
+from training.trac.asking import Answers, Asker
 
 
 def test_honest_thoughts_stand() -> None:
@@ -89,40 +87,12 @@ def test_a_question_that_the_endpoint_cannot_answer_leaves_the_run_out(tmp_path:
     assert left.detail == "step 5, terminate: HTTP 400: maximum context length is 512 tokens"
 
 
-def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
-    writer = Writer(HONEST)
-    first = written(tmp_path, writer, trace_of(TIMELINE))
-    asked = writer.calls
-    assert written(tmp_path, writer, trace_of(TIMELINE)) == first
-    assert writer.calls == asked == len(STEPS)
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"is_success": False}, "not_a_success"),
-        ({"is_success": None}, "not_a_success"),
-        ({"is_agentic": True}, "already_agentic"),
-        ({"is_agentic": None}, "already_agentic"),
-    ],
-)
-def test_other_runs_are_left_out(change: dict[str, object], code: str, tmp_path: Path) -> None:
-    left = written(tmp_path, Writer(HONEST), trace_of(TIMELINE, **change))
-    assert isinstance(left, OmittedRun) and left.code == code
-
-
 def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: Path) -> None:
     writer = Writer(HONEST)
     left = rewrite(
         trace_of(TIMELINE), WRITER, RewriteRules(), Asker(writer, Answers(tmp_path), {}), lambda _: ("leak", "tokens")
     )
     assert isinstance(left, OmittedRun) and (left.code, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
-
-
-def test_a_call_without_its_result_is_no_timeline() -> None:
-    trace = trace_of(TIMELINE)
-    cut = (*trace.executed[:-1], (*trace.executed[-1][:2], None))
-    assert timeline_of(msgspec.structs.replace(trace, executed=cut)) is None
 
 
 def test_lifting_changes_no_call_and_no_result() -> None:

@@ -67,14 +67,3 @@ def test_thoughts_that_were_changed_lift_nothing(export: Path, thoughts: Path, t
     assert {row.trace.provenance for row in rows} == {"verbatim"}
     funnel = json.loads((tmp_path / "corpus" / "funnel.json").read_bytes())
     assert funnel["quarantined"] == len(lines)
-
-
-def test_a_folder_without_thoughts_is_named(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert arena("build", export, "--out", tmp_path / "c", "--rewritten", tmp_path, *LOOSE) == 2
-    assert "V2149" in capsys.readouterr().err
-
-
-def test_a_limit_without_a_price_is_refused(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = ("--base-url", "scripted", "--price-max", "1")
-    assert arena("rewrite", export, "--out", tmp_path / "o", *wrong) == 2
-    assert "--price" in capsys.readouterr().err

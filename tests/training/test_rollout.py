@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from arena.evaluate import Evaluation
 from foundation.errors import ArenaError
 from harness.sandbox.port import GuestJob
 from harness.trace import Completion
@@ -15,13 +18,21 @@ from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
 from training.guards import GuardStopError
 from training.model import Decode, Sampled
-from training.models.mask import masked_runs
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
-from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.rollouts.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job, run_jobs
-from training.rollouts.token_upstream import CONTEXT_FULL
+from training.models.render import masked_runs
+from training.rollouts.in_process import InProcessSandbox
+from training.rollouts.rollout import (
+    CONTEXT_FULL,
+    EpisodeFile,
+    EpisodeLine,
+    Job,
+    TokenUpstream,
+    collect,
+    jobs_of,
+    messages_of,
+    read_result,
+    read_rollout,
+)
 from training.samplers.scripted import ScriptedSampler
-from training.stages.teacher import trace_of
 
 
 class Told:
@@ -39,15 +50,9 @@ class Told:
         return Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
 
 
-def ports(stock: Stock, source: str | None = None) -> RolloutPorts:
-    bench = stock.bench
-    return RolloutPorts(
-        policy=bench.policy,
-        catalogue=bench.catalogue,
-        titles=bench.titles,
-        codec=stock.codec,
-        source=source or bench.source,
-    )
+def run_job(stock: Stock, job: Job, sampler: Any, decode: Decode = EPISODE, source: str = "") -> Evaluation:
+    bench = dataclasses.replace(stock.bench, source=source or stock.bench.source)
+    return bench.run(job, TokenUpstream(sampler, stock.codec, decode, job.seed), sampler.version, decode)
 
 
 def call(name: str, arguments: str) -> str:
@@ -63,7 +68,7 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
         call("find_product", '{"q":"lamp"}') + "\n" + call("find_product", '{"q":"shelf"}'),
         call("terminate", '{"status":"success"}'),
     )
-    evaluation = run_job(job, sampler, EPISODE, ports(stock))
+    evaluation = run_job(stock, job, sampler)
     rollout = read_rollout(job, evaluation)
     assert rollout is not None
     whole = rollout.prompt_ids + rollout.completion_ids
@@ -80,42 +85,18 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
     assert rollout.result.reward == 0.0 and rollout.result.steps == 3
 
 
-def test_a_row_of_an_episode_has_the_prompt_that_the_episode_had(stock: Stock) -> None:
-    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
-    sampler = Told(stock, call("find_product", '{"q":"tee"}'), call("terminate", '{"status":"success"}'))
-    (line,) = stock.bench.sample([job], sampler, stock.codec, EPISODE, 1)
-    assert line.rollout is not None and line.rollout.prompt_ids == sampler.prompts[0]
-    trace = trace_of(line)
-    row = stock.codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
-    assert row.token_ids[: row.prompt_length] == line.rollout.prompt_ids
-
-
-def test_the_last_turn_of_a_rollout_is_sampled_and_nothing_follows_that_the_policy_did_not_read(stock: Stock) -> None:
-    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
-    for texts in (["Enough."], [call("terminate", "{}")]):
-        rollout = read_rollout(job, run_job(job, Told(stock, *texts), EPISODE, ports(stock)))
-        assert rollout is not None and all(rollout.mask)
-
-
-def test_a_malformed_call_is_counted_and_ends_nothing_by_itself(stock: Stock) -> None:
-    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
-    broken = "<tool_call>\n{broken\n</tool_call>\n" + call("find_product", '{"q":"tee"}')
-    rollout = read_rollout(job, run_job(job, Told(stock, broken, "Done."), EPISODE, ports(stock)))
-    assert rollout is not None and [turn.malformed for turn in rollout.turns] == [1, 0]
-
-
 def test_a_conversation_that_outgrows_the_context_is_counted_and_is_no_crash(stock: Stock) -> None:
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
     first = Told(stock, "x")
-    run_job(job, first, EPISODE, ports(stock))
+    run_job(stock, job, first)
     room = len(first.prompts[0]) + 200
     sampler = Told(stock, *[call("find_product", '{"q":"tee"}')] * 8)
     decode = msgspec.structs.replace(EPISODE, context_tokens_max=room)
-    evaluation = run_job(job, sampler, decode, ports(stock))
+    evaluation = run_job(stock, job, sampler, decode)
     result = read_result(job, evaluation)
     assert result.is_overflow and result.reward == 0.0 and len(sampler.prompts) < 8
     assert read_rollout(job, evaluation) is not None
-    assert not read_result(job, run_job(job, Told(stock, "x"), EPISODE, ports(stock))).is_overflow
+    assert not read_result(job, run_job(stock, job, Told(stock, "x"))).is_overflow
     assert CONTEXT_FULL
 
 
@@ -123,26 +104,15 @@ def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(st
     forgetful = distilled_source().replace("llm.chat(messages,", "llm.chat(messages[:2],")
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
     sampler = Told(stock, call("find_product", '{"q":"tee"}'), "Done.")
-    evaluation = run_job(job, sampler, EPISODE, ports(stock, forgetful))
+    evaluation = run_job(stock, job, sampler, source=forgetful)
     assert read_rollout(job, evaluation) is None
     assert read_result(job, evaluation).reward == 0.0
     assert sampler.prompts[0] == sampler.prompts[1]
 
 
-def test_ids_that_no_search_showed_are_counted_as_invented(stock: Stock) -> None:
-    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
-    sampler = Told(stock, call("recommend_product", '{"product_ids":"12345678,87654321"}'), call("terminate", "{}"))
-    result = read_result(job, run_job(job, sampler, EPISODE, ports(stock)))
-    assert result.hallucinated == 2 and result.is_recommending and result.is_success is False
-    (line,) = stock.bench.sample(
-        jobs_of(stock.bench.problems[:1], 1, 0), ScriptedSampler(stock.codec), stock.codec, EPISODE, 1
-    )
-    assert line.result.hallucinated == 0
-
-
 def test_a_rollouts_conversation_is_what_its_tokens_say(stock: Stock) -> None:
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
-    evaluation = run_job(job, ScriptedSampler(stock.codec), EPISODE, ports(stock))
+    evaluation = run_job(stock, job, ScriptedSampler(stock.codec))
     rollout = read_rollout(job, evaluation)
     assert rollout is not None
     messages = messages_of(evaluation.body)
@@ -152,17 +122,6 @@ def test_a_rollouts_conversation_is_what_its_tokens_say(stock: Stock) -> None:
         assert (read.content, [c.name for c in read.calls]) == (turn.content, [c.name for c in turn.calls])
     tokens = sum(event.completion_tokens for event in evaluation.body.events if isinstance(event, Completion))
     assert tokens == sum(rollout.mask)
-
-
-def test_jobs_have_seeds_of_their_own_that_follow_from_run_problem_and_sample(stock: Stock) -> None:
-    problems = stock.bench.problems[:3]
-    jobs = jobs_of(problems, 4, 0)
-    assert len({job.seed for job in jobs}) == 12
-    assert jobs_of(problems[1:2], 4, 0) == [job for job in jobs if job.problem == problems[1]]
-    assert {job.seed for job in jobs_of(problems, 4, 1)}.isdisjoint(job.seed for job in jobs)
-    shifted = jobs_of(problems, 4, 0, first=4)
-    assert [job.sample for job in shifted] == [4, 5, 6, 7] * 3
-    assert [job.seed for job in shifted] == [job.seed for job in jobs]
 
 
 class Stopped:
@@ -179,21 +138,8 @@ class Stopped:
 def test_after_a_failure_no_further_job_is_started(stock: Stock) -> None:
     jobs, sampler = jobs_of(stock.bench.problems[:3], 20, 0), Stopped()
     with pytest.raises(ArenaError):
-        list(run_jobs(jobs, sampler, EPISODE, ports(stock), parallel=1))
+        list(stock.bench.sample(jobs, sampler, stock.codec, EPISODE, 1))
     assert sampler.asked < len(jobs)
-
-
-def test_evaluations_come_in_the_order_of_their_jobs_and_as_many_as_are_asked_for(stock: Stock) -> None:
-    jobs = jobs_of(stock.bench.problems[:3], 2, 0)
-    told: list[tuple[int, int]] = []
-    sampler = ScriptedSampler(stock.codec)
-    found = run_jobs(
-        jobs, sampler, EPISODE, ports(stock), parallel=3, progress=lambda done, of: told.append((done, of))
-    )
-    assert [(job.seed, evaluation.body.problem_id) for job, evaluation in found] == [
-        (job.seed, job.problem.problem_id) for job in jobs
-    ]
-    assert told == [(number, 6) for number in range(1, 7)]
 
 
 def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:

@@ -15,13 +15,10 @@ from harness.chat import Message
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
-from training.corpus.filter.qwen3_text import served_tools
 from training.model import Decode, Sampler
-from training.models.mask import run_defect
-from training.recipe import parse_recipe
+from training.models.render import run_defect
 from training.rollouts.rollout import jobs_of
-from training.samplers.choice import outside_sampler
-from training.samplers.scripted import EXPERT, ScriptedSampler, read_prompt
+from training.samplers.scripted import ScriptedSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.run import weights_sha256
 
@@ -72,14 +69,6 @@ def test_a_turn_is_ids_with_a_logprob_each_and_no_token_of_the_templates(
         assert len(found.logprobs) == len(found.token_ids) and all(one <= 0 for one in found.logprobs)
         assert run_defect(found.token_ids, stock.codec) is None
         assert (found.finish == "stop") == (found.token_ids[-1] == stock.codec.stop_id)
-
-
-def test_the_same_seed_gives_the_same_turn(stock: Stock, sampler: Sampler) -> None:
-    assert sampler.sample(prompt_of(stock), SHORT, 4) == sampler.sample(prompt_of(stock), SHORT, 4)
-
-
-def test_a_sampler_has_a_name(sampler: Sampler) -> None:
-    assert sampler.version
 
 
 def test_a_rollout_is_one_sequence_whoever_samples(stock: Stock, sampler: Sampler) -> None:
@@ -199,17 +188,6 @@ def test_a_server_that_is_away_is_an_upstream_fault(stock: Stock, local: Any, st
     assert wrong.value.failure.code == code
 
 
-def test_no_server_and_no_model_are_told_apart(stock: Stock, vllm: VllmSampler, local: Any) -> None:
-    double = VllmDouble(lambda *given: local.sample(*given[1:]), stock.codec.stop_id)
-    with serve(double) as url:
-        gone = url
-        with pytest.raises(ArenaError) as unknown:
-            VllmSampler(url, "absent", stock.codec).sample(prompt_of(stock), SHORT, 0)
-    with pytest.raises(ArenaError) as away:
-        VllmSampler(gone, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
-    assert (unknown.value.failure.code, away.value.failure.code) == ("U3001", "U3002")
-
-
 @pytest.mark.parametrize(
     ("behave", "code"),
     [
@@ -231,41 +209,8 @@ def test_a_hostile_server_costs_bounded_memory_and_time(stock: Stock, behave: Be
 # -- the scripted model
 
 
-def test_the_scripted_model_reads_a_prompt_as_the_conversation_it_was_made_of(stock: Stock) -> None:
-    for trace in stock.traces():
-        ids = stock.codec.prompt(trace.messages, trace.tools)
-        read = read_prompt(stock.codec.decode(ids), EXPERT)
-        assert [one["role"] for one in read["messages"]] == [one.role for one in trace.messages]
-        assert msgspec.json.encode(read["tools"]) == msgspec.json.encode(served_tools(trace.tools))
-        calls = [call for one in read["messages"] for call in one.get("tool_calls", ())]
-        answered = [one["tool_call_id"] for one in read["messages"] if one["role"] == "tool"]
-        assert [call["id"] for call in calls] == answered
-        assert [call["function"]["name"] for call in calls] == [c.name for one in trace.messages for c in one.calls]
-        results = [one["content"] for one in read["messages"] if one["role"] == "tool"]
-        assert results == [one.content for one in trace.messages if one.role == "tool"]
-
-
 def test_the_scripted_expert_solves_by_tokens_what_it_solves_by_messages(stock: Stock) -> None:
     jobs = jobs_of(stock.bench.problems, 1, 0)
     lines = stock.bench.sample(jobs, ScriptedSampler(stock.codec), stock.codec, EPISODE, 2)
     solved = {line.result.problem_id for line in lines if line.result.is_success}
     assert solved == {trace.facts.problem_id for trace in stock.traces()}
-
-
-def test_a_turn_is_cut_where_the_decoding_says(stock: Stock) -> None:
-    whole = ScriptedSampler(stock.codec).sample(prompt_of(stock), EPISODE, 0)
-    cut = ScriptedSampler(stock.codec).sample(prompt_of(stock), msgspec.structs.replace(EPISODE, turn_tokens_max=5), 0)
-    assert whole.finish == "stop" and cut.finish == "length" and cut.token_ids == whole.token_ids[:5]
-
-
-def test_a_recipe_names_its_sampler(stock: Stock) -> None:
-    def named(more: str) -> Sampler | None:
-        return outside_sampler(parse_recipe(stock.recipe_text("rejection", more)), stock.codec)
-
-    assert named("") is None
-    assert isinstance(named('sampler = "scripted"'), ScriptedSampler)
-    found = named('sampler = "http://127.0.0.1:1/v1"\nsampler_model = "m"')
-    assert isinstance(found, VllmSampler) and found.version == "m"
-    with pytest.raises(ArenaError) as wrong:
-        named('sampler = "scripted"\nsampler_model = "scripted-genius"')
-    assert wrong.value.failure.code == "U3001"

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -33,8 +32,15 @@ from training.model import RunLineage
 from training.models.opening import open_run
 from training.recipe import parse_recipe
 from training.stages.pipeline import run_stage
-from training.stages.processes import ALONE, Processes, launched, require_shareable
-from training.stages.run import lineage_chain, newest_checkpoint, open_checkpoint, weights_sha256
+from training.stages.run import (
+    ALONE,
+    Processes,
+    lineage_chain,
+    newest_checkpoint,
+    open_checkpoint,
+    require_shareable,
+    weights_sha256,
+)
 from training.stages.sft import FILLER, RowOrder
 
 ROOT = Path(__file__).parents[2]
@@ -232,63 +238,6 @@ def test_two_processes_killed_with_9_or_not_come_to_the_losses_of_one(
     assert (two / "checkpoint" / "tokenizer.json").exists() and not (two / "trainer").exists()
 
 
-def test_the_launcher_takes_the_shipped_config() -> None:
-    """What it would start is started in `make prove`."""
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-
-    words = ["--config_file", str(CONFIG), "--num_processes", "2", "-m", "neurons.cli.app", "train", "sft"]
-    asked, _, _ = _validate_launch_command(launch_command_parser().parse_args(words))
-    assert (asked.num_processes, asked.use_fsdp, asked.module) == (2, True, True)
-    assert (asked.training_script, asked.training_script_args) == ("neurons.cli.app", ["train", "sft"])
-
-
-@pytest.mark.prove
-def test_stages_on_two_processes_sample_once_and_stand_on_each_other(
-    stock: Stock, corpora: Path, tmp_path: Path
-) -> None:
-    """Adapters of a swept sft, and rejection, whose samples one process draws, on two processes and on one."""
-    recipe, runs = (
-        tmp_path / "sft.toml",
-        {name: tmp_path / name for name in ("sft1", "sft2", "rejection1", "rejection2")},
-    )
-    text = text_of(stock, corpora, 8).replace("lr = 1e-2", "lr_sweep = [1e-3, 1e-2]")
-    recipe.write_text(text, "utf-8")
-    alone(stock, text, runs["sft1"])
-    train_on_two(stock, corpora, recipe, runs["sft2"])
-    require_equal_runs(runs["sft2"], runs["sft1"])
-    shipped = (RECIPES / "rejection.toml").read_text("utf-8").replace("accumulation = 1", "accumulation = 2")
-    for old, new in (
-        ('"smoke/sft"', f'"{runs["sft2"]}"'),
-        ('"smoke/model"', f'"{stock.model}"'),
-        ('"smoke/corpus"', f'"{corpora}/corpus"'),
-        ('"smoke/train.jsonl"', f'"{stock.folder}/train.jsonl"'),
-        ('"smoke/dev.jsonl"', f'"{stock.folder}/dev.jsonl"'),
-    ):
-        shipped = shipped.replace(old, new)
-    recipe.write_text(shipped, "utf-8")
-    alone(stock, shipped, runs["rejection1"])
-    train_on_two(stock, corpora, recipe, runs["rejection2"], "--held-out", str(stock.folder / "eval.jsonl"))
-    require_equal_runs(runs["rejection2"], runs["rejection1"])
-    sampled = [(runs[name] / "episodes.jsonl").read_bytes() for name in ("rejection1", "rejection2")]
-    assert sorted(sampled[0].splitlines()) == sorted(sampled[1].splitlines())
-    assert [lineage.stage for _, _, lineage in lineage_chain(runs["rejection2"])] == ["rejection", "sft"]
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("r", [0, 8])
-def test_two_processes_that_share_out_the_weights_too_come_to_the_losses_of_one(
-    stock: Stock, corpora: Path, tmp_path: Path, r: int
-) -> None:
-    """FSDP 2 on CPUs, which the engine can and accelerate excludes."""
-    text = text_of(stock, corpora, r)
-    recipe, one, two = tmp_path / "two.toml", tmp_path / "one", tmp_path / "two"
-    recipe.write_text(text, "utf-8")
-    alone(stock, text, one)
-    train_on_two(stock, corpora, recipe, two, command="tests.training.test_several_devices")
-    require_equal_runs(two, one)
-    assert (two / "sharded").exists()
-
-
 @pytest.mark.parametrize("stage", ["kto", "grpo"])
 def test_a_stage_that_samples_from_what_it_trains_refuses_a_second_process(
     stock: Stock, tmp_path: Path, stage: str
@@ -307,12 +256,6 @@ def test_steps_that_cannot_be_shared_out_are_refused(stock: Stock, tmp_path: Pat
         run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two)
     assert not (tmp_path / "run").exists()
     require_shareable(parse_recipe(text), ALONE)
-
-
-def test_only_a_launcher_makes_processes_of_one_run() -> None:
-    assert launched({}) == launched({"WORLD_SIZE": "8", "RANK": "3"}) == ALONE
-    assert launched({"LOCAL_RANK": "1", "RANK": "5", "WORLD_SIZE": "8"}) == Processes(index=5, count=8)
-    assert not Processes(index=5, count=8).is_first
 
 
 def test_a_checkpoint_lacking_a_process_is_not_gone_on_from_and_one_of_other_processes_is_refused(
@@ -341,28 +284,3 @@ def test_every_row_of_an_epoch_is_dealt_once_and_only_the_filler_fills_up(rows: 
     assert len(dealt) == len(order) and len(dealt) % size == 0 and len(dealt) - rows < size
     assert sorted(dealt[:rows]) == list(range(rows)) and set(dealt[rows:]) <= {rows}
     assert not any(FILLER.mask)
-
-
-def run_sharded(out: Path) -> None:
-    """`arena`, as accelerate would run it on GPUs: its state takes the config's FSDP plugin on CPUs too."""
-    import accelerate.state
-    from accelerate.utils import DistributedType
-
-    from neurons.cli.app import main
-
-    begin = accelerate.state.AcceleratorState.__init__
-
-    def begin_sharded(state: Any, *given: Any, fsdp_plugin: Any = None, **named: Any) -> None:
-        begin(state, *given, fsdp_plugin=fsdp_plugin, **named)
-        if fsdp_plugin is not None and fsdp_plugin.fsdp_version == 2:
-            state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
-            accelerate.state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
-            (out / "sharded").touch()
-
-    accelerate.state.AcceleratorState.__init__ = begin_sharded
-    main()
-
-
-if __name__ == "__main__":  # the command, with weights shared out
-    torch.set_num_threads(1)
-    run_sharded(Path(sys.argv[sys.argv.index("--out") + 1]))

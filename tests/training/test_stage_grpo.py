@@ -10,13 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError
-from tests.training.bandit import Bandit, die_in_grpo, grpo_recipe, run_grpo, run_losing
-from tests.training.short_rows import require_killed, save
+from tests.training.bandit import Bandit, die_in_grpo, run_grpo, run_losing
+from tests.training.short_rows import require_killed
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Rollout
@@ -24,11 +22,11 @@ from training.recipe import parse_recipe
 from training.rollouts.rollout import Job
 from training.samplers.vllm import VllmSampler
 from training.stages import grpo
-from training.stages.grpo import Behaviour, GrpoPorts, GrpoResult, problem_order, train_grpo
-from training.stages.run import CHECKPOINT, RunFolder
+from training.stages.grpo import problem_order
+from training.stages.run import CHECKPOINT, Outcome
 
 
-def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> GrpoResult:
+def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> Outcome:
     return run_grpo(stock.folder, out, run_jobs, server, **changes)
 
 
@@ -50,13 +48,6 @@ def test_the_sampler_and_the_trainer_are_one_policy_and_the_ratio_starts_at_one(
     assert not any(bandit.modes)
     assert len(set(bandit.versions)) == 1
     assert (tmp_path / "run" / CHECKPOINT / "adapter_model.safetensors").exists()
-
-
-def test_a_renewed_behaviour_policy_is_on_policy_again_and_has_a_new_name(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock.codec)
-    train(stock, tmp_path / "run", bandit, steps=3, refresh=1, every=1)
-    assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
-    assert len(set(bandit.versions)) == 3
 
 
 def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_path: Path) -> None:
@@ -146,72 +137,6 @@ def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(s
     assert done.stopped_by.startswith("logprobs: ") and done.steps == 0
 
 
-def test_a_sampler_that_did_not_take_the_renewed_policy_ends_the_run_there(stock: Stock, tmp_path: Path) -> None:
-    bandit, calls = Bandit(stock.codec), iter(range(10))
-
-    def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
-        wrong = float(next(calls) == 2)
-        found = bandit(jobs, sampler)
-        return [msgspec.structs.replace(one, logprobs=tuple(p - wrong for p in one.logprobs)) for one in found]
-
-    done = train(stock, tmp_path / "run", run, steps=4, refresh=2, every=2)
-    assert done.stopped_by.startswith("logprobs: ") and done.steps == 2
-
-
-def test_template_tokens_in_a_sampled_turn_end_the_run(stock: Stock, tmp_path: Path) -> None:
-    bandit, forged = Bandit(stock.codec), stock.codec.template_only_ids[0]
-
-    def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
-        found = bandit(jobs, sampler)
-        return [msgspec.structs.replace(found[0], completion_ids=(forged, *found[0].completion_ids[1:])), *found[1:]]
-
-    done = train(stock, tmp_path / "run", run)
-    assert done.stopped_by.startswith("mask drift: 1 of 4") and done.dropped == {"mask": 1}
-
-
-def test_too_many_overflows_end_the_run(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock.codec)
-
-    def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
-        full = [msgspec.structs.replace(one.result, is_overflow=True) for one in bandit(jobs, sampler)]
-        return [msgspec.structs.replace(one, result=r) for one, r in zip(bandit.rollouts[-4:], full, strict=True)]
-
-    assert train(stock, tmp_path / "run", run).stopped_by.startswith("context: 4 of 4")
-
-
-def test_a_kl_spike_ends_the_run_and_the_lineage_can_name_it(stock: Stock, tmp_path: Path) -> None:
-    done = train(stock, tmp_path / "run", Bandit(stock.codec), steps=6, more="[guards]\nkl_max = 1e-6\n")
-    assert done.stopped_by.startswith("kl: ") and 1 < done.steps < 6  # the first step is taken at the reference
-
-
-def test_settings_that_can_not_be_resumed_or_dealt_are_refused(stock: Stock, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="multiple of refresh_every_steps"):
-        train(stock, tmp_path / "a", Bandit(stock.codec), refresh=3)
-    recipe, text = grpo_recipe(stock.model)
-    odd = msgspec.structs.replace(recipe, optim=msgspec.structs.replace(recipe.optim, batch_rows=3))
-    ports = GrpoPorts(problems=stock.bench.problems[:4], codec=stock.codec, run_jobs=Bandit(stock.codec))
-    with pytest.raises(ArenaError, match="batch_rows"):
-        train_grpo(odd, RunFolder(tmp_path / "b", odd, text), ports, save=save)
-    with pytest.raises(ArenaError, match="no problem"):
-        empty = GrpoPorts(problems=(), codec=stock.codec, run_jobs=Bandit(stock.codec))
-        train_grpo(recipe, RunFolder(tmp_path / "c", recipe, text), empty, save=save)
-
-
-def test_the_behaviour_policy_is_put_in_place_and_taken_out_again() -> None:
-    model = torch.nn.Linear(2, 2)
-    behaviour = Behaviour(model)
-    kept = model.weight.detach().clone()
-    with torch.no_grad():
-        model.weight += 1
-    own = model.weight.detach().clone()
-    with behaviour.in_place():
-        assert torch.equal(model.weight, kept)
-    assert torch.equal(model.weight, own)
-    behaviour.renew()
-    with behaviour.in_place():
-        assert torch.equal(model.weight, own)
-
-
 @given(steps=st.integers(1, 9), count=st.integers(1, 6), seed=st.integers(0, 3))
 def test_the_order_of_problems_is_pass_after_pass_and_the_same_for_a_longer_run(
     steps: int, count: int, seed: int
@@ -229,12 +154,3 @@ def test_the_order_of_problems_is_pass_after_pass_and_the_same_for_a_longer_run(
     assert len(found) == 2 * steps and order(steps + 1)[: len(found)] == found
     for start in range(0, len(found), count):
         assert len(set(found[start : start + count])) == len(found[start : start + count])
-
-
-def test_without_a_number_of_steps_every_epoch_is_a_pass() -> None:
-    problems = [SimpleNamespace(problem_id=f"p{place}") for place in range(4)]
-    recipe = parse_recipe(
-        'name = "x"\nstage = "grpo"\nmodel = "m"\n[decode]\ntop_p = 1.0\n'
-        "[optim]\nepochs = 2.0\n[grpo]\nproblems_per_step = 2\n"
-    )
-    assert sorted(problem_order(recipe, problems)) == sorted(2 * [f"p{place}" for place in range(4)])  # type: ignore[arg-type]

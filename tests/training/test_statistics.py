@@ -20,12 +20,6 @@ def test_pass_at_k_is_the_share_of_all_draws_with_a_success(samples: int, data: 
     assert pass_at_k(samples, correct, k) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize(("samples", "correct", "k"), [(2, 1, 3), (2, 3, 1), (2, -1, 1), (2, 1, 0)])
-def test_pass_at_k_refuses_what_it_can_not_estimate(samples: int, correct: int, k: int) -> None:
-    with pytest.raises(ValueError, match="pass@"):
-        pass_at_k(samples, correct, k)
-
-
 def test_an_interval_holds_its_mean_and_narrows_with_more_problems() -> None:
     few, many = mean_estimate([0.0, 1.0] * 10, 0), mean_estimate([0.0, 1.0] * 1_000, 0)
     for one in (few, many):
@@ -33,19 +27,6 @@ def test_an_interval_holds_its_mean_and_narrows_with_more_problems() -> None:
     assert many.high - many.low < (few.high - few.low) / 5
     normal = 1.96 * 0.5 / math.sqrt(20)
     assert few.high - few.value == pytest.approx(normal, rel=0.15)
-
-
-@pytest.mark.parametrize("truth", [0.02, 0.1, 0.4, 0.9, 0.98])
-def test_an_interval_of_a_proportion_covers_the_truth_about_as_often_as_it_says(truth: float) -> None:
-    """Exactly, over all outcomes of 75 problems; Wilson's coverage swings about 95 % and stays near it."""
-    n = 75
-    covered = 0.0
-    for hits in range(n + 1):
-        found = mean_estimate([1.0] * hits + [0.0] * (n - hits), 0)
-        assert found.method == "wilson"
-        if found.low <= truth <= found.high:
-            covered += math.comb(n, hits) * truth**hits * (1 - truth) ** (n - hits)
-    assert 0.90 <= covered <= 0.995
 
 
 def test_an_interval_of_shares_covers_the_truth_about_as_often_as_it_says() -> None:
@@ -59,14 +40,6 @@ def test_an_interval_of_shares_covers_the_truth_about_as_often_as_it_says() -> N
         assert found.method == "bootstrap"
         hits += found.low <= 0.4 <= found.high
     assert 0.88 <= hits / 200 <= 0.99
-
-
-def test_nothing_solved_and_all_solved_are_not_certain() -> None:
-    none, every = mean_estimate([0.0] * 75, 0), mean_estimate([1.0] * 75, 0)
-    assert (none.value, none.low, every.value, every.high) == (0.0, 0.0, 1.0, 1.0)
-    assert none.high == pytest.approx(0.0487, abs=1e-4)  # z^2 / (n + z^2)
-    assert every.low == pytest.approx(1 - none.high)
-    assert (1 - none.high) ** 75 < 0.05  # a success rate above it would have shown itself
 
 
 def test_values_that_are_all_alike_leave_room_for_those_not_seen() -> None:
@@ -99,36 +72,6 @@ def test_the_interval_of_a_paired_difference_is_newcombes(
     assert (found.value, found.low, found.high) == pytest.approx((value, low, high), abs=6e-5)
 
 
-@given(st.tuples(*[st.integers(0, 40)] * 4).filter(any))
-def test_the_interval_of_a_paired_difference_has_width_holds_it_and_turns_with_the_order(
-    counts: tuple[int, int, int, int],
-) -> None:
-    first, second = solved(*counts)
-    found, turned = difference_estimate(first, second, 0), difference_estimate(second, first, 0)
-    assert -1.0 <= found.low <= found.value <= found.high <= 1.0 and found.low < found.high
-    assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
-
-
-def test_an_interval_that_holds_0_never_stands_beside_a_small_p() -> None:
-    """Of 75 problems: the other way round the two may disagree, and no p is then above .08."""
-    worst = 0.0
-    for both, fewer, more in itertools.product((0, 3, 10, 30), range(12), range(20)):
-        if more <= fewer:
-            continue
-        first, second = solved(both, fewer, more, 75 - both - fewer - more)
-        found = difference_estimate(first, second, 0)
-        p_value = compare_paired([one > 0 for one in first], [one > 0 for one in second]).p_value
-        assert found.low > 0.0 or p_value >= 0.05
-        worst = max(worst, p_value) if found.low > 0.0 else worst
-    assert 0.05 < worst < 0.08
-
-
-@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=12), st.integers(0, 3))
-def test_an_interval_has_width_holds_its_mean_and_stays_in_range(values: list[float], seed: int) -> None:
-    found = mean_estimate(values, seed, resamples=80)
-    assert 0.0 <= found.low <= found.value <= found.high <= 1.0 and found.low < found.high
-
-
 def test_an_interval_is_the_same_for_the_same_seed_and_needs_values() -> None:
     values = [0.0, 0.25, 1.0]
     assert mean_estimate(values, 3) == mean_estimate(values, 3)
@@ -146,11 +89,3 @@ def test_the_paired_test_is_exact(first_only: int, second_only: int, p_value: fl
     found = compare_paired(first, second)
     assert (found.first_only, found.second_only, found.n) == (first_only, second_only, len(first))
     assert found.p_value == pytest.approx(p_value)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=30))
-def test_the_paired_test_does_not_mind_the_order_of_the_two(pairs: list[tuple[bool, bool]]) -> None:
-    first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    one, other = compare_paired(first, second), compare_paired(second, first)
-    assert one.p_value == other.p_value and one.first_only == other.second_only
-    assert 0 <= one.p_value <= 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,8 +23,7 @@ from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
 from training.corpus.model import Trace
 from training.corpus.sources.verified import open_export
-from training.trac.answers import Answers
-from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker
+from training.trac.asking import ATTEMPTS, SILENT_MAX, Answers, Asker
 from training.trac.model import OracleReport, OracleRules, Roles, TrialVerdict
 from training.trac.oracle import judge_traces, report
 from training.trac.scripted import ANNOTATOR, ScriptedOracle
@@ -138,16 +136,6 @@ def test_an_endpoint_s_fault_in_a_trial_is_no_failed_trial_and_the_next_run_draw
     assert again == whole and not counted.faults
 
 
-@pytest.mark.parametrize("said", ["", "I like it.", '{"score": 1}', '{"score": 2, "citations": [], "explanation": ""}'])
-def test_a_verdict_that_cannot_be_read_stops_its_trace_with_a_code(
-    traces: list[Trace], catalogue: Catalogue, tmp_path: Path, said: str
-) -> None:
-    reply = ModelReply(model=ANNOTATOR, content=said, prompt_tokens=9, completion_tokens=1, message="{}")
-    found, counted, _ = run(traces, catalogue, tmp_path, Faulty(lambda asked: reply))
-    assert {(one.fate, one.code) for one in found} == {("not_annotated", "U3050")}
-    assert [(one.code, one.owner, one.traces) for one in counted.faults] == [("U3050", Owner.UPSTREAM, len(traces))]
-
-
 def test_an_endpoint_that_fell_silent_is_not_asked_for_ever(
     traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
 ) -> None:
@@ -159,16 +147,6 @@ def test_an_endpoint_that_fell_silent_is_not_asked_for_ever(
     assert asker.silence() == Failure(code="U3002", detail="no route to host")
     again, _, _ = run(traces, catalogue, tmp_path, Faulty())
     assert again == whole
-
-
-def test_one_answer_ends_a_silence(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
-    numbers = itertools.count()
-
-    def mostly(_: dict[str, object]) -> ArenaError | None:
-        return ArenaError("U3002", "gone") if next(numbers) % (2 * ATTEMPTS + 1) else None
-
-    _, _, asker = run(traces * 4, catalogue, tmp_path, Faulty(mostly, Failure(code="U3002")))
-    assert asker.silence() is None
 
 
 def test_what_the_time_did_not_reach_is_told_apart_and_judged_by_the_next_run(
@@ -183,39 +161,3 @@ def test_what_the_time_did_not_reach_is_told_apart_and_judged_by_the_next_run(
         assert [(one.code, one.owner) for one in counted.faults] == [("V2148", Owner.VALIDATOR)]
     again, _, _ = run(traces, catalogue, tmp_path, Faulty())
     assert again == whole
-
-
-def test_a_trial_that_the_time_cut_off_goes_on_after_the_replies_it_got(
-    traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
-) -> None:
-    run(traces, catalogue, tmp_path / "whole", in_one := Faulty())
-    tokens = {one.model: one.prompt_tokens for one in run(traces, catalogue, tmp_path / "again", Faulty())[1].usage}
-    asked, paid = 0, Counter[str]()
-    for _ in range(99):
-        upstream = Faulty()
-        found, counted, _ = run(
-            traces, catalogue, tmp_path / "cut", upstream, seconds_max=9, clock_s=itertools.count().__next__
-        )
-        asked += upstream.calls
-        paid.update({one.model: one.prompt_tokens for one in counted.usage})
-        if not counted.faults:
-            break
-    assert found == whole and asked == in_one.calls
-    assert paid == tokens
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_trial_whose_every_request_is_too_long_is_none_and_one_that_outgrew_the_context_is(
-    traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path, is_first: bool
-) -> None:
-    def too_long(asked: dict[str, object]) -> ArenaError | None:
-        is_later = any(message["role"] == "assistant" for message in asked["messages"])
-        is_refused = asked["model"] == STUDENT and (is_first or is_later)
-        return ArenaError("A1040", "maximum context length is 512 tokens") if is_refused else None
-
-    found, _, _ = run(traces, catalogue, tmp_path, Faulty(too_long))
-    tried = [one for one, other in zip(found, whole, strict=True) if other.student_successes is not None]
-    if is_first:
-        assert {(one.fate, one.code) for one in tried} == {("not_answered", "U3054")}
-    else:
-        assert {(one.code, one.student_successes) for one in tried} == {("", 0)}

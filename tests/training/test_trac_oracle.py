@@ -15,7 +15,6 @@ from foundation.errors import ArenaError
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
-from harness.inference.scripted import start_scripted_server
 from neurons.cli.app import main
 from problems.scoring.title_matching import LexicalTitles
 from tests.training.export_reading import read_traces
@@ -23,12 +22,9 @@ from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
 from training.corpus.model import Trace
 from training.corpus.sources.verified import open_export
-from training.trac.answers import Answers
-from training.trac.asking import Asker
-from training.trac.estimate import estimate
+from training.trac.asking import Answers, Asker
 from training.trac.model import FATES, OracleReport, OracleRules, Price, Roles, TrialVerdict
-from training.trac.oracle import judge_traces, report
-from training.trac.reading import read_trace
+from training.trac.oracle import estimate, judge_traces, report
 from training.trac.scripted import ANNOTATOR, ScriptedOracle
 from training.trac.trials import Episodes, Stage
 
@@ -105,11 +101,6 @@ def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(
         assert (one.fate == "not_admitted") is (by_id[one.trace_id].facts.is_success is not True)
 
 
-def test_failed_traces_enter_with_the_flag(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
-    found, _ = run(traces, catalogue, tmp_path, ScriptedOracle(), OracleRules(admits_failed=True))
-    assert all(one.fate != "not_admitted" for one in found)
-
-
 @pytest.mark.parametrize(
     ("change", "fate"),
     [
@@ -125,42 +116,6 @@ def test_a_model_that_does_not_deliver_stops_its_trace_and_not_the_run(
     assert {one.fate for one in found} == {"not_admitted", fate}
 
 
-def test_a_trace_that_is_too_long_for_the_endpoint_is_left_out_and_the_others_are_judged(
-    traces: list[Trace], catalogue: Catalogue, tmp_path: Path
-) -> None:
-    admitted = [trace for trace in traces if trace.facts.is_success]
-    longest = max(admitted, key=lambda trace: len(read_trace(trace).text))
-    shown = read_trace(longest).text
-
-    class Short(ScriptedOracle):
-        def complete(self, request: str) -> ModelReply:
-            if shown in json.loads(request)["messages"][-1]["content"]:
-                raise ArenaError("A1040", "HTTP 400: maximum context length is 4096 tokens")
-            return super().complete(request)
-
-    found, _ = run(admitted, catalogue, tmp_path, Short())
-    stopped = [one for one in found if one.fate == "not_answered"]
-    assert [one.trace_id for one in stopped] == [longest.trace_id] and len(found) > 1
-    assert (stopped[0].code, stopped[0].detail) == ("U3054", "HTTP 400: maximum context length is 4096 tokens")
-
-
-def test_a_target_that_the_catalogue_does_not_have_is_not_grounded(
-    traces: list[Trace], catalogue: Catalogue, tmp_path: Path
-) -> None:
-    one = next(trace for trace in traces if trace.facts.is_success)
-    changed = msgspec.structs.replace(one, facts=msgspec.structs.replace(one.facts, recommended=("404404404",)))
-    found, _ = run([changed], catalogue, tmp_path, ScriptedOracle())
-    assert found[0].fate == "not_grounded" and "404404404" in found[0].detail
-
-
-def test_a_second_run_asks_nothing_and_says_the_same(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
-    first, paid = run(traces, catalogue, tmp_path, ScriptedOracle())
-    upstream = Counting()
-    again, free = run(traces, catalogue, tmp_path, upstream)
-    assert again == first and upstream.calls == 0
-    assert paid.micro_usd > 0 == free.micro_usd
-
-
 def test_a_run_that_broke_off_goes_on_where_it_was(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
     whole, _ = run(traces, catalogue, tmp_path / "whole", in_one := Counting())
     with pytest.raises(ArenaError, match="used up"):
@@ -168,12 +123,6 @@ def test_a_run_that_broke_off_goes_on_where_it_was(traces: list[Trace], catalogu
     found, _ = run(traces, catalogue, tmp_path / "parts", rest := Counting())
     assert found == whole
     assert rest.calls < in_one.calls
-
-
-def test_traces_side_by_side_meet_the_same_fates(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
-    one, _ = run(traces, catalogue, tmp_path / "a", ScriptedOracle())
-    other, _ = run([*traces, *traces], catalogue, tmp_path / "b", ScriptedOracle(), parallel=4)
-    assert other == [*one, *one]
 
 
 def test_the_estimate_bounds_what_is_then_paid(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
@@ -248,33 +197,3 @@ def test_a_limit_of_cost_needs_prices_and_ends_the_run(
     assert code == 1 and "V2148" in err
     assert dict(json.loads(out)["fates"])["not_reached"] > 0
     assert list((corpus.parent / "trac" / "answers").rglob("*.json"))
-
-
-def test_a_limit_of_time_ends_the_run_with_its_report(
-    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = command(corpus, market, capsys, "--minutes", "0", "--json")
-    assert code == 1 and "V2148" in err
-    counted = json.loads(out)
-    assert counted["faults"] == [
-        {"code": "V2148", "owner": "validator", "traces": dict(counted["fates"])["not_reached"]}
-    ]
-    assert (corpus.parent / "trac" / "oracle.json").exists()
-    code, _, _ = command(corpus, market, capsys)
-    assert code == 0
-
-
-@pytest.mark.parametrize("price", ["m", "m=1", "m=a,b", "=1,2", "m=-1,2", "m=nan,1"])
-def test_a_price_that_is_none_is_named(
-    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str], price: str
-) -> None:
-    code, _, err = command(corpus, market, capsys, "--dry-run", "--price", price)
-    assert code == 2 and "MODEL=IN,OUT" in err
-
-
-def test_an_endpoint_without_the_model_is_the_upstream_s_fault(
-    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with start_scripted_server() as server:  # it has the shoppers, not the annotator
-        code, _, err = command(corpus, market, capsys, "--base-url", server.base_url)
-    assert code == 3 and "U3001" in err and ANNOTATOR in err

@@ -1,8 +1,8 @@
 """What a checkpoint has learnt from, and whether a set of problems touches it.
 
-Every stage back to the first is asked: its problem files or the pool it was dealt, its corpora and the episodes it
+Every stage back to the first is asked: its problem files, its corpora and the episodes it
 took over. A set is held against problem ids and against answers (products and title classes), which paraphrase does not
-change. What can't be read any more, and a corpus or pool that is another one than was learnt, is named, never taken for
+change. What can't be read any more, and a corpus or file that is another one than was learnt, is named, never taken for
 clean. A base is known to what starts from it by the hash of its weights: what a base learnt is not asked.
 """
 
@@ -21,10 +21,10 @@ from problems.suites.formats import read_problems
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.filter.leak_guard import answered
 from training.guards import GuardStopError
-from training.recipe import parse_recipe, samples_unnamed
-from training.rollouts.episode_file import EpisodeFile
-from training.stages.rejection import EPISODES
-from training.stages.run import SAMPLED, lineage_chain
+from training.recipe import parse_recipe
+from training.rollouts.rollout import EpisodeFile
+from training.stages.episodes import EPISODES
+from training.stages.run import lineage_chain
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,21 +51,20 @@ def learnt_by(run: Path) -> Learnt:
     for folder, _, lineage in lineage_chain(run):
         recipe = parse_recipe(lineage.recipe, str(folder))
         data = recipe.data
-        # a study's base names its transcripts by a hash too, which are no corpus
+        # a base's run may name transcripts by a hash, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
         sources = [("problems", data.problems)] if data.problems else []
         sources += [("corpus", name) for name in data.corpus] + [("episodes", name) for name in data.rollouts]
-        if SAMPLED in lineage.problem_files:
-            sources.append(("problems", str(folder / SAMPLED)))
-        elif samples_unnamed(recipe):
-            unread.append(f"the problems that {folder.name} was dealt (an older lineage does not name them)")
+        if recipe.stage in ("rejection", "grpo") and not data.problems:
+            unread.append(f"the problems that {folder.name} was dealt")
         for kind, name in sources:
             try:
                 if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
                     unread.append(f"{name} (another corpus stands there now)")
                     continue
                 found_ids, found_marks = set[str](), set[str]()
-                if name == str(folder / SAMPLED) and file_sha256(Path(name)) != lineage.problem_files[SAMPLED]:
+                known = lineage.problem_files.get(Path(name).name)
+                if kind == "problems" and known and file_sha256(Path(name)) != known:
                     unread.append(f"{name} (other problems stand there now)")
                     continue
                 if kind == "problems":

@@ -1,25 +1,69 @@
-"""Taking an evaluation: a policy's episodes on a frozen set, kept as they end, and their report.
+"""Taking an evaluation: episodes of a policy or an agent file on a frozen set, kept as they end, and their report.
 
-Rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is
-examined (a checkpoint, the scripted model, an endpoint) changes where turns come from and nothing else.
+Rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is examined
+(a checkpoint, the scripted model, an endpoint) changes where turns come from and nothing else. An agent file decides by
+itself what it asks of its model, so its conditions hold the policy's limits and say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
+from harness.tools.registry import profile_schemas
 from problems.model import Problem
 from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report, prompt_sha256
 from training.model import ChatCodec, Decode, Sampler
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect
-from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of, messages_of, read_result
 from training.run_context import RunContext
+
+
+def agent_plan(plan: EvaluationPlan, policy: Policy) -> EvaluationPlan:
+    """The plan for an agent file: one episode a problem, within the policy's limits."""
+    limits = policy.limits
+    decode = Decode(
+        temperature=0.0,
+        top_p=1.0,
+        turn_tokens_max=limits.completion_tokens_per_call,
+        turns_max=limits.steps,
+        context_tokens_max=limits.prompt_tokens,
+    )
+    return msgspec.structs.replace(plan, decode=decode, samples=1, seeds=(0,), is_agent=True)
+
+
+def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
+    """The episode of an evaluation; `tools` are the schemas of its profile."""
+    messages, result = messages_of(evaluation.body), read_result(job, evaluation)
+    if result.taken is not None:
+        taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
+        result = msgspec.structs.replace(result, taken=taken)
+    return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools)
+
+
+def by_agent(source: str, ports: EvaluatePorts, parallel: int) -> RunJobs:
+    """Episodes of an agent file, `parallel` at a time. An ArenaError that would stop every episode stops the run."""
+    unjudged, tools = replace(ports, judges=()), profile_schemas(ports.policy.tool_profile)
+
+    def one(job: Job) -> EpisodeLine:
+        return line_of(job, evaluate(source, job.problem, unjudged), tools)
+
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+        with ThreadPoolExecutor(parallel) as pool:
+            try:
+                yield from pool.map(one, jobs)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    return run
 
 
 class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,55 @@
-"""What counts as a model: a folder here, of a finished run or with a model's config. Nothing is ever fetched.
+"""What counts as a model, and what a run computes on, said before anything is opened.
 
-A name that is no such folder is told at once what to do, before anything is opened; no network is asked.
+A model is a folder here, of a finished run or with a model's config; nothing is ever fetched. Torch's build for
+processors satisfies every pin on a machine with a GPU, so a warning says where an NVIDIA device lies idle.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+import msgspec
 
 from foundation.errors import ArenaError
 from training.stages.run import LINEAGE, RECIPE
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What is computed on. `warning` says what keeps torch from an NVIDIA device, and what to install or look at."""
+
+    name: str
+    torch: str
+    warning: str = ""
+
+    def describe(self) -> str:
+        """One line, without the warning."""
+        return f"{self.name} (torch {self.torch})" if self.torch else self.name
+
+
+def find_device() -> Device:
+    """What a stage would compute on, on this machine. Imports torch where it is installed."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        missing = "torch is not installed: `pip install -c constraints.txt -e '.[train]'` brings the engine"
+        return Device(name="none", torch="", warning=missing)
+    version = str(torch.__version__)
+    if torch.cuda.is_available():
+        return Device(name=torch.cuda.get_device_name(), torch=version)
+    sign = next(map(str, sorted(Path("/dev").glob("nvidia[0-9]*"))), shutil.which("nvidia-smi"))
+    if sign is None:
+        return Device(name="cpu", torch=version)
+    warning = f"{sign} tells of an NVIDIA device, and torch {version} "
+    if torch.version.cuda:
+        warning += f"(CUDA {torch.version.cuda}) can use none: see what `nvidia-smi` says, and CUDA_VISIBLE_DEVICES"
+    else:  # two equals signs would take the processor build for the same
+        warning += (
+            "is built for processors alone; install the build with CUDA: `pip install --force-reinstall -c "
+            f"constraints.txt 'torch==={version.partition('+')[0]}'` (three equals signs)"
+        )
+    return Device(name="cpu", torch=version, warning=warning)
+
 
 CONFIG = "config.json"
 

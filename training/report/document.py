@@ -10,22 +10,176 @@ of all filters. What each seed came to stands beside the rate of all of them.
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
-from training.evaluation.report import EvalReport, EvaluationConditions, SetSpend, compare
+from foundation.errors import ArenaError
+from training.evaluation.report import EvalReport, EvaluationConditions, compare
 from training.evaluation.statistics import Estimate, Paired, difference_estimate
-from training.report.claims import Endings, StudyClaim
-from training.report.published import TABLE_1, Published
-from training.report.series import RunCurves
+from training.model import RunLineage
+from training.stages.run import LINEAGE, RECIPE, lineage_sha256
 
-DOCUMENT_VERSION = 5  # 2: claims and endings were notes; 3: comparisons too; 4: no commits, and weights by version
+METRICS: dict[str, str] = {  # key in the log -> what it is called
+    "loss": "loss",
+    "reward": "reward",
+    "kl": "KL to the parent",
+    "groups/mixed": "groups whose rewards differ",
+    "emission_rate": "emission on dev",
+    "logprob_gap": "sampler to trainer, mean |Δ logprob|",
+    "grad_norm": "gradient norm",
+}
+_LOGS = "log*.jsonl"
+_Line = dict[str, float | None]
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric by step; `values` holds None where the log holds no number."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
+    """The curves of one run. `lineage_sha256` is "" for one that is not finished, and `steps` those logged so far."""
+
+    label: str
+    series: tuple[Series, ...]
+    steps: int = 0
+    stopped_by: str = ""  # the guard that ended it
+    lineage_sha256: str = ""
+    parent_sha256: str = ""
+    code_commit: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a checkpoint."""
+        return bool(self.lineage_sha256)
+
+
+def read_curves(folder: Path) -> tuple[RunCurves, ...]:
+    """The curves of a run's folder; a swept run has one for each learning rate.
+
+    Raises ArenaError V2124 for a folder that is no run.
+    """
+    if not (folder / RECIPE).exists():
+        raise ArenaError("V2124", f"{folder} is no folder of a run")
+    name = folder.name
+    end = _end(folder)
+    logs = sorted(folder.glob(_LOGS))
+    if not logs:
+        return (RunCurves(label=name, series=(), **end),)
+    found = []
+    for log in logs:
+        rows = sorted(_lines(log), key=lambda row: row["step"] or 0)
+        said = name if len(logs) == 1 else f"{name} {log.stem.removeprefix('log').strip('-_')}".strip()
+        logged = {"steps": max((int(row["step"] or 0) for row in rows), default=0)}
+        series = []
+        for metric in METRICS:
+            points = [(int(row["step"] or 0), row[metric]) for row in rows if metric in row]
+            if points:
+                values = tuple(value if value is not None and math.isfinite(value) else None for _, value in points)
+                series.append(Series(metric=metric, steps=tuple(step for step, _ in points), values=values))
+        found.append(RunCurves(label=said, series=tuple(series), **(logged | end)))
+    return tuple(found)
+
+
+def _end(folder: Path) -> dict[str, Any]:
+    """What the lineage says of a finished run."""
+    path = folder / LINEAGE
+    if not path.exists():
+        return {}
+    try:
+        lineage = msgspec.json.decode(path.read_bytes(), type=RunLineage)
+    except msgspec.DecodeError as error:
+        raise ArenaError("V2124", f"{path}: {error}") from error
+    return {
+        "steps": lineage.steps,
+        "stopped_by": lineage.stopped_by,
+        "lineage_sha256": lineage_sha256(lineage),
+        "parent_sha256": lineage.parent_sha256,
+        "code_commit": lineage.versions.code_commit,
+    }
+
+
+def _lines(log: Path) -> list[_Line]:
+    rows: list[_Line] = []
+    for line in log.read_bytes().splitlines():
+        try:
+            row = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError:
+            continue  # cut by a kill; the run writes it again
+        if "step" in row:
+            rows.append(row)
+    return rows
+
+
+DOCUMENT_VERSION = 1
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM or NAME@ARM-SEED
 
 Family = Literal["stages", "ablations"]
+
+
+OWN_HARNESS = "7-tool ORO ShoppingBench harness, production-strict, the paper's 75 held-out problems"
+BENCHMARK_HARNESS = "the ShoppingBench paper's own harness and test set, as Table 1 quotes it"
+
+
+class Published(msgspec.Struct, frozen=True):
+    """One row of the paper's Table 1, as printed: what ours are laid beside, and never tested against.
+
+    Shares are in thousandths of the whole; None where the table prints none. It prints no intervals.
+    """
+
+    label: str
+    group: str
+    harness: str
+    asr_e3: int | None  # on the 75
+    second_e3: int | None  # on the second set of 90
+    notes: str
+    pass_at_1_e3: int | None = None
+    pass_at_8_e3: int | None = None
+    source: str = "Table 1"
+
+
+_BASELINES = ("Published baselines from the ShoppingBench paper", BENCHMARK_HARNESS)
+_FRONTIER = ("Frontier closed-source baselines", OWN_HARNESS)
+_STACK = ("SFT stack progression of the paper", OWN_HARNESS)
+TABLE_1 = (
+    Published("Qwen3-4B base", *_BASELINES, 180, None, "Paper baseline"),
+    Published(
+        "Qwen3-4B + paper SFT (synthetic)", *_BASELINES, 436, None, "Paper recipe with synthetic GPT-4.1 trajectories"
+    ),
+    Published("Qwen3-4B + paper SFT+GRPO", *_BASELINES, 487, None, "Paper bar this work is measured against"),
+    Published("GPT-5.5", *_FRONTIER, 387, 344, ""),
+    Published("Claude Sonnet 4.6", *_FRONTIER, 640, None, "Frontier teacher; sourced rollouts for Stage 3"),
+    Published("rejection_v2", *_STACK, 347, 256, "Rejection-sampled re-SFT"),
+    Published("opd_sonnet", *_STACK, 347, 333, "Continued teacher-SFT"),
+    Published("opd_rebal", *_STACK, 400, 333, "Voucher-balanced teacher corpus"),
+    Published("opd_renderers (final SFT stack)", *_STACK, 427, 356, "Final reported model", 348, 533),
+    Published("+ KTO (β = 0.02, 1 ep)", *_STACK, 427, None, "No net lift on parity eval; bucket-level redistribution"),
+    Published("+ KTO (β = 0.01, 2 ep)", *_STACK, 351, None, "Negative result; over-optimised"),
+    Published(
+        "+ Dr. GRPO v19 (per-step tool-match)",
+        *_STACK,
+        None,
+        None,
+        "Process climb: rule_score 0.02 → 0.42; hallucinations 14 → 0; exact-match unchanged",
+    ),
+    Published(
+        "agent_23175",
+        "Top miner of the paper's leaderboard",
+        OWN_HARNESS,
+        773,
+        None,
+        "Multi-LLM ensemble; 90-set: about 65%",
+    ),
+)
 
 
 class NamedConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,50 +190,22 @@ class NamedConditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation of ours. Shares are in [0, 1] over problems; `episodes` counts the `unscored` ones too.
+    """One evaluation of ours, under the letter of its conditions.
 
-    `rule` to `steps` are means over scored episodes; where `is_over_all`, an earlier version took `emission`,
-    `hallucinated` and `steps` over all. `trained_steps` and `stopped_by` (a guard, "" for none) are of the checkpoint's
-    run, None where no run is given. `weights` is what the sampler was called (a lineage, a served model's name),
-    `weights_sha256` the weights' own hash, "" where nobody told; the commits are those of the code, "" where not known.
+    `trained_steps`, `stopped_by` (a guard, "" for none) and `trained_commit` are of the checkpoint's run, where one is
+    given.
     """
 
-    label: str
-    conditions: str  # letter
-    set: str
-    is_reported: bool
-    seeds: tuple[int, ...]
-    asr: Estimate  # over all seeds
-    asr_by_seed: tuple[float, ...]  # in the order of `seeds`
-    gt_exact: Estimate
-    partial: Estimate | None = None  # None: not recorded
-    by_bucket: dict[str, Estimate]
-    axes: dict[str, float | None]
-    pass_at: dict[str, Estimate]
-    rule: float
-    emission: float
-    hallucinated: float
-    steps: float
-    is_over_all: bool = False
+    report: EvalReport
+    letter: str
     trained_steps: int | None = None
     stopped_by: str = ""
-    episodes: int
-    unscored: int
-    overflows: int
-    contamination: str
-    spent: SetSpend | None = None  # None: not recorded
-    processor_s: float | None = None  # of the process that ran the episodes, turns of several sampled together
-    weights: str
-    weights_sha256: str = ""
-    lineage_sha256: str
     trained_commit: str = ""
-    measured_commit: str = ""
 
     @property
-    def processor_ms_a_solved(self) -> float | None:
-        """Processor time for each sample that succeeds, those that failed paid for too; None where none did."""
-        solved = sum(self.asr_by_seed) / len(self.asr_by_seed) * (self.episodes - self.unscored)
-        return 1_000 * self.processor_s / solved if self.processor_s is not None and solved else None
+    def label(self) -> str:
+        """Of the report."""
+        return self.report.label
 
     @property
     def ending(self) -> str:
@@ -91,8 +217,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     """`second` against `first` on the same problems.
 
     `difference` is second minus first in success, over problems, with its 95 % interval; `paired` the exact
-    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family;
-    `matched` what an ablation has in common with the first, "" where nothing was said.
+    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family.
     """
 
     family: Family = "stages"
@@ -102,15 +227,10 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     difference: Estimate
     paired: Paired
     holm: float
-    matched: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm.
-
-    What follows it is a study's: tests that were named before any run, comparisons that were not, what limits both, how
-    episodes ended, what else was looked at, and what of the plan is open.
-    """
+    """Everything a report shows."""
 
     version: int = DOCUMENT_VERSION
     title: str
@@ -120,13 +240,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[NamedConditions, ...]
     curves: tuple[RunCurves, ...]
     notes: tuple[str, ...] = ()
-    arms: tuple[str, ...] = ()
-    claims: tuple[StudyClaim, ...] = ()
-    comparisons: tuple[StudyClaim, ...] = ()
-    limits: tuple[str, ...] = ()
-    endings: tuple[Endings, ...] = ()
-    explored: tuple[str, ...] = ()
-    lacking: tuple[str, ...] = ()
 
     def overview(self) -> list[tuple[list[NamedConditions], dict[str, list[Row]]]]:
         """Labels that stand under the same conditions, two at least of each, with their rows in that order."""
@@ -136,8 +249,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         named = {one.letter: one for one in self.conditions}
         groups: dict[tuple[str, ...], dict[str, list[Row]]] = {}
         for label, rows in by_label.items():
-            ordered = sorted(rows, key=lambda row: (len(row.conditions), row.conditions))
-            groups.setdefault(tuple(row.conditions for row in ordered), {})[label] = ordered
+            ordered = sorted(rows, key=lambda row: (len(row.letter), row.letter))
+            groups.setdefault(tuple(row.letter for row in ordered), {})[label] = ordered
         return [
             ([named[letter] for letter in letters], labels)
             for letters, labels in groups.items()
@@ -146,75 +259,36 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_document(
-    reports: Sequence[EvalReport],
-    curves: Sequence[RunCurves],
-    *,
-    title: str,
-    notes: Sequence[str] = (),
-    arms: Sequence[str] = (),
-    claims: Sequence[StudyClaim] = (),
-    comparisons: Sequence[StudyClaim] = (),
-    limits: Sequence[str] = (),
-    endings: Sequence[Endings] = (),
-    explored: Sequence[str] = (),
-    lacking: Sequence[str] = (),
-    controls: Mapping[str, str] | None = None,
-    matched: Mapping[str, str] = {},
-    processor_s: Mapping[tuple[str, str, float], float] = {},
-    measured_commits: Mapping[str, str] = {},
+    reports: Sequence[EvalReport], curves: Sequence[RunCurves], *, title: str, notes: Sequence[str] = ()
 ) -> Document:
-    """The document of these reports, in the order given: the first of each conditions is what others are held against.
+    """The document of these reports, in the order given: the first of each conditions is what others are held against,
+    an ablation against what its label says (`controls_of`).
 
-    `controls` says of each ablation's label which label it is held against, its own for the control itself; None: as
-    the labels of the reports say (`controls_of`); `matched` what it has in common with that. `processor_s` is what
-    reports took, by label, name of the set and temperature, where that was kept; `measured_commits` by label. Raises
-    ValueError for two reports of one label under one set of conditions.
+    Raises ValueError for two reports of one label under one set of conditions.
     """
     found: dict[bytes, EvaluationConditions] = {}
     for report in reports:
         found.setdefault(_key(report.conditions), report.conditions)
     alphabet = itertools.chain(_LETTERS, ("".join(pair) for pair in itertools.product(_LETTERS, repeat=2)))
-    names = tuple(
-        NamedConditions(letter=letter, conditions=one) for letter, one in zip(alphabet, found.values(), strict=False)
-    )
-    letters = {_key(one.conditions): one.letter for one in names}
-    seen: set[tuple[str, str]] = set()
-    for report in reports:
-        place = (report.label, letters[_key(report.conditions)])
-        if place in seen:
-            raise ValueError(f"{report.label} stands twice under the same conditions")
-        seen.add(place)
+    letters = dict(zip(found, alphabet, strict=False))
+    places = Counter((report.label, letters[_key(report.conditions)]) for report in reports)
+    if twice := [label for (label, _), count in places.items() if count > 1]:
+        raise ValueError(f"{twice[0]} stands twice under the same conditions")
     runs = {one.lineage_sha256: one for one in curves if one.is_finished}
-    if controls is None:
-        controls = controls_of(report.label for report in reports)
+    controls = controls_of(report.label for report in reports)
     stages = [report for report in reports if report.label not in controls]
     parents = {lineage: run.parent_sha256 for lineage, run in runs.items()}
-    tests = _tests("stages", _stage_pairs(stages, parents), letters)
-    tests += _tests("ablations", _ablation_pairs(reports, controls), letters, matched)
     return Document(
         title=title,
         published=TABLE_1,
-        rows=tuple(
-            _row(
-                report,
-                letters[_key(report.conditions)],
-                runs.get(report.lineage_sha256),
-                processor_s.get((report.label, report.conditions.set.name, report.conditions.decode.temperature)),
-                measured_commits.get(report.label, ""),
-            )
-            for report in reports
+        rows=tuple(_row(one, letters[_key(one.conditions)], runs.get(one.lineage_sha256)) for one in reports),
+        tests=(
+            *_tests("stages", _stage_pairs(stages, parents), letters),
+            *_tests("ablations", _ablation_pairs(reports, controls), letters),
         ),
-        tests=tuple(tests),
-        conditions=names,
+        conditions=tuple(NamedConditions(letter=letters[key], conditions=one) for key, one in found.items()),
         curves=tuple(curves),
         notes=tuple(notes),
-        arms=tuple(arms),
-        claims=tuple(claims),
-        comparisons=tuple(comparisons),
-        limits=tuple(limits),
-        endings=tuple(endings),
-        explored=tuple(explored),
-        lacking=tuple(lacking),
     )
 
 
@@ -258,40 +332,15 @@ def _key(conditions: EvaluationConditions) -> bytes:
     return msgspec.json.encode(conditions, order="sorted")
 
 
-def _row(
-    report: EvalReport, letter: str, run: RunCurves | None, processor_s: float | None, measured_commit: str
-) -> Row:
+def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
+    if run is None:
+        return Row(report=report, letter=letter)
     return Row(
-        label=report.label,
-        conditions=letter,
-        set=report.conditions.set.name,
-        is_reported=report.conditions.set.is_reported,
-        seeds=report.conditions.seeds,
-        asr=report.asr,
-        asr_by_seed=report.asr_by_seed,
-        gt_exact=report.gt_exact,
-        partial=report.partial,
-        by_bucket=report.by_bucket,
-        axes=report.axes,
-        pass_at=report.pass_at,
-        rule=report.rule,
-        emission=report.emission,
-        hallucinated=report.hallucinated,
-        steps=report.steps,
-        is_over_all=report.version < 2 and report.unscored > 0,
-        trained_steps=run.steps if run else None,
-        stopped_by=run.stopped_by if run else "",
-        episodes=report.episodes,
-        unscored=report.unscored,
-        overflows=report.overflows,
-        contamination=report.contamination,
-        spent=report.spent,
-        processor_s=processor_s,
-        weights=report.weights,
-        weights_sha256=report.weights_sha256,
-        lineage_sha256=report.lineage_sha256,
-        trained_commit=run.code_commit if run else "",
-        measured_commit=measured_commit,
+        report=report,
+        letter=letter,
+        trained_steps=run.steps,
+        stopped_by=run.stopped_by,
+        trained_commit=run.code_commit,
     )
 
 
@@ -337,7 +386,6 @@ def _tests(
     family: Family,
     pairs: Sequence[tuple[EvalReport, EvalReport]],
     letters: Mapping[bytes, str],
-    matched: Mapping[str, str] = {},
 ) -> list[Test]:
     """One family of tests, of the pairs that share a scored problem."""
     scored = {
@@ -355,7 +403,6 @@ def _tests(
             difference=share_difference(first, second),
             paired=result,
             holm=p_value,
-            matched=matched.get(second.label, ""),
         )
         for (first, second), result, p_value in zip(pairs, paired, corrected, strict=True)
     ]

@@ -14,28 +14,22 @@ from decimal import Decimal
 from itertools import pairwise
 
 from harness.emission.wording import Passage, words_of
-from training.rewriting.known_facts import NUMBER, KnownFacts, numbers_of
-from training.rewriting.model import CallTimeline
-from training.rewriting.order_claims import (
+from training.rewriting.claims import (
+    SENTENCE_END,
+    absence_claims,
     amount_claims,
     degree_claims,
     described_shop_claims,
     future_claims,
-    shop_together_claims,
-    voucher_claims,
-)
-from training.rewriting.plain_wording import is_plain, stems
-from training.rewriting.product_claims import (
-    SENTENCE_END,
-    absence_claims,
-    choice_claims,
     option_claims,
     page_claims,
     price_claims,
     service_claims,
-    shop_claims,
+    shop_together_claims,
+    voucher_claims,
 )
-from training.rewriting.prompts import listed_words
+from training.rewriting.known_facts import NUMBER, KnownFacts, is_plain, listed_words, numbers_of, stems
+from training.rewriting.model import CallTimeline
 
 THOUGHT_CHARS = (40, 1_200)
 
@@ -56,8 +50,6 @@ _UNSEEN = re.compile(
 )
 _QUOTED = re.compile(r"""["“”«»]([^"“”«»]+)["“”«»]|(?<!\w)['‘]([^'‘’\n]{6,}?)['’](?!\w)""")
 _FOREIGN_WORD = re.compile(r"\w*[^\W\x00-\x7f]\w*")
-_NAME = re.compile(r"\b[a-z]*[A-Z][\w'’]*")
-_CONTRACTED = re.compile(r"(?:n['’]t|['’](?:s|ll|ve|re|d|m))\b")
 _MARKUP = re.compile(
     r"[<>{}\[\]|`\\#*=]|(?<!\w)_|_(?!\w)|_\w*\(|^\s*[-•]|https?:|www\.|\b(?:system|user|assistant|tool|observation)\s*:",
     re.IGNORECASE | re.MULTILINE,
@@ -113,8 +105,6 @@ _DECLARED = re.compile(
     r"(?<!before )(?<!until )(?<!when )(?<!once )(?<!if )\b"
     r"I(?:['’]ll| will| now| then)* (?:(recommend)|search|look for)\b"
 )
-_MAKERS = re.compile(r"\bby ((?:[a-z]+, )*[a-z]+(?:,? and (?:by )?[a-z]+)?)\b")
-_NO_MAKERS = frozenset(("far", "hand", "itself", "themselves", "step", "default", "chance", "name", "weight"))
 _COSTS = re.compile(r"\b(?:costs?|priced at|listed at|sells for|price is) (?:PHP |₱)?(\d+(?:,\d{3})*(?:\.\d+)?)")
 _FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
 _UNTOLD = re.compile(  # "neither title mentions a charging port"
@@ -237,25 +227,6 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
             yield f"{word!r} stands nowhere yet"
 
 
-def _names(thought: str, known: KnownFacts) -> Iterator[str]:
-    for sentence in SENTENCE_END.split(thought):
-        for found in _NAME.finditer(sentence):
-            words = words_of(_CONTRACTED.sub("", found[0]))
-            is_first = not sentence[: found.start()].strip(" \"'“(-")
-            ordinary = listed_words("openers") | listed_words("function_words") | _NUMBER_WORDS.keys()
-            if is_first and all(word in ordinary or len(word) == 1 for word in words):
-                continue
-            if any(
-                len(word) > 1 and word not in known.passage.vocabulary and word not in _KNOWN_NAMES for word in words
-            ):
-                yield f"the name {found[0]!r} stands neither in the request nor in a result so far"
-    for found in _MAKERS.finditer(thought):
-        ordinary = listed_words("openers") | listed_words("function_words") | _NO_MAKERS
-        for word in words_of(found[1]):
-            if word not in known.passage.vocabulary | ordinary and not word.endswith("ing"):
-                yield f"'by {word}': a name that stands neither in the request nor in a result so far"
-
-
 def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
     made = [step.name for step in known.before]
     for claim, tools in _CLAIMS:
@@ -308,15 +279,12 @@ _CHECKS = (
     _numbers,
     _pairings,
     _passages,
-    _names,
     _claims,
     service_claims,
     option_claims,
-    shop_claims,
     price_claims,
     page_claims,
     absence_claims,
-    choice_claims,
     amount_claims,
     degree_claims,
     shop_together_claims,

@@ -1,12 +1,18 @@
-"""What is known before a call of a run, and what only later results tell."""
+"""What is known before a call of a run, what only later results tell, and which words say nothing of a product.
+
+Endings of words are set aside by rule ("prices", "price"): two words that share a stem may differ, and no harm comes of
+it but a word more that is let pass.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import cached_property
+from importlib.resources import files
 from itertools import accumulate
 
 import msgspec
@@ -15,8 +21,35 @@ import orjson
 from foundation.canonical import objects_in
 from harness.emission.wording import Passage, words_of
 from training.rewriting.model import CallTimeline
-from training.rewriting.plain_wording import stems
-from training.rewriting.prompts import listed_words
+
+_STEM_LETTERS = 3
+_ENDINGS = (
+    ("ies", "y"), ("ied", "y"), ("ier", "y"), ("iest", "y"), ("ily", "y"), ("ves", "f"), ("es", ""), ("s", ""),
+    ("ing", ""), ("ing", "e"), ("ed", ""), ("ed", "e"), ("er", ""), ("er", "e"), ("est", ""), ("est", "e"),
+    ("ly", ""), ("ly", "le"), ("ness", ""),
+)  # fmt: skip
+_TOLD_OF_PRODUCTS = frozenset(("black", "white"))  # in the list of openers, and no words of reasoning
+
+
+@functools.cache
+def is_plain(word: str) -> bool:
+    """Whether a word says nothing of a product by itself."""
+    plain = listed_words("plain_words") | listed_words("function_words") | listed_words("openers") - _TOLD_OF_PRODUCTS
+    return not stems(word).isdisjoint(plain)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def stems(word: str) -> frozenset[str]:
+    """The word, and what it may be a form of."""
+    found = {word}
+    for ending, instead in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _STEM_LETTERS:
+            stem = word[: len(word) - len(ending)]
+            found.add(stem + instead)
+            if not instead and stem[-1] == stem[-2]:  # "fitting"
+                found.add(stem[:-1])
+    return frozenset(found)
+
 
 ID_DIGITS = 6  # a number of so many digits is a product's or a shop's
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
@@ -207,3 +240,15 @@ def decoded(result: str) -> object:
         return orjson.loads(result)
     except orjson.JSONDecodeError:
         return None
+
+
+@functools.cache
+def prompt_text(name: str) -> str:
+    """The prompt of a name, package data."""
+    return files("training.rewriting").joinpath("prompts", f"{name}.txt").read_text("utf-8")
+
+
+@functools.cache
+def listed_words(name: str) -> frozenset[str]:
+    """The words of a list of a name."""
+    return frozenset(prompt_text(name).split())

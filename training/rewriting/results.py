@@ -20,8 +20,7 @@ from training.corpus.filter.selection import Shard
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
 from training.corpus.sources.reader import LogShard, ViewShard
 from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
-from training.rewriting.timeline import lifted, timeline_of
-from training.rewriting.writing import broken
+from training.rewriting.writing import broken, lifted, timeline_of
 
 THOUGHTS, LEFT_OUT, REPORT = "thoughts.jsonl", "left_out.jsonl", "rewriting.json"
 

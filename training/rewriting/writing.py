@@ -1,8 +1,8 @@
-"""Asking a writer for the thoughts of a run, one step at a time.
+"""A run as its calls in order and back, and asking a writer for the thoughts between them, one step at a time.
 
-The writer is shown what was known before a step and the call that follows, never a later result; what it
-answers is checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up
-after as many replies as the rules allow. Nothing is repaired.
+The writer is shown what was known before a step and the call that follows, never a later result; what it answers is
+checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up after as many
+replies as the rules allow. What comes out of `lifted` differs from the record in thoughts and system prompt alone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,68 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.codes.names import NO_ANSWER_TO_THIS
 from foundation.errors import ArenaError
+from harness.chat import Call, Message
 from judge.parse import RefusedReplyError
 from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace
+from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.grounding import refusal
-from training.rewriting.model import LEFT_OUT_CODES, CallTimeline, OmittedRun, Rewrite, RewriteReport, RewriteRules
-from training.rewriting.prompts import prompt_text
-from training.rewriting.timeline import lifted, timeline_of, why_not
-from training.trac.annotation import refused_chat
+from training.rewriting.known_facts import prompt_text
+from training.rewriting.model import (
+    LEFT_OUT_CODES,
+    CallStep,
+    CallTimeline,
+    LeftOutCode,
+    OmittedRun,
+    Rewrite,
+    RewriteReport,
+    RewriteRules,
+)
+from training.trac.annotation import read_json, refused_chat
 from training.trac.asking import Asker, Chat
-from training.trac.reading import read_json
+
+
+def why_not(trace: Trace, timeline: CallTimeline | None, rules: RewriteRules) -> LeftOutCode | None:
+    """Why a run cannot be rewritten; None where it can."""
+    if trace.facts.is_success is not True:
+        return "not_a_success"
+    if trace.facts.is_agentic is not False:
+        return "already_agentic"
+    if timeline is None:
+        return "not_in_order"
+    if not any(step.name == "recommend_product" for step in timeline.steps):
+        return "no_answer"
+    return "too_long" if len(timeline.steps) > rules.steps_max else None
+
+
+def timeline_of(trace: ExecutedTrace) -> CallTimeline | None:
+    """The calls with their results, in order; None where a call has no result."""
+    steps = [
+        CallStep(name=name, arguments=arguments, result=result)
+        for name, arguments, result in trace.executed
+        if result is not None
+    ]
+    return CallTimeline(query=trace.query, steps=tuple(steps)) if len(steps) == len(trace.executed) else None
+
+
+def lifted(trace: Trace, timeline: CallTimeline, thoughts: tuple[str, ...], prompt: str, by: Rewritten) -> Trace:
+    """The run as if the model had chosen its calls: `prompt`, the query, then thought, call and result of each step.
+
+    Raises ValueError where there is not one thought for each step.
+    """
+    messages = [Message(role="system", content=prompt), Message(role="user", content=timeline.query)]
+    for number, (step, thought) in enumerate(zip(timeline.steps, thoughts, strict=True), start=1):
+        call = Call(id=f"call_{number}", name=step.name, arguments=step.arguments)
+        messages.append(Message(role="assistant", reasoning=thought, calls=(call,)))
+        messages.append(Message(role="tool", content=step.result, call_id=call.id))
+    made = assemble_trace(
+        trace.source,
+        messages,
+        tools=trace.tools,
+        query=trace.query,
+        facts=msgspec.structs.replace(trace.facts, is_linear=True),
+    )
+    return msgspec.structs.replace(made, rewritten=by)
+
 
 WouldReject = Callable[[Trace], Sequence[RejectCode]]  # what the filter would say of a lifted trace
 

@@ -17,7 +17,7 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.sandbox.port import GuestCallError
 from training.model import ChatCodec, Decode, Sampler
-from training.rollouts.token_upstream import TokenUpstream
+from training.rollouts.rollout import TokenUpstream
 
 _REQUEST_BYTES = 8 << 20
 

@@ -18,7 +18,6 @@ import msgspec
 
 from training.model import Rollout
 
-PARTS = ("price", "service", "sku", "attribute")  # of the rule: what a process reward counts, each alike
 NAME_SHARE = 0.5  # of a step's match; the rest is its arguments
 QUERY_KEYS = frozenset({"q", "query"})
 ID_KEYS = frozenset({"product_ids", "product_id", "shop_ids"})  # ids with commas between them, in any order
@@ -42,19 +41,14 @@ def steps_of(rollout: Rollout) -> tuple[Step, ...]:
     return tuple(turn.tools for turn in rollout.turns)
 
 
-def reward_of(
-    rollout: Rollout, teachers: Mapping[str, Sequence[Step]], tool_weight: float, process_weight: float = 0.0
-) -> Reward:
-    """Outcome and tool match blended at reward level: (1 - weight) x outcome + weight x match. The outcome is the
-    arena's, at `process_weight` blended in the same way with the parts of the rule (`process_of`).
+def reward_of(rollout: Rollout, teachers: Mapping[str, Sequence[Step]], tool_weight: float) -> Reward:
+    """The arena's outcome and the tool match blended at reward level: (1 - weight) x outcome + weight x match.
 
     A problem without a teacher trajectory is rewarded by its outcome alone, and `tool_match` says so.
     """
     teacher, outcome = teachers.get(rollout.result.problem_id), rollout.result.reward
     if outcome is None:
         return Reward(value=None, outcome=None, tool_match=None)
-    if process_weight:
-        outcome = (1 - process_weight) * outcome + process_weight * process_of(rollout)
     if teacher is None or tool_weight == 0:
         return Reward(value=outcome, outcome=outcome, tool_match=None)
     ours = steps_of(rollout)
@@ -62,21 +56,6 @@ def reward_of(
     match = sum(matches) / max(len(ours), len(teacher), 1)
     value = (1 - tool_weight) * outcome + tool_weight * match
     return Reward(value=value, outcome=outcome, tool_match=match, steps=matches)
-
-
-def process_of(rollout: Rollout) -> float:
-    """Mean over the rule's parts that the request asks for of the share that was met, in [0, 1]; 1 for a success.
-
-    The outcome counts demands, whichever part they are of, and a shop's or voucher's joint demand as half; here a
-    single price weighs as much as five attributes, and title and joint demand nothing. A request without such a part
-    is worth its outcome.
-    """
-    result = rollout.result
-    if result.is_success:
-        return 1.0
-    counts = [result.axes[name] for name in PARTS if name in result.axes]
-    shares = [hits / total for hits, total in counts if total]
-    return sum(shares) / len(shares) if shares else result.reward or 0.0
 
 
 def match_steps(ours: Sequence[Step], teacher: Sequence[Step]) -> tuple[float, ...]:

@@ -2,48 +2,203 @@
 
 A rollout is an `arena.evaluate.evaluate` of one agent file on one problem; the same code evaluates models. Its
 tokens are read from the evaluation's body and never made again. A fault of ours has no reward, and a conversation that
-was not one growing sequence is no rollout: the caller counts both.
+was not one growing sequence is no rollout: the caller counts both. A conversation that only grows is never tokenised
+anew: the next prompt is the last prompt, the sampled ids and what the template writes for the new messages. Episodes
+stand on disk as they end, one JSON line each; a line that was cut by a kill is dropped when the file is opened again.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import text_hash
+from foundation.errors import ArenaError, Failure
 from foundation.progress import PhaseProgress
-from harness.catalogue.port import Catalogue
-from harness.chat import Call, Message
-from harness.trace import Completion, EvaluationBody, ToolCall
+from harness.chat import Call, Message, chat_row
+from harness.inference.port import ModelReply
+from harness.sandbox.port import GuestCallError
+from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
-from problems.scoring.title_matching import TitleMatcher
 from training.model import ChatCodec, Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
-from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.rollouts.token_upstream import CONTEXT_FULL, TokenUpstream, TurnTokens
+
+
+class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode. `rollout` None: an endpoint without tokens, or turns that were not one growing sequence.
+
+    `tools` is the `tools` array the model was given, JSON text.
+    """
+
+    result: EpisodeResult
+    query: str
+    messages: tuple[Message, ...]
+    tools: str
+    rollout: Rollout | None = None
+
+
+class EpisodeFile:
+    """The episodes of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            path.write_bytes(whole)
+        decoder = msgspec.json.Decoder(EpisodeLine)
+        self._lines = {_key(line.result): line for line in map(decoder.decode, whole.splitlines())}
+
+    def claim(self, owner: str) -> None:
+        """Say whose episodes these are. Raises ArenaError V2124 when those here are another policy's, or were run under
+        other conditions."""
+        kept = self._path.with_suffix(".owner")
+        if self._lines and (not kept.exists() or kept.read_text(encoding="utf-8") != owner):
+            raise ArenaError("V2124", f"{self._path} holds episodes of another model, or of other conditions")
+        kept.write_text(owner, encoding="utf-8")
+
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+        """Jobs without a line."""
+        return [job for job in jobs if (job.problem.problem_id, job.sample, job.seed) not in self._lines]
+
+    def add(self, line: EpisodeLine) -> None:
+        """Keep an episode."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+        self._lines[_key(line.result)] = line
+
+    def lines(self) -> tuple[EpisodeLine, ...]:
+        """The episodes, by problem and sample."""
+        return tuple(self._lines[key] for key in sorted(self._lines))
+
+
+def collect(
+    jobs: Sequence[Job],
+    file: EpisodeFile,
+    run: RunJobs,
+    progress: PhaseProgress | None = None,
+) -> None:
+    """Run the jobs that have no line yet, and keep each as it ends."""
+    missing = file.missing(jobs)
+    for number, line in enumerate(run(missing), len(jobs) - len(missing) + 1):
+        file.add(line)
+        if progress:
+            progress(number, len(jobs))
+
+
+def _key(result: EpisodeResult) -> tuple[str, int, int]:
+    return result.problem_id, result.sample, result.seed
+
+
+CONTEXT_FULL = "the context is full"
+
+
+class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in `Completion.logprobs`, as JSON: the tokens of one turn.
+
+    `prompt` are the ids added since the turn before (all of them for a prompt rendered afresh: `is_continued` False).
+    """
+
+    version: str
+    is_continued: bool
+    prompt: tuple[int, ...]
+    sampled: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    malformed: int = 0
+
+
+class TokenUpstream:
+    """An `Upstream` for one episode. Not thread-safe: an episode asks one thing at a time."""
+
+    def __init__(self, sampler: Sampler, codec: ChatCodec, decode: Decode, seed: int) -> None:
+        self._sampler, self._codec, self._decode, self._seed = sampler, codec, decode, seed
+        self._turn = 0
+        self._sent: tuple[Message, ...] = ()  # messages up to the last reply, it included
+        self._ids: tuple[int, ...] = ()  # prompt of the last turn
+        self._sampled: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The weights' version."""
+        return self._sampler.version
+
+    def probe(self, request: str) -> Failure | None:
+        """There is nothing to ask beside the conversation: a sampler that can't answer it is away."""
+        return Failure(code="U3002")
+
+    def complete(self, request: str) -> ModelReply:
+        """One turn. Raises GuestCallError A1040 when the prompt leaves no room in the context."""
+        fields = msgspec.json.decode(request, type=dict[str, Any])
+        messages = tuple(_message(message) for message in fields["messages"])
+        tools = msgspec.json.encode(fields.get("tools", [])).decode()
+        prompt, added, is_continued = self._prompt(messages, tools)
+        room = self._decode.context_tokens_max - len(prompt)
+        if room < 1:
+            raise GuestCallError("A1040", f"{CONTEXT_FULL}: the prompt has {len(prompt)} tokens")
+        allowed = min(self._decode.turn_tokens_max, room, fields.get("max_tokens", room))
+        decode = msgspec.structs.replace(self._decode, turn_tokens_max=allowed)
+        sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)
+        parsed = self._codec.parse(sampled.token_ids)
+        self._turn += 1
+        reply = chat_row(msgspec.structs.replace(parsed.message, reasoning=""))
+        self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
+        tokens = TurnTokens(
+            version=self._sampler.version,
+            is_continued=is_continued,
+            prompt=added,
+            sampled=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            malformed=len(parsed.malformed),
+        )
+        finish = "length" if sampled.finish == "length" else "tool_calls" if parsed.message.calls else "stop"
+        return ModelReply(
+            model=self._sampler.version,
+            content=parsed.message.content,
+            reasoning=parsed.message.reasoning,
+            calls=tuple(
+                EmittedCall(call_id=call.id, name=call.name, arguments=call.arguments) for call in parsed.message.calls
+            ),
+            finish_reason=finish,
+            prompt_tokens=len(prompt),
+            completion_tokens=len(sampled.token_ids),
+            message=msgspec.json.encode(reply).decode(),
+            logprobs=msgspec.json.encode(tokens).decode(),
+        )
+
+    def _prompt(self, messages: tuple[Message, ...], tools: str) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+        """(prompt, ids added since the last turn, whether it continues that turn)."""
+        known = len(self._sent)
+        if self._ids and messages[:known] == self._sent:
+            bridged = self._codec.bridge(self._ids, self._sampled, messages[known:], tools)
+            if bridged is not None:
+                return bridged, bridged[len(self._ids) + len(self._sampled) :], True
+        prompt = self._codec.prompt(messages, tools)
+        return prompt, prompt, False
+
+
+def _message(plain: dict[str, Any]) -> Message:
+    calls = [
+        Call(id=call.get("id", ""), name=call["function"]["name"], arguments=call["function"]["arguments"])
+        for call in plain.get("tool_calls") or ()
+    ]
+    return Message(
+        role=plain["role"],
+        content=plain.get("content") or "",
+        calls=tuple(calls),
+        call_id=plain.get("tool_call_id", ""),
+    )
+
 
 AXES = ("title", "price", "service", "sku", "attribute")
 RECOMMEND = "recommend_product"
 _UNIT = 10_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolloutPorts:
-    """What rollouts run on. `source` is the agent file, one of training's own."""
-
-    policy: Policy
-    catalogue: Catalogue
-    titles: TitleMatcher
-    codec: ChatCodec
-    source: str
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +207,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem
     sample: int
     seed: int
+
+
+RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]  # runs episodes, here or elsewhere
 
 
 def jobs_of(problems: Iterable[Problem], samples: int, seed: int, *, first: int = 0) -> list[Job]:
@@ -68,48 +226,6 @@ def jobs_of(problems: Iterable[Problem], samples: int, seed: int, *, first: int 
         for problem in problems
         for sample in range(samples)
     ]
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    sampler: Sampler,
-    decode: Decode,
-    ports: RolloutPorts,
-    *,
-    parallel: int,
-    progress: PhaseProgress | None = None,
-) -> Iterator[tuple[Job, Evaluation]]:
-    """Run all jobs, `parallel` at a time, and give them in order. Raises ArenaError when the sampler can't answer.
-
-    The next job starts as soon as one ends. After a failure, and when nobody asks on, only what is under way is ended.
-    """
-    with ThreadPoolExecutor(parallel) as pool:
-        running = deque((job, pool.submit(run_job, job, sampler, decode, ports)) for job in jobs)
-        try:
-            for number in range(1, len(jobs) + 1):
-                job, future = running.popleft()  # an evaluation is not held longer than it is asked for
-                yield job, future.result()
-                if progress:
-                    progress(number, len(jobs))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def run_job(job: Job, sampler: Sampler, decode: Decode, ports: RolloutPorts) -> Evaluation:
-    """One episode. Raises ArenaError for a fault that is not the policy's."""
-    policy = rollout_policy(ports.policy, sampler.version, decode)
-    return evaluate(
-        ports.source,
-        job.problem,
-        EvaluatePorts(
-            policy=policy,
-            catalogue=ports.catalogue,
-            titles=ports.titles,
-            sandbox=InProcessSandbox(frozenset([text_hash(ports.source)])),
-            upstreams=[TokenUpstream(sampler, ports.codec, decode, job.seed)],
-            judges=(),
-        ),
-    )
 
 
 def rollout_policy(policy: Policy, model: str, decode: Decode) -> Policy:

@@ -17,7 +17,7 @@ from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import Trace
 from training.guards import require_exact_masks
 from training.model import ChatCodec, Rollout, TokenRow, UnfitRowError
-from training.models.mask import mask_defect, masked_runs, run_defect
+from training.models.render import mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 
 

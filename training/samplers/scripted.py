@@ -18,7 +18,7 @@ from harness.inference.client import read_reply
 from harness.inference.scripted import complete
 from harness.inference.scripted.skill import SKILLS
 from training.model import ChatCodec, Decode, Sampled
-from training.models.mask import masked_runs
+from training.models.render import masked_runs
 
 EXPERT = "scripted-expert"
 

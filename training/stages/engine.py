@@ -22,8 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from training.guards import GuardStopError, require_finite
 from training.recipe import Recipe
-from training.stages.processes import ALONE, Processes
-from training.stages.run import LOG, RunFolder
+from training.stages.run import ALONE, LOG, Processes, RunFolder
 
 
 def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Processes = ALONE) -> dict[str, Any]:

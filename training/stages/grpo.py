@@ -14,6 +14,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,15 +35,45 @@ from training.guards import (
     require_small_kl,
 )
 from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
-from training.models.mask import masked_runs, run_defect
 from training.models.opening import lora_config, open_parent
+from training.models.render import masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
 from training.samplers.in_process import LocalSampler, eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.rollout_counts import Counts
-from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
+from training.stages.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
+
+_SAMPLED, _ALONE, _DROPPED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: "  # names in the log
+_MIXED = "groups/mixed"
+
+
+@dataclass
+class Counts:
+    """What became of the rollouts of a run so far, all of its resumptions together."""
+
+    sampled: int = 0
+    without_teacher: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    mixed: list[float] = field(default_factory=list)  # of each step, the share of groups whose rewards differ
+
+    def line(self) -> dict[str, float]:
+        """As numbers of a log's line."""
+        dropped = {f"{_DROPPED}{reason}": float(count) for reason, count in self.dropped.items()}
+        mixed = {_MIXED: self.mixed[-1]} if self.mixed else {}
+        return {_SAMPLED: float(self.sampled), _ALONE: float(self.without_teacher)} | mixed | dropped
+
+    def go_on_from(self, lines: Sequence[Mapping[str, float]]) -> None:
+        """Count on from the last of a log's lines that says how many there were; from nothing where none does."""
+        line = next((line for line in reversed(lines) if _SAMPLED in line), None)
+        if line is None:
+            return
+        self.sampled, self.without_teacher = int(line[_SAMPLED]), int(line[_ALONE])
+        named = {name.removeprefix(_DROPPED): int(n) for name, n in line.items() if name.startswith(_DROPPED)}
+        self.dropped = Counter(named)
+        by_step = {line["step"]: line[_MIXED] for line in lines if _MIXED in line}
+        self.mixed = [by_step[step] for step in sorted(by_step)]
+
 
 RunJobs = Callable[[Sequence[Job], Sampler], Sequence[Rollout | None]]
 
@@ -68,18 +99,7 @@ class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     server: AdapterServer | None = None
 
 
-class GrpoResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a GRPO run came to. `dropped` counts rollouts left out, by reason."""
-
-    parent_sha256: str
-    steps: int
-    dropped: dict[str, int]  # of the whole run, before a kill too
-    without_teacher: int  # rollouts rewarded by their outcome alone, where a tool match was asked for
-    metrics: dict[str, float]  # first and last of what was logged by step
-    stopped_by: str = ""
-
-
-def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Callable[[Any, Path], None]) -> GrpoResult:
+def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Callable[[Any, Path], None]) -> Outcome:
     """Train the parent on rollouts of `ports.problems`. Raises ArenaError V2124 without problems."""
     if not ports.problems:
         raise ArenaError("V2124", "no problem to sample on")
@@ -91,16 +111,8 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     watch = GrpoWatch(folder, recipe, counts)
     arguments = engine_arguments(recipe, folder.engine, lr=recipe.optim.lr)
     group_rows = rules.problems_per_step * rules.samples
-    if group_rows % recipe.optim.batch_rows:
-        raise ArenaError("V2124", f"batch_rows must divide {group_rows}, the rollouts of a step")
     arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
     arguments |= {"num_train_epochs": 1, "max_steps": -1}  # the rows are the run
-    if ports.server is not None and rules.refresh_every_steps and not recipe.lora.r:
-        raise ArenaError("V2124", "a server takes adapters: refresh_every_steps needs lora.r above 0")
-    if rules.refresh_every_steps and recipe.optim.save_every_steps % rules.refresh_every_steps:
-        raise ArenaError(
-            "V2124", "save_every_steps must be a multiple of refresh_every_steps: a killed run resumes there"
-        )
     config = GRPOConfig(
         **arguments,
         num_generations=rules.samples,
@@ -140,12 +152,11 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     except GuardStopError as stop:
         watch.stopped_by, steps = stop.failure.detail, int(trainer.state.global_step)
     save(trainer.model, folder.path / CHECKPOINT)
-    return GrpoResult(
+    return Outcome(
         parent_sha256=parent_sha256,
         steps=steps,
-        dropped=dict(counts.dropped),
-        without_teacher=counts.without_teacher,
-        metrics=_ends(trainer.state.log_history),
+        metrics={"without_teacher": float(counts.without_teacher)} | _ends(trainer.state.log_history),
+        dropped=dict(counts.dropped),  # of the whole run, before a kill too
         stopped_by=watch.stopped_by,
     )
 
@@ -296,7 +307,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             )
             return nothing, Reward(value=None, outcome=None, tool_match=None)
         rules = self._recipe.grpo
-        reward = reward_of(rollout, self._ports.teachers, rules.tool_weight, rules.process_weight)
+        reward = reward_of(rollout, self._ports.teachers, rules.tool_weight)
         if rules.tool_weight and reward.tool_match is None:
             self._counts.without_teacher += 1
         return rollout, reward

@@ -9,6 +9,7 @@ allows: the parent's rate is taken before the first step, logged as step 0, and 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,25 +23,50 @@ from trl.trainer.utils import pad
 
 from foundation.errors import ArenaError
 from training.guards import require_emission, require_small_kl, require_start_emission, require_two_classes
+from training.model import ChatCodec, TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
+from training.rollouts.rollout import EpisodeLine
+from training.rollouts.token_rows import rollout_id, rows_of_rollouts, rows_of_traces
 from training.samplers.in_process import eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.labels import LabelledRow
-from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
+from training.stages.episodes import trace_of
+from training.stages.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
+
+
+class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A token row, and whether such a trace is wanted."""
+
+    row: TokenRow
+    is_wanted: bool
+
+
+def labelled_rows(
+    lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe
+) -> tuple[list[LabelledRow], dict[str, int]]:
+    """Rows of the scored episodes, wanted where they fully succeeded, and what was left out, by reason.
+
+    Raises GuardStopError when too many masks are inexact.
+    """
+    scored = [line for line in lines if line.result.is_success is not None]
+    rollouts = [line.rollout for line in scored if line.rollout is not None]
+    traces = [trace_of(line) for line in scored if line.rollout is None]
+    wanted = {rollout_id(rollout): bool(rollout.result.is_success) for rollout in rollouts}
+    wanted |= {trace.trace_id: bool(trace.facts.is_success) for trace in traces}
+    found = [
+        rows_of_rollouts(rollouts, codec, recipe),
+        rows_of_traces(list({trace.trace_id: trace for trace in traces}.values()), codec, recipe),
+    ]
+    rows = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for part in found for row in part.rows]
+    left_out = Counter(unscored=len(lines) - len(scored), repeated=len(scored) - len(wanted))
+    for part in found:
+        left_out.update(part.dropped)
+    return rows, dict(left_out)
+
 
 MASK = "completion_loss_mask"
 
 EmissionRate = Callable[[Any], float]  # the policy's emission rate on fixed `dev` problems
-
-
-class KtoResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a KTO run came to."""
-
-    parent_sha256: str
-    steps: int
-    losses: tuple[float, ...]
-    stopped_by: str = ""
 
 
 def train_kto(
@@ -51,15 +77,12 @@ def train_kto(
     emission_rate: EmissionRate | None,
     *,
     save: Callable[[Any, Path], None],
-) -> KtoResult:
+) -> Outcome:
     """Refine the parent on labelled rows.
 
-    Raises GuardStopError for rows of one class and for a parent that never recommends, ArenaError V2124 for a batch
-    size below 2 (KL pairs rows of a batch).
+    Raises GuardStopError for rows of one class and for a parent that never recommends.
     """
     require_two_classes(row.is_wanted for row in rows)
-    if recipe.optim.batch_rows < 2:
-        raise ArenaError("V2124", "KTO pairs the rows of a batch: batch_rows must be at least 2")
     model, parent_sha256 = open_parent(recipe)
     # An adapter switched off is its own reference; else the engine would take the base model's folder for the parent.
     reference = None if recipe.lora.r else open_parent(recipe)[0]
@@ -90,8 +113,12 @@ def train_kto(
     )
     save(trainer.model, folder.path / CHECKPOINT)
     losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
-    return KtoResult(
-        parent_sha256=parent_sha256, steps=int(result.global_step), losses=losses, stopped_by=watch.stopped_by
+    return Outcome(
+        parent_sha256=parent_sha256,
+        steps=int(result.global_step),
+        metrics={"rows": float(len(rows)), "wanted": float(sum(row.is_wanted for row in rows))},
+        losses=losses,
+        stopped_by=watch.stopped_by,
     )
 
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from foundation.canonical import content_hash, file_sha256
 from foundation.errors import ArenaError
@@ -27,21 +27,44 @@ from training.guards import emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
 from training.models.opening import copy_tokenizer, device_name, open_parent, placed
 from training.models.render import Qwen3Codec
-from training.recipe import Recipe, samples_unnamed
-from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs
-from training.rollouts.rollout import Job, jobs_of
+from training.recipe import Recipe
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
 from training.rollouts.token_rows import TokenRows, blend, rows_of_traces
 from training.run_context import RunContext
-from training.samplers.choice import outside_sampler
 from training.samplers.in_process import LocalSampler
+from training.samplers.scripted import ScriptedSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
-from training.stages.labels import labelled_rows
-from training.stages.processes import launched, require_shareable
-from training.stages.rejection import EPISODES, keep_successes, sample_rejection
-from training.stages.run import LINEAGE, SAMPLED, RunFolder, open_checkpoint, weights_sha256
+from training.stages.episodes import (
+    EPISODES,
+    ask_teacher,
+    keep_successes,
+    reference_steps,
+    sample_rejection,
+    stepwise_rows,
+)
+from training.stages.run import (
+    LINEAGE,
+    Outcome,
+    RunFolder,
+    launched,
+    open_checkpoint,
+    require_shareable,
+    weights_sha256,
+)
 from training.stages.sft import train_sft
-from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows
+
+SCRIPTED = "scripted"
+
+
+def outside_sampler(recipe: Recipe, codec: ChatCodec) -> Sampler | None:
+    """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
+    if not recipe.sampler:
+        return None
+    if recipe.sampler == SCRIPTED:
+        return ScriptedSampler(codec, recipe.sampler_model)
+    return VllmSampler(recipe.sampler, recipe.sampler_model, codec)
+
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
     "sft": (None, "sft"),  # from itself: the control of a stage that takes more compute
@@ -53,16 +76,6 @@ PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
 
 OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
 OpenSampler = Callable[[Recipe, ChatCodec], Sampler | None]
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage's training came to, before its lineage."""
-
-    parent_sha256: str
-    steps: int
-    metrics: dict[str, float]
-    dropped: dict[str, int]
-    stopped_by: str = ""
 
 
 def run_stage(
@@ -110,20 +123,15 @@ def run_stage(
     named = {
         Path(name).name: file_sha256(Path(name)) for name in (recipe.data.problems, recipe.data.dev_problems) if name
     }
-    dealt = {SAMPLED: run.keep_problems(bench.problems)} if samples_unnamed(recipe) else {}
     return run.finish(
-        parent_sha256=outcome.parent_sha256,
-        corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
+        outcome,
         codec_sha256=codec.identity_sha256,
         partition_sha256=partition_sha256,
         code_commit=bench.code_commit,
         device=device_name(),
-        steps=outcome.steps,
-        metrics=outcome.metrics,
-        dropped=outcome.dropped,
-        stopped_by=outcome.stopped_by,
+        corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
         dev_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.dev),
-        problem_files=named | dealt,  # what it sampled on or was watched on
+        problem_files=named,  # what it sampled on or was watched on
     )
 
 
@@ -242,22 +250,11 @@ class _StageRun:
     def _sft(self, rows: TokenRows) -> Outcome:
         dev = self._corpus(self._recipe.data.dev, "dev")
         pad_id = self._codec.tokenizer.pad_token_id
-        trained = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)
-        metrics = {"rows": float(len(rows.rows)), "lr": trained.lr}
-        if trained.losses:
-            metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
-        if trained.eval_loss is not None:
-            metrics["dev_loss"] = trained.eval_loss
-        return Outcome(
-            parent_sha256=trained.parent_sha256,
-            steps=trained.steps,
-            metrics=metrics,
-            dropped=rows.dropped,
-            stopped_by=trained.stopped_by,
-        )
+        done = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)
+        return replace(done, dropped=rows.dropped)
 
     def _kto(self) -> Outcome:
-        from training.stages.kto import train_kto
+        from training.stages.kto import labelled_rows, train_kto
 
         labelled, dropped = labelled_rows(self._teacher_lines(), self._codec, self._recipe)
         jobs = jobs_of(self._bench.dev, 1, self._recipe.seed)
@@ -269,14 +266,7 @@ class _StageRun:
 
         tokenizer, watched = self._codec.tokenizer, emission if jobs else None
         done = train_kto(self._recipe, self._run, labelled, tokenizer, watched, save=self._save)
-        metrics = {"rows": float(len(labelled)), "wanted": float(sum(row.is_wanted for row in labelled))}
-        return Outcome(
-            parent_sha256=done.parent_sha256,
-            steps=done.steps,
-            metrics=metrics,
-            dropped=dropped,
-            stopped_by=done.stopped_by,
-        )
+        return replace(done, dropped=dropped)
 
     def _grpo(self) -> Outcome:
         from training.stages.grpo import GrpoPorts, train_grpo
@@ -295,14 +285,7 @@ class _StageRun:
         ports = GrpoPorts(
             problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers, server=server
         )
-        done = train_grpo(recipe, self._run, ports, save=self._save)
-        return Outcome(
-            parent_sha256=done.parent_sha256,
-            steps=done.steps,
-            metrics={"without_teacher": float(done.without_teacher)} | done.metrics,
-            dropped=done.dropped,
-            stopped_by=done.stopped_by,
-        )
+        return train_grpo(recipe, self._run, ports, save=self._save)
 
     def _local(self, model: Any, version: str) -> LocalSampler:
         return LocalSampler(

@@ -6,12 +6,13 @@ parent.sha256        lineage of the parent it began from; another parent is refu
 trainer/             the engine's own checkpoints, for resuming
 log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
 checkpoint/          weights and tokenizer, once finished
-sampled.jsonl        the problems it was given to sample on, where its recipe names no file of them
 lineage.json         written last: without it the run is not finished
 ```
 
 A finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
-lineage names everything the weights depend on. Of several processes the first alone writes. It trains nothing itself.
+lineage names everything the weights depend on. Of several processes (`accelerate launch`) the
+first alone writes and samples; the others wait for it and read what it wrote. Rows of a step are shared out, never
+added to: with the accumulation divided by their number, a step is the step of one process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -31,16 +33,76 @@ from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
-from problems.model import Problem
-from problems.suites.formats import write_problems
 from training.model import ModelCheckpoint, RunLineage, Versions
 from training.recipe import Recipe, parse_recipe
-from training.stages.processes import ALONE, Processes
+
+WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it
+SAMPLING_STAGES = ("kto", "grpo")  # they sample from the policy that is being trained
+
+
+class Processes(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` processes of one run; this is number `index`, from 0."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes and samples for all."""
+        return self.index == 0
+
+    def wait(self) -> None:
+        """Go on when all have come here. The engine takes over the process group that the first call opens."""
+        if self.count == 1:
+            return
+        import torch
+        from accelerate import PartialState
+
+        PartialState(cpu=not torch.cuda.is_available(), timeout=WAIT).wait_for_everyone()
+
+
+ALONE = Processes()
+
+
+def launched(environment: Mapping[str, str]) -> Processes:
+    """The processes that torchrun or `accelerate launch` names in `environment`; one without a launcher."""
+    if "LOCAL_RANK" not in environment:
+        return ALONE
+    return Processes(index=int(environment.get("RANK", "0")), count=int(environment.get("WORLD_SIZE", "1")))
+
+
+def require_shareable(recipe: Recipe, processes: Processes) -> None:
+    """Raises ArenaError V2124 for a stage that one process has to run, V2120 for steps that can't be shared out."""
+    if processes.count == 1:
+        return
+    if recipe.stage in SAMPLING_STAGES:
+        raise ArenaError(
+            "V2124",
+            f"{recipe.stage} samples from the policy it trains, which one process has to hold: start it without a "
+            f"launcher, or with one process instead of {processes.count}",
+        )
+    if recipe.optim.accumulation % processes.count:
+        raise ArenaError(
+            "V2120",
+            f"optim.accumulation = {recipe.optim.accumulation} does not divide among {processes.count} processes: a "
+            "step would hold other rows than the recipe says",
+        )
+
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
 RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
-PARENT, SAMPLED = "parent.sha256", "sampled.jsonl"
-_LATER = ("dev_sha256s", "problem_files")  # of a lineage, added after the first were written
+PARENT = "parent.sha256"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage's training came to. `losses` by step; `dropped` counts rows or rollouts left out, by reason."""
+
+    parent_sha256: str
+    steps: int
+    metrics: dict[str, float] = {}
+    dropped: dict[str, int] = {}
+    losses: tuple[float, ...] = ()
+    stopped_by: str = ""  # the guard that ended it early
 
 
 class RunFolder:
@@ -83,14 +145,6 @@ class RunFolder:
                 "V2166", f"{self.path} was begun from {begun[:12]} at {place}, which is {parent_sha256[:12]} now"
             )
 
-    def keep_problems(self, problems: Sequence[Problem]) -> str:
-        """Write the problems that the run may sample on, in the order of their ids; the file's sha256."""
-        ordered = sorted(problems, key=lambda problem: problem.problem_id)
-        data = "".join(f"{line}\n" for line in write_problems(ordered)).encode()
-        if self.processes.is_first:
-            write_whole(self.path / SAMPLED, data)
-        return hashlib.sha256(data).hexdigest()
-
     @property
     def engine(self) -> Path:
         """Where the engine keeps what it resumes from."""
@@ -124,17 +178,13 @@ class RunFolder:
 
     def finish(
         self,
+        outcome: Outcome,
         *,
-        parent_sha256: str,
-        corpus_sha256s: tuple[str, ...],
         codec_sha256: str,
         partition_sha256: str,
         code_commit: str,
         device: str,
-        steps: int,
-        metrics: Mapping[str, float],
-        dropped: Mapping[str, int],
-        stopped_by: str = "",
+        corpus_sha256s: tuple[str, ...] = (),
         dev_sha256s: tuple[str, ...] = (),
         problem_files: Mapping[str, str] = MappingProxyType({}),
     ) -> RunLineage:
@@ -147,7 +197,7 @@ class RunFolder:
             stage=self.recipe.stage,
             recipe_sha256=self.recipe.recipe_sha256,
             recipe=self._text,
-            parent_sha256=parent_sha256,
+            parent_sha256=outcome.parent_sha256,
             corpus_sha256s=corpus_sha256s,
             codec_sha256=codec_sha256,
             partition_sha256=partition_sha256,
@@ -156,10 +206,10 @@ class RunFolder:
                 code_commit=code_commit, packages=installed(), device=device if count == 1 else f"{count} x {device}"
             ),
             weights_sha256=weights_sha256(self.path / CHECKPOINT),
-            steps=steps,
-            metrics={name: value for name, value in metrics.items() if math.isfinite(value)},  # JSON knows no NaN
-            dropped=dict(dropped),
-            stopped_by=stopped_by,
+            steps=outcome.steps,
+            metrics={name: value for name, value in outcome.metrics.items() if math.isfinite(value)},  # no NaN in JSON
+            dropped=outcome.dropped,
+            stopped_by=outcome.stopped_by,
             dev_sha256s=dev_sha256s,
             problem_files=dict(problem_files),
         )
@@ -192,12 +242,8 @@ def newest_checkpoint(engine: Path, processes: Processes = ALONE, *, before: int
 
 
 def lineage_sha256(lineage: RunLineage) -> str:
-    """Identity of a checkpoint. Fields of `_LATER` count where they hold something: older lineages keep theirs."""
-    told = msgspec.to_builtins(lineage)
-    for name in _LATER:
-        if not told[name]:
-            del told[name]
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+    """Identity of a checkpoint."""
+    return hashlib.sha256(msgspec.json.encode(lineage, order="sorted")).hexdigest()
 
 
 def open_checkpoint(folder: Path) -> tuple[ModelCheckpoint, RunLineage]:

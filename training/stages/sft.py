@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
 import torch
 from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import get_length_grouped_indices
@@ -26,8 +25,7 @@ from training.model import TokenRow
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
 from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.processes import ALONE, Processes
-from training.stages.run import CHECKPOINT, LOG, RunFolder, newest_checkpoint
+from training.stages.run import ALONE, CHECKPOINT, LOG, Outcome, Processes, RunFolder, newest_checkpoint
 
 IGNORED = -100  # the label of a token that is not learnt
 FILLER = TokenRow(trace_id="", token_ids=(0, 0), mask=(0, 0), prompt_length=2)  # nothing of it is learnt
@@ -41,17 +39,6 @@ class Save(Protocol):
         ...
 
 
-class Trained(msgspec.Struct, frozen=True, kw_only=True):
-    """What a training came to. `losses` by step; `eval_loss` on the dev rows, None without any."""
-
-    parent_sha256: str
-    lr: float
-    steps: int
-    losses: tuple[float, ...]
-    eval_loss: float | None
-    stopped_by: str = ""
-
-
 def train_sft(
     recipe: Recipe,
     folder: RunFolder,
@@ -60,17 +47,12 @@ def train_sft(
     pad_id: int,
     *,
     save: Save,
-) -> Trained:
-    """Train, and save the model with the least dev loss to `checkpoint/`.
-
-    Raises ArenaError V2124 without rows, or for a sweep without dev rows.
-    """
+) -> Outcome:
+    """Train, and save the model with the least dev loss to `checkpoint/`. Raises ArenaError V2124 without rows."""
     if not rows:
         raise ArenaError("V2124", "no row to train on")
     rates = recipe.optim.lr_sweep or (recipe.optim.lr,)
-    if len(rates) > 1 and not dev:
-        raise ArenaError("V2124", "a sweep of learning rates needs dev rows")
-    best: Trained | None = None
+    best: Outcome | None = None
     for rate in rates:
         trained, trainer = _train(recipe, folder, rows, dev, pad_id, rate, is_swept=len(rates) > 1)
         if best is None or dev_loss(trained) < dev_loss(best):
@@ -88,9 +70,9 @@ def train_sft(
     return best
 
 
-def dev_loss(trained: Trained) -> float:
+def dev_loss(trained: Outcome) -> float:
     """What a rate is chosen by; a loss that is no number is the worst."""
-    loss = trained.eval_loss or 0.0
+    loss = trained.metrics.get("dev_loss", 0.0)
     return loss if math.isfinite(loss) else math.inf
 
 
@@ -103,7 +85,7 @@ def _train(
     rate: float,
     *,
     is_swept: bool,
-) -> tuple[Trained, Any]:
+) -> tuple[Outcome, Any]:
     processes = folder.processes
     model, parent_sha256 = open_parent(recipe)
     engine = folder.engine / f"lr-{rate:g}" if is_swept else folder.engine
@@ -119,14 +101,17 @@ def _train(
     )
     resumed = newest_checkpoint(engine, processes, before=recipe.optim.steps_max)
     result = attend(trainer).train(resume_from_checkpoint=resumed)
-    eval_loss = float(trainer.evaluate()["eval_loss"]) if dev else None
     losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
-    trained = Trained(
+    metrics = {"rows": float(len(rows)), "lr": rate}
+    if losses:
+        metrics |= {"loss_first": losses[0], "loss_last": losses[-1]}
+    if dev:
+        metrics["dev_loss"] = float(trainer.evaluate()["eval_loss"])
+    trained = Outcome(
         parent_sha256=parent_sha256,
-        lr=rate,
         steps=int(result.global_step),
+        metrics=metrics,
         losses=losses,
-        eval_loss=eval_loss,
         stopped_by=watch.stopped_by,
     )
     return trained, trainer

@@ -1,25 +1,134 @@
-"""Five annotators, one after the other, each with one question, each citing the trace word for word (paper, A.1).
+"""What models write about a trace: five annotations that cite it word for word, and a tasklet made of it (paper, A.1).
 
-An annotation that is returned cites passages that stand verbatim in the spans it names, at least one of them
-where its question is decided. A reply that does not is refused with the reason and asked for again, and then given up
-(U3050): no repair, no annotation without its evidence. The supervisor reads the four others and decides.
+A trace is read as numbered spans in the judge's own form: headers are ours, content is neutral text, so nothing in it
+can pass for an instruction; who wrote it, its coefficient and its outcome are never shown. A reply that does not hold
+is refused with the reason and asked for again, and then given up (U3050, U3051): no repair. A tasklet's targets are the
+products that the trace recommends, and it is grounded where searches by its prompt's words find them.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from importlib.resources import files
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from foundation.errors import ArenaError
+from harness.catalogue.port import Catalogue, SearchRequest
 from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_verbatim
+from judge.neutral import neutral_name
 from judge.parse import RefusedReplyError
-from judge.render import RenderedTrace, SpanKind
+from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, span_text
+from training.corpus.model import Trace
 from training.trac.asking import Asker, Chat
-from training.trac.model import DIMENSIONS, Annotation, Dimension, OracleRules, SpanQuote
-from training.trac.prompts import prompt_text
-from training.trac.reading import read_json
+from training.trac.model import DIMENSIONS, Annotation, Dimension, OracleRules, SpanQuote, Tasklet
+
+PROMPT_CHARS = (20, 2_000)
+TERMS_MAX = 12
+_WORD = re.compile(r"\w+")
+
+
+class _CompilationReply(msgspec.Struct, frozen=True, kw_only=True):
+    prompt: str
+    search_terms: tuple[str, ...]
+
+
+def compile_tasklet(
+    trace: RenderedTrace, targets: tuple[str, ...], model: str, rules: OracleRules, asker: Asker
+) -> Tasklet:
+    """A tasklet for these targets. Raises ArenaError U3051 with the last reason, and what `Asker.ask` raises."""
+    chat = author_chat(trace, targets)
+    reason = ""
+    for _ in range(rules.replies_max):
+        text = asker.ask(model, chat, rules.reply_tokens_max)
+        try:
+            return check_tasklet(text, targets)
+        except RefusedReplyError as refused:
+            reason = str(refused)
+            chat = refused_chat(chat, text, reason)
+    raise ArenaError("U3051", reason)
+
+
+def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
+    """The conversation that asks for a tasklet."""
+    return ("system", prompt_text("tasklet").format(targets=", ".join(targets))), ("user", trace.text)
+
+
+def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
+    """A tasklet of the agreed form. Raises RefusedReplyError; grounding is `ungrounded`'s."""
+    reply = read_json(text, _CompilationReply)
+    prompt = " ".join(reply.prompt.split())
+    if not PROMPT_CHARS[0] <= len(prompt) <= PROMPT_CHARS[1]:
+        raise RefusedReplyError(f"the prompt has {len(prompt)} characters, not {PROMPT_CHARS[0]} to {PROMPT_CHARS[1]}")
+    if named := [one for one in targets if one in prompt]:
+        raise RefusedReplyError(f"the prompt names the product {named[0]}")
+    terms = tuple(dict.fromkeys(" ".join(one.split()) for one in reply.search_terms if one.strip()))
+    if not 1 <= len(terms) <= TERMS_MAX:
+        raise RefusedReplyError(f"{len(terms)} search terms are not 1 to {TERMS_MAX}")
+    words = _words(prompt)
+    for term in terms:
+        if unseen := sorted(_words(term) - words):
+            raise RefusedReplyError(f"the search term {term!r} uses {unseen[0]!r}, which the prompt does not")
+    return Tasklet(prompt=prompt, search_terms=terms, target_ids=targets)
+
+
+def ungrounded(tasklet: Tasklet, catalogue: Catalogue, pages: int) -> tuple[str, ...]:
+    """The targets that no search by the prompt's words brings to its first `pages` pages; none if it is grounded."""
+    missing = set(tasklet.target_ids)
+    for term in tasklet.search_terms:
+        for page in range(1, pages + 1):
+            if not missing:
+                return ()
+            missing -= {one.product_id for one in catalogue.search(SearchRequest(q=term, page=str(page)))}
+    return tuple(one for one in tasklet.target_ids if one in missing)
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+_Form = TypeVar("_Form")
+
+
+def read_trace(trace: Trace) -> RenderedTrace:
+    """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
+    caps = DEFAULT_CAPS
+    spans = [cut_span(1, "query", trace.query, caps.query)]
+    names = {call.id: call.name for message in trace.messages for call in message.calls}
+    step = 0
+
+    def add(kind: SpanKind, content: str, cap: int, tool: str = "") -> None:
+        span = cut_span(len(spans) + 1, kind, content, cap)
+        spans.append(msgspec.structs.replace(span, step=step, tool=tool))
+
+    for message in trace.messages:
+        if message.role == "tool":
+            add("result", message.content, caps.result, neutral_name(names.get(message.call_id, "")))
+        if message.role != "assistant":
+            continue
+        step += 1
+        prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
+        if prose:
+            add("completion", prose, caps.completion)
+        for call in message.calls:
+            add("call", call.arguments, caps.arguments, neutral_name(call.name))
+    shown = tuple(spans[: caps.spans])
+    return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
+
+
+def read_json(text: str, form: type[_Form]) -> _Form:
+    """A reply that is one JSON object of a form, alone or in one code fence. Raises RefusedReplyError with a reason."""
+    bare = text.strip()
+    fenced = _FENCE.match(bare)
+    try:
+        return msgspec.json.decode(fenced.group(1) if fenced else bare, type=form)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise RefusedReplyError(f"the reply is not one JSON object of the agreed form: {error}") from error
+
 
 CITATIONS_MAX = 8
 _EXPLANATION_CHARS = 2_000
@@ -134,3 +243,9 @@ def refused_chat(chat: Chat, text: str, reason: str) -> Chat:
     """The conversation that asks again, with what was wrong."""
     again = f"That reply is refused: {reason}. Answer again with the JSON object alone."
     return *chat, ("assistant", text), ("user", again)
+
+
+@functools.cache
+def prompt_text(name: str) -> str:
+    """The prompt of a name, package data, with its slots in braces."""
+    return files("training.trac").joinpath("prompts", f"{name}.txt").read_text("utf-8")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -27,10 +28,40 @@ from foundation.codes.names import (
     NO_ANSWER_TO_THIS,
     OVER_LIMIT,
 )
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
-from training.trac.answers import Answers
 from training.trac.model import Price, Trial, Usage
+
+_Value = TypeVar("_Value")
+
+
+class Answers:
+    """A folder of answers. Threads may read and write different questions at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, question: object, kind: type[_Value]) -> _Value | None:
+        """What was answered, None for nothing."""
+        try:
+            return msgspec.json.decode(self._path(question).read_bytes(), type=kind)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def keep(self, question: object, answer: object) -> None:
+        """Keep an answer. Raises ArenaError V2027."""
+        path = self._path(question)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, msgspec.json.encode(answer))
+        except OSError as wrong:
+            raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
+
+    def _path(self, question: object) -> Path:
+        key = content_hash(question)
+        return self._folder / key[:2] / f"{key}.json"
+
 
 ATTEMPTS = 4
 SILENT_MAX = 3
@@ -104,8 +135,7 @@ class Asker:
     def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
         """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens.
 
-        Raises what `run` raises, and V2148: such a trial is none, and is run again when asked for again. `run` draws
-        its replies by `draw`, which keeps them and counts their tokens.
+        Raises what `run` raises, and V2148: such a trial is none, and is run again when asked for again.
         """
         with self._alone(question):
             found = self._answers.find(question, Trial)
@@ -115,22 +145,8 @@ class Asker:
             with self._reserved(model, *tokens_max):
                 trial = self._heard(run, model)
                 self._answers.keep(question, trial)
-                self._count(model, 0, 0)
+                self._count(model, trial.prompt_tokens, trial.completion_tokens)
             return trial
-
-    def draw(self, model: str, question: object, ask: Callable[[], ModelReply]) -> ModelReply:
-        """A reply within a trial: that of an earlier attempt which was cut off, or a new one.
-
-        Raises what `ask` raises, and V2148 once the run's time is over.
-        """
-        found = self._answers.find(question, ModelReply)
-        if found is not None:
-            return found
-        self.require_time()
-        reply = ask()
-        self._answers.keep(question, reply)
-        self._count(model, reply.prompt_tokens, reply.completion_tokens, calls=0)
-        return reply
 
     def usage(self) -> tuple[Usage, ...]:
         """What every model was asked for so far, by name."""

@@ -3,12 +3,11 @@
 Tools, budgets, surfaced rule and catalogue are the arena's, so a solved trial would count there as well. It is
 solved when exactly the tasklet's products are recommended. Draws differ by temperature and seed alone. A trial is kept
 with its question; one in which the endpoint was at fault or the time over is no trial: it counts neither as solved nor
-as failed, and the next run takes it up again after the replies that it got.
+as failed, and the next run runs it again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -24,8 +23,7 @@ from harness.inference.port import ModelReply, Upstream
 from harness.sandbox.port import GuestCallError
 from problems.model import Problem, RewardItem
 from problems.scoring.title_matching import TitleMatcher
-from training.rollouts.in_process_sandbox import InProcessSandbox
-from training.rollouts.own_endpoint import OwnEndpoint
+from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
 from training.trac.asking import Asker
 from training.trac.model import OracleRules, Tasklet, Trial
 
@@ -54,7 +52,7 @@ class _TrialQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """`training.trac.verification.Attempt` by episodes. Thread-safe."""
+    """`training.trac.oracle.Attempt` by episodes. Thread-safe."""
 
     stage: Stage
     rules: OracleRules
@@ -128,26 +126,23 @@ def is_solved(evaluation: Evaluation, tasklet: Tasklet) -> bool:
 
 
 class _Drawn(OwnEndpoint):
-    """An upstream that is asked at one temperature, with one seed, and answers again what it answered before."""
+    """An upstream that is asked at one temperature, with one seed."""
 
     def __init__(self, upstream: Upstream, question: _TrialQuestion, asker: Asker) -> None:
         super().__init__(upstream)
         self.question, self._asker = question, asker
-        self._asked: Counter[str] = Counter()
         self.is_heard = False  # it answered a request of this trial
         self.refused: str | None = None  # the last request that it called malformed, such as one over its context
 
     def complete(self, request: str) -> ModelReply:
         """One attempt. Raises what the endpoint raises, and V2148 once the run's time is over."""
+        self._asker.require_time()
         fields: dict[str, object] = msgspec.json.decode(request)
         drawn = {"temperature": self.question.temperature_e4 / 10_000, "seed": self.question.number}
-        asked = msgspec.json.encode(fields | drawn).decode()
-        place = {"trial": self.question, "request": asked, "times": self._asked[asked]}
         try:
-            reply = self._asker.draw(self.question.model, place, lambda: super(_Drawn, self).complete(asked))
+            reply = super().complete(msgspec.json.encode(fields | drawn).decode())
         except GuestCallError as error:
             self.refused = error.message
             raise
-        self._asked[asked] += 1
         self.is_heard = True
         return reply

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from neurons.node.settings import Settings
     from neurons.practice.local_run import Asked, RunRow
     from training.evaluation.run_eval import EvaluationPlan
-    from training.rollouts.episode_file import EpisodeLine, RunJobs
-    from training.rollouts.rollout import Job
+    from training.rollouts.rollout import EpisodeLine, Job, RunJobs
     from training.run_context import RunContext
 
 
@@ -51,7 +50,7 @@ def open_agent(
     from neurons.practice.pool_run import run_in_pool
     from neurons.practice.problem_choice import open_setups
     from neurons.worker.capacity import usable_memory_bytes, worker_count
-    from training.evaluation.agents import agent_plan, by_agent
+    from training.evaluation.run_eval import agent_plan, by_agent
 
     raw = read_agent(path)
     try:
@@ -109,7 +108,7 @@ def _by_rows(ports: EvaluatePorts, rows_of: Callable[[Sequence[Asked]], Iterator
     from arena.evaluate import RanEpisode, settle
     from foundation.errors import ArenaError
     from harness.tools.registry import profile_schemas
-    from training.evaluation.agents import line_of
+    from training.evaluation.run_eval import line_of
 
     tools, at_home = profile_schemas(ports.policy.tool_profile), dataclasses.replace(ports, judges=())
 

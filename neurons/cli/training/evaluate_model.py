@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from training.evaluation.report import EvalReport
     from training.evaluation.run_eval import EvaluationPlan
     from training.model import ChatCodec
-    from training.rollouts.episode_file import RunJobs
+    from training.rollouts.rollout import RunJobs
     from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
@@ -271,7 +271,7 @@ def _examine(
 
     from foundation.errors import ArenaError
     from training.evaluation.run_eval import episodes_path, examine
-    from training.rollouts.episode_file import EpisodeFile
+    from training.rollouts.rollout import EpisodeFile
 
     with contextlib.ExitStack() as stack:
         place = (

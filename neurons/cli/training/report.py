@@ -46,9 +46,8 @@ def report(
     from rich.console import Console
 
     from training.evaluation.report import EvalReport
-    from training.report.document import make_document
+    from training.report.document import make_document, read_curves
     from training.report.page import render_page
-    from training.report.series import read_curves
 
     found: list[EvalReport] = []
     for path in reports or ():
@@ -90,11 +89,13 @@ def _tables(document: Document) -> list[Table]:
         eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
         rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", "-")
     for row in document.rows:
-        ours = f"{row.asr.value:.1%} [{100 * row.asr.low:.1f}, {100 * row.asr.high:.1f}]"
-        eighth = f"{row.pass_at['8'].value:.1%}" if "8" in row.pass_at else "-"
-        unscored = f"{row.unscored} of {row.episodes}"
+        ours = f"{row.report.asr.value:.1%} [{100 * row.report.asr.low:.1f}, {100 * row.report.asr.high:.1f}]"
+        eighth = f"{row.report.pass_at['8'].value:.1%}" if "8" in row.report.pass_at else "-"
+        unscored = f"{row.report.unscored} of {row.report.episodes}"
         label = f"{row.label} ({row.ending})" if row.ending else row.label
-        rows.add_row(label, f"{row.conditions}: {row.set}", ours, eighth, str(row.asr.n), unscored)
+        rows.add_row(
+            label, f"{row.letter}: {row.report.conditions.set.name}", ours, eighth, str(row.report.asr.n), unscored
+        )
     published: dict[str, list[str]] = {}
     for one in document.published:
         letters = published.setdefault(one.harness, [])
@@ -128,8 +129,8 @@ def _tables(document: Document) -> list[Table]:
         tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
     took = make_table("row", "cond.", *SPEND_NAMES, title="What it took", right=SPEND_NAMES, box=SIMPLE)
     for row in document.rows:
-        took.add_row(row.label, row.conditions, *spend_texts(row.spent))
-    is_spent = any(row.spent for row in document.rows)
+        took.add_row(row.label, row.letter, *spend_texts(row.report.spent))
+    is_spent = any(row.report.spent for row in document.rows)
     return [
         rows,
         *([took] if is_spent else []),

@@ -95,8 +95,7 @@ def rewrite(
     from training.rewriting.results import with_calls, write_results
     from training.rewriting.scripted import ScriptedWriter
     from training.rewriting.writing import report, rewrite_all
-    from training.trac.answers import Answers
-    from training.trac.asking import Asker
+    from training.trac.asking import Answers, Asker
 
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")

@@ -102,7 +102,7 @@ def open_bench(
 
 def say_device(work: str) -> None:
     """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
-    from training.models.device import find_device
+    from training.models.model_folder import find_device
 
     device = find_device()
     typer.echo(f"{work} on {device.describe()}", err=True)

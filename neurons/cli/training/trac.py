@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.node.settings import Settings
     from training.corpus.model import Trace
-    from training.trac.estimate import CostEstimate
     from training.trac.model import OracleReport, OracleRules, Price, Roles
+    from training.trac.oracle import CostEstimate
 
 
 _Catalogue = Annotated[
@@ -93,8 +93,8 @@ def trac(
     from foundation.errors import ArenaError
     from neurons.node.public_inputs import policy_of
     from training.corpus.corpus_files import read_rows
-    from training.trac.estimate import estimate
     from training.trac.model import OracleRules, Roles
+    from training.trac.oracle import estimate
 
     prices = dict(map(parse_price, price or []))
     roles = Roles(annotator=annotator, author=author or annotator, teacher=teacher, student=student)
@@ -154,8 +154,7 @@ def _run(
     from harness.catalogue.engines.native import open_catalogue
     from harness.inference.client import OpenAIUpstream
     from neurons.node import public_inputs, wiring
-    from training.trac.answers import Answers
-    from training.trac.asking import Asker
+    from training.trac.asking import Answers, Asker
     from training.trac.oracle import judge_traces, report
     from training.trac.scripted import ScriptedOracle
     from training.trac.trials import Episodes, Stage

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from training.model import RunLineage
     from training.models.estimate import Work
     from training.recipe import Recipe
-    from training.rollouts.episode_file import RunJobs
+    from training.rollouts.rollout import RunJobs
     from training.run_context import RunContext
 
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
@@ -128,7 +128,7 @@ def train(
         require_model(plan.model)
     say_device(f"{plan.name}: {stage}")
     from training.stages.pipeline import run_stage
-    from training.stages.processes import launched
+    from training.stages.run import launched
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     with show_progress(is_quiet=as_json) as progress:
@@ -159,7 +159,7 @@ def _rollouts_elsewhere(
 ) -> Iterator[RunJobs | None]:
     """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
     processes the first one makes them."""
-    from training.stages.processes import launched
+    from training.stages.run import launched
 
     if not (workers or cluster) or not launched(os.environ).is_first:
         yield None
@@ -245,8 +245,8 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     """
     import msgspec
 
-    from training.models.device import find_device
     from training.models.estimate import estimate_run
+    from training.models.model_folder import find_device
 
     rows, work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()
@@ -274,8 +274,8 @@ def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:
     """(rows in the corpora, what the run works on, what was assumed of things that are not there)."""
     from training.corpus.corpus_files import read_rows
     from training.models.estimate import Work
-    from training.rollouts.episode_file import EpisodeFile
-    from training.stages.rejection import EPISODES
+    from training.rollouts.rollout import EpisodeFile
+    from training.stages.episodes import EPISODES
 
     assumed: list[str] = []
     rows = tokens = taken = 0

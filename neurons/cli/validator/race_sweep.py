@@ -14,7 +14,7 @@ from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
 
 if TYPE_CHECKING:
-    from training.study.reweighting import FieldCourse, RecordedOutcome
+    from arena.race.reweighting import FieldCourse, RecordedOutcome
 
 _WINNERS_SHOWN = 3
 
@@ -58,8 +58,8 @@ def sweep_lambda(
     miners take over the winner's agent, or try another. `arena race replay --lambda-e4` settles one real race again
     instead, with the field as it was.
     """
+    from arena.race.reweighting import FieldRules, sweep
     from training.charts import ChartLine, line_chart
-    from training.study.reweighting import FieldRules, sweep
 
     try:
         grid = [int(part) for part in lambdas.split(",") if part]
@@ -105,11 +105,11 @@ class _Read(NamedTuple):
 def _read(export: Path, trust_unsigned: bool, state: Path, *, is_quiet: bool) -> _Read:
     """The export's scored episodes, and its agents' names by id."""
     from arena.chain.keys import verify
+    from arena.race.reweighting import RecordedOutcome
     from neurons.cli.training.run_inputs import SEALS
     from training.corpus.model import Quarantined
     from training.corpus.sources.reader import export_shards
     from training.corpus.sources.verified import open_export
-    from training.study.reweighting import RecordedOutcome
 
     episodes = []
     with show_progress(is_quiet=is_quiet) as progress:

@@ -1,0 +1,1 @@
+"""Studies made with the product, outside the wheel: scripts, their plans and their results."""

@@ -1,0 +1,249 @@
+"""The study's records: agents raced on its problems by the arena's own code, recorded, released and exported.
+
+Every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; corpora are made
+from that export alone. The gate is asked about each agent first. A killed run finds what it has recorded in the log and
+goes on. Episodes run in this process, without a jail: all agents are shipped ones, in versions that differ by a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.bank.batches.batch import SealedBatch, seal
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.port import Signer
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.evaluate.records import records_of
+from arena.export.model import Request
+from arena.export.writing.exporter import export_records
+from arena.gate.isolation import inspect_isolated
+from arena.gate.knowledge import make_knowledge
+from arena.gate.report import GateReport
+from arena.policies import policy_by_name
+from arena.policy import Policy
+from arena.records.body import decode_content
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import AttemptRecord, Conditions, Context, HostFacts, Payload, ReleaseRecord, Subject
+from arena.store.embedded.server import start_embedded
+from arena.store.port import StoredBody
+from arena.store.postgres.store import PostgresStore
+from foundation.canonical import canonical_bytes, text_hash
+from foundation.durable_files import write_whole
+from harness.agents.registry import published_sources, reference_agents
+from harness.catalogue.engines.native import open_catalogue
+from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.tools.printed import printed_tools
+from judge.scripted import ScriptedJudge
+from problems.model import Problem
+from problems.pools.clusters import answer_marks
+from problems.pools.partition import pool_of
+from problems.scoring.outcome import SCORING_PIPELINE
+from problems.scoring.title_matching import LexicalTitles
+from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
+from studies.shopping.plan import AgentRules, StudyPlan
+from training.agents import distilled_source
+from training.guards import GuardStopError
+from training.rollouts.in_process import InProcessSandbox
+
+RACE, EXPORT = "study", "export"
+_DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
+_SENTENCE = "Say in one sentence why this fits."
+_ORDER = "Repeat exactly this tool call and nothing else:"
+_EDITS: Mapping[str, Sequence[tuple[str, str]]] = {  # what version 2 and those after it replace, and by what
+    "subtask": (
+        (_SENTENCE, "Tell the user in one sentence what was chosen."),
+        ('" ".join(search_words(wish))', '" ".join(search_words(wish)[:4])'),
+        ('" ".join(search_words(wish))', '" ".join(search_words(wish)[-3:])'),
+        ("chosen.append(hits[0])", 'chosen.append(min(hits, key=lambda hit: hit["price"]))'),
+        (_SENTENCE, "Write a short note about it."),
+    ),
+    "echoer": (
+        (_ORDER, "Repeat this tool call word by word:"),
+        ('problem["query"][:150]', 'problem["query"][:80]'),
+        ('hits[0]["product_id"] if', 'hits[-1]["product_id"] if'),
+    ),
+}
+
+
+def study_policy(plan: StudyPlan) -> Policy:
+    """The demo's policy with the plan's tools."""
+    return msgspec.structs.replace(policy_by_name("demo"), tool_profile=plan.tool_profile)
+
+
+def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
+    """(name, source) of each version: NAME, and NAME/2 on, which differ by one line.
+
+    Raises KeyError for an agent that is not shipped, ValueError for an edit that is not possible.
+    """
+    if rules.name.startswith(_DISTILLED):
+        source = distilled_source().replace('MODEL = ""', f'MODEL = "{rules.name.removeprefix(_DISTILLED)}"', 1)
+    else:
+        source = {agent.name: agent.source for agent in reference_agents()}[rules.name]
+    yield rules.name, source
+    edits = _EDITS.get(rules.name, ())
+    for number in range(2, rules.versions + 1):
+        if number > 1 + len(edits) or edits[number - 2][0] not in source:
+            raise ValueError(f"{rules.name} has no version {number}")
+        yield f"{rules.name}/{number}", source.replace(*edits[number - 2])
+
+
+def require_admitted(sources: Mapping[str, str], policy: Policy, published: Sequence[Problem]) -> dict[str, GateReport]:
+    """The gate's report on each source; `published` are problems whose texts anyone may know. What it holds for review
+    races: no person decides here. Raises GuardStopError for a source that it rejects."""
+    known = (*published_sources(), distilled_source())
+    queries = [problem.query for problem in published]
+    knowledge = make_knowledge((), queries, known, policy.gate, published_texts=printed_tools())
+    reports: dict[str, GateReport] = {}
+    for name, source in sources.items():
+        reports[name] = inspect_isolated(source, policy.gate, knowledge)
+        failure = reports[name].failure
+        if failure is not None:
+            raise GuardStopError("gate", f"the gate refuses the agent {name}: {failure.detail}")
+    return reports
+
+
+def record_study(plan: StudyPlan, market_dir: Path, folder: Path, commit: str, now_ms: Callable[[], int]) -> None:
+    """Race each agent of the plan on the problems it is given; release; export `train` and `dev` to `folder`/export.
+
+    What the log in `folder` has is not run again; the gate's reports stand in gate.json. Raises GuardStopError, before
+    anything is recorded, for an agent that the gate refuses.
+    """
+    market, policy = read_market(market_dir), study_policy(plan)
+    sources = {name: source for rules in plan.agents for name, source in versions_of(rules)}
+    admitted = require_admitted(sources, policy, market.train)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "gate.json", msgspec.json.format(msgspec.json.encode(admitted), indent=1))
+    server = start_embedded(folder / "state")
+    signer = keypair_signer(SIGNER)
+    try:
+        recording = _Recording(plan, sources, (*market.train, *market.dev, *market.eval), market_dir, signer, commit)
+        asyncio.run(recording.run(server.dsn_for(signer.hotkey), folder / EXPORT, now_ms))
+    finally:
+        server.stop()
+
+
+class _Recording:
+    def __init__(
+        self,
+        plan: StudyPlan,
+        sources: Mapping[str, str],
+        problems: Sequence[Problem],
+        market_dir: Path,
+        signer: Signer,
+        commit: str,
+    ) -> None:
+        self._sources, self._problems, self._signer, self._commit = sources, problems, signer, commit
+        by_id = sorted(problem.problem_id for problem in problems)
+        self._drawn: dict[str, frozenset[str]] = {}  # of agents that race on a part of the problems
+        for rules in plan.agents:
+            if rules.problems:
+                drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
+                self._drawn |= dict.fromkeys(dict(versions_of(rules)), frozenset(drawn))
+        self._batch = _seal(plan, problems, market_dir)
+        # Once for all attempts: each is a hash of the whole batch.
+        self._batch_sha256, self._commitments = self._batch.batch_sha256, self._batch.cluster_commitments
+        self._ports = EvaluatePorts(
+            policy=study_policy(plan),
+            catalogue=open_catalogue(market_dir / INDEX),
+            titles=LexicalTitles(),
+            sandbox=InProcessSandbox(frozenset(map(text_hash, sources.values()))),
+            upstreams=[ScriptedUpstream()],
+            judges=[ScriptedJudge()],
+        )
+
+    async def run(self, dsn: str, export: Path, now_ms: Callable[[], int]) -> None:
+        store = await PostgresStore.open(dsn, self._signer.hotkey, is_exclusive=True)
+        try:
+            sequencer = Sequencer(store, self._signer, now_ms, HostFacts(machine="study", cores=1))
+            done: set[str] = set()  # attempts that are in the log
+            is_released = False
+            async for record in store.records(kinds=("attempt", "release")):
+                payload = decode_content(record.content).payload
+                if isinstance(payload, AttemptRecord):
+                    done.add(payload.attempt_id)
+                is_released |= isinstance(payload, ReleaseRecord)
+            for problem in self._problems:
+                await self._record(problem, sequencer, done)
+            if not is_released:
+                release = ReleaseRecord(
+                    race_id=RACE,
+                    batch_sha256=self._batch.batch_sha256,
+                    partition_sha256=self._batch.partition_sha256,
+                    problems=self._batch.released_problems,
+                    salt=self._batch.salt,
+                )
+                await sequencer.append([release], [])
+            await export_records(
+                store,
+                Request(validator=self._signer.hotkey, formats=("jsonl", "parquet"), pools=("train", "dev")),
+                export,
+                verify_signature=verify,
+                software=self._commit,
+                now_ms=now_ms(),
+                signer=self._signer,
+            )
+        finally:
+            await store.close()
+
+    async def _record(self, problem: Problem, sequencer: Sequencer, done: set[str]) -> None:
+        payloads: list[Payload] = []
+        bodies: list[StoredBody] = []
+        for name, source in self._sources.items():
+            attempt_id = f"{text_hash(f'{name} {problem.problem_id}')[:24]}:1"
+            if attempt_id in done or problem.problem_id not in self._drawn.get(name, {problem.problem_id}):
+                continue
+            evaluation = await asyncio.to_thread(evaluate, source, problem, self._ports)
+            body = canonical_bytes(evaluation.body)
+            stored = StoredBody(body_sha256=hashlib.sha256(body).hexdigest(), content=body)
+            payloads += self._payloads(name, source, problem, attempt_id, evaluation, stored.body_sha256)
+            bodies.append(stored)
+        if payloads:
+            await sequencer.append(payloads, bodies)
+
+    def _payloads(
+        self, name: str, source: str, problem: Problem, attempt_id: str, evaluation: Evaluation, body_sha256: str
+    ) -> list[Payload]:
+        return records_of(
+            evaluation,
+            attempt_id=attempt_id,
+            subject=Subject(
+                agent_version_id=text_hash(f"study {name}"),
+                miner_hotkey=self._signer.hotkey,
+                agent_sha256=text_hash(source),
+            ),
+            context=Context(
+                stage="race",
+                race_id=RACE,
+                problem_id=problem.problem_id,
+                batch_sha256=self._batch_sha256,
+                partition_sha256=self._batch.partition_sha256,
+                cluster_commitment=self._commitments[problem.problem_id],
+            ),
+            conditions=Conditions(
+                policy_sha256=evaluation.body.policy_sha256,
+                scoring_pipeline=SCORING_PIPELINE,
+                code_commit=self._commit,
+                sandbox=evaluation.sandbox,
+            ),
+            body_sha256=body_sha256,
+        )
+
+
+def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> SealedBatch:
+    """All raced problems as one sealed batch, with their pools and clusters under the partition."""
+    partition = open_partition(market_dir)
+    tokens = (partition.token(min(answer_marks(problem))) for problem in problems)
+    return seal(
+        RACE,
+        problems,
+        hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
+        pools=[pool_of(problem, partition) for problem in problems],
+        cluster_ids=[str(partition.row_name(token)) for token in tokens],
+        partition_sha256=partition.manifest.sha256,
+    )

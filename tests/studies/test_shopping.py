@@ -1,0 +1,187 @@
+"""The shopping study: its plan, its page from the committed results, and a toy of it from nothing through a kill."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.store.embedded.server import is_running, start_embedded
+from foundation.errors import ArenaError
+from problems.model import BUCKETS
+from problems.pools.clusters import find_clusters
+from studies.shopping.market import RandomCaller, make_market, open_partition, read_market, stock
+from studies.shopping.models import PERIODS, drill_rows
+from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
+from studies.shopping.records import require_admitted, study_policy, versions_of
+from studies.shopping.results import EDITION, Hypotheses, Results, RowResult, render_page, run_tests
+from tests.studies.toy_study import ROWS, SEED, SHIPPED, write_toy_study
+from training.corpus.corpus_files import read_rows
+from training.guards import GuardStopError
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = SHIPPED.parent / "results"
+PLAN = read_toml(SHIPPED / "study.toml", StudyPlan)
+_WAIT_S = 240
+
+
+def command(*words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "studies.shopping", *map(str, words)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_the_plan_lists_every_row_and_writes_nothing(tmp_path: Path) -> None:
+    asked = command("--out", tmp_path / "out", "--results", COMMITTED, "--plan")
+    said = asked.communicate()[0].splitlines()
+    assert asked.returncode == 0 and not (tmp_path / "out").exists()
+    assert [line.partition(" h  ")[2] for line in said] == list(PLAN.labels)
+    done = {line.partition(" h  ")[2] for line in said if line.startswith("done")}
+    assert {*CONTROLS, "base", "sft-11", "refresh-13"} <= done and "kto-11" not in done
+
+
+def test_the_page_of_the_committed_results_is_the_committed_one() -> None:
+    results = Results(COMMITTED, PLAN).read()
+    assert render_page(PLAN, SHIPPED, results) == (SHIPPED.parent / "report.md").read_text("utf-8")
+    assert {one.edition for one in results.values()} == {"first-edition"}
+
+
+def test_the_tests_came_to_what_the_readme_says() -> None:
+    asked = read_toml(SHIPPED / "hypotheses.toml", Hypotheses)
+    readme = (SHIPPED.parent / "README.md").read_text("utf-8")
+    for (_, found, corrected), said in zip(
+        run_tests(asked, PLAN, Results(COMMITTED, PLAN).read()), ("+37.5", "+23.2", "+29.7"), strict=True
+    ):
+        assert found is not None and f"{100 * found.mean:+.1f}" == said and f"| {said} [" in readme
+        assert f"{corrected:.0e}" == "3e-05"
+
+
+def test_rows_of_two_editions_are_never_in_one_test(tmp_path: Path) -> None:
+    for name in ("sft-11.json", "base.json"):
+        shutil.copy(COMMITTED / name, tmp_path / name)
+    results = Results(tmp_path, PLAN)
+    new = RowResult(row="sft-12", edition=EDITION, plan_sha256=PLAN.plan_sha256, code_commit="", reports=(), seconds={})
+    with pytest.raises(ArenaError, match=r"V2124.*another edition"):
+        results.add(new)
+    (tmp_path / "sft-12.json").write_bytes(msgspec.json.encode(new))
+    with pytest.raises(ArenaError, match=r"V2124.*never in one test"):
+        results.read()
+    other = Results(tmp_path / "new", PLAN)
+    other.add(new)
+    with pytest.raises(ArenaError, match=r"V2124.*another plan"):
+        Results(tmp_path / "new", msgspec.structs.replace(PLAN, seed=30)).read()
+
+
+def test_the_quick_plan_differs_from_the_studys_by_sizes_alone() -> None:
+    quick = read_toml(SHIPPED / "quick" / "study.toml", StudyPlan)
+    assert set(quick.labels) <= set(PLAN.labels) and len(quick.trained) == 4
+    for name in ("seed", "tool_profile", "turns_max", "corpus_tokens_max", "coefficient_e4_min"):
+        assert getattr(quick, name) == getattr(PLAN, name)
+    assert msgspec.structs.replace(quick.base, epochs=PLAN.base.epochs) == PLAN.base
+    assert [one.name for one in quick.agents] == [one.name for one in PLAN.agents]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("parallel =", "paralel ="), ("sft@format_only", "sft@formt_only"), ("[11, 12, 13]", "[11, 11]")]
+)
+def test_a_misspelt_plan_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text((SHIPPED / "study.toml").read_text("utf-8").replace(old, new), "utf-8")
+    with pytest.raises(ArenaError, match="V2120"):
+        read_toml(path, StudyPlan)
+
+
+def test_the_market_has_the_papers_sizes_shares_no_cluster_and_follows_from_the_seed(tmp_path: Path) -> None:
+    few = {"product": 6, "shop": 4, "voucher": 4}
+    small = msgspec.structs.replace(PLAN.market, documents=1_000, train_counts=few, second_counts=few, dev_counts=few)
+    for name in ("one", "other"):
+        make_market(msgspec.structs.replace(PLAN, market=small), tmp_path / name)
+    assert len({open_partition(tmp_path / name).manifest.sha256 for name in ("one", "other")}) == 1
+    market = read_market(tmp_path / "one")
+    assert market == read_market(tmp_path / "other")
+    assert [sum(one.bucket == bucket for one in market.eval) for bucket in BUCKETS] == [28, 24, 23]
+    pool_of = {one.problem_id: name for name in ("train", "eval", "second", "dev") for one in getattr(market, name)}
+    everything = [*market.train, *market.eval, *market.second, *market.dev]
+    assert all(
+        len({pool_of[one] for one in members}) == 1 for members in find_clusters(everything).problems_of.values()
+    )
+    products = stock(msgspec.structs.replace(PLAN.market, documents=300), 5)
+    assert len({one.product_id for one in products}) == 300 and all(len(one.title) <= 48 for one in products)
+
+
+def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> None:
+    hits = [{"product_id": one, "shop_id": "7", "title": "hose", "price": 9.0} for one in ("101", "102")]
+    page = msgspec.json.encode(hits).decode()
+    messages: list[dict[str, object]] = [{"role": "user", "content": "find a green garden hose with brand zuon"}]
+    made: list[str] = []
+    while made[-1:] != ["terminate"]:
+        (call,) = RandomCaller(3).complete(msgspec.json.encode({"model": "m", "messages": messages}).decode()).calls
+        made.append(call.name)
+        arguments = msgspec.json.decode(call.arguments)
+        if call.name in ("view_product_information", "recommend_product"):
+            assert set(str(arguments["product_ids"]).split(",")) <= {"101", "102"}
+        function = {"name": call.name, "arguments": call.arguments}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [{"function": function}]})
+        messages.append({"role": "tool", "content": page})
+    assert made[0] == "find_product" and made[-2] == "recommend_product" and len(made) < 60
+
+
+def test_a_drill_repeats_what_was_drawn_and_learns_nothing_else() -> None:
+    for row in drill_rows(30, 64, 50, 1):
+        period = row.prompt_length - 1
+        assert PERIODS[0] <= period <= PERIODS[1] and len(row.token_ids) == 64
+        assert all(row.token_ids[place] == row.token_ids[place - period] for place in range(period, 64))
+        assert [place for place, bit in enumerate(row.mask) if bit] == list(range(period + 1, 64))
+
+
+def test_every_agent_passes_the_gate_and_one_that_does_not_ends_the_study() -> None:
+    sources = {name: source for rules in PLAN.agents for name, source in versions_of(rules)}
+    reports = require_admitted(sources, study_policy(PLAN), ())
+    assert len(sources) == 12 and all(one.failure is None for one in reports.values())
+    hostile = "import socket\n\n\ndef agent_main(problem):\n    return []\n"
+    with pytest.raises(GuardStopError, match="the gate refuses the agent hostile"):
+        require_admitted({"hostile": hostile}, study_policy(PLAN), ())
+
+
+def test_the_study_runs_from_nothing_to_its_page_through_a_kill(tmp_path: Path) -> None:
+    recipes, out = write_toy_study(tmp_path / "recipes"), tmp_path / "out"
+    state = out / "records" / "state"
+    try:
+        running, deadline = command("--recipes", recipes, "--out", out), time.monotonic() + _WAIT_S
+        while not is_running(state):  # among the records
+            assert running.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(running.pid, signal.SIGKILL)
+        running.communicate()
+        again = command("--recipes", recipes, "--out", out)
+        said = again.communicate()[0]
+        assert again.returncode == 0, said
+    finally:
+        if is_running(state):
+            start_embedded(state).stop()
+    market = read_market(out / "market")
+    rows = list(read_rows(out / "corpora" / "full"))
+    assert rows and {row.trace.facts.problem_id for row in rows} <= {one.problem_id for one in market.train}
+    plan = read_toml(recipes / "study.toml", StudyPlan)
+    results = Results(out / "results", plan).read()
+    assert list(results) == list(plan.labels)
+    refresh = results[f"refresh-{SEED}"]
+    assert [one.stage for one in refresh.lineage] == ["grpo", "sft"]
+    assert "train.jsonl" in refresh.lineage[0].problem_files
+    assert all("{study}/" in one.recipe and str(out) not in one.recipe for one in refresh.lineage)
+    concise = results["scripted concise"].report("second set", 0.0)
+    assert concise is not None and concise.asr.value > 0.5  # the control really shops
+    page = (out / "report.md").read_text("utf-8")
+    assert EDITION in page and "Not made yet" not in page and "confirms nothing" in page
+    assert all(f"| {row}-{SEED} |" in page for row in ROWS)
