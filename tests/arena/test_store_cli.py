@@ -30,7 +30,6 @@ from neurons.cli.app import run_guarded
 from neurons.cli.records.records import app as records_app
 from neurons.cli.validator.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
-from tests.arena.released_schemas import fill_0001, make_schema
 from tests.arena.store_attacks import ATTACKER, VICTIM, attempts, fingerprint, is_refused, partition_day
 from tests.arena.test_store_roles import as_owner
 from tests.postgres_stand import start_new
@@ -235,31 +234,6 @@ async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) 
             await owner.execute(f"truncate arena.{table} cascade")
     for connection in (owner, attacker, victim):
         await connection.close()
-
-
-async def test_a_backup_of_an_earlier_schema_is_restored_and_migrated(postgres: EmbeddedServer, fresh: Path) -> None:
-    dave = generate_signer()
-    names = [f"{kind}_{dave.hotkey[-8:].lower()}" for kind in ("from", "to")]
-    owners = [postgres.owner_dsn.replace("@/postgres", f"@/{name}") for name in names]
-    for name in names:
-        await as_owner(postgres, f"create database {name}")
-    await make_schema(owners[0], "0001")
-    printed = await asyncio.to_thread(ok, "provision", "--owner-dsn", owners[0], "--hotkey", dave.hotkey)
-    role, password = (line.split()[1] for line in printed.splitlines())
-    before = owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}")
-    await fill_0001(before, dave)
-    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
-    assert json.loads((fresh / "b" / "manifest.json").read_text())["store"]["schema_revision"] == "0001"
-    words = ["restore", fresh / "b", "--owner-dsn", owners[1], "--new-passwords", "--json"]
-    restored = json.loads(await asyncio.to_thread(ok, *words))
-    with pytest.raises(ArenaError, match="V2021"):
-        await PostgresStore.open(before)  # the password that was printed before is no more
-    store = await PostgresStore.open(restored["roles"][0]["dsn"])
-    report = await verify_store(store, verify)
-    assert (report.is_ok, report.records) == (True, 11)
-    await store.close()
-    for name in names:
-        await as_owner(postgres, f"drop database {name} with (force)")
 
 
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
