@@ -15,17 +15,21 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from arena.chain.keys import generate_signer, verify
+from arena.chain.local.chain import LocalSubtensor
 from arena.chain.port import Signer
+from arena.door.status import StatusService, SubmissionStatus
+from arena.policies import DEMO
 from arena.records.log.checkpoint import sign_checkpoint
 from arena.records.log.sequencer import Sequencer
+from arena.records.model import Subject
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
-from arena.store.port import StoredCheckpoint
+from arena.store.port import StoredCheckpoint, StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, provision_validator
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from neurons.cli.app import run_guarded
 from neurons.cli.records.records import app as records_app
 from neurons.cli.validator.store import app
@@ -178,6 +182,38 @@ async def require_verified(owner_dsn: str, location: str, ends: dict[str, int]) 
     assert report.is_ok, report.defects
     assert report.records == sum(ends.values())
     await owner.close()
+
+
+def test_a_submission_that_was_refused_is_refused_after_a_restore(fresh: Path) -> None:
+    """What its miner reads of it stands in its row alone."""
+    made, restored = fresh / "made", fresh / "restored"
+    subject = Subject(agent_version_id="a1" * 32, miner_hotkey=BOB.hotkey, agent_sha256="b2" * 32, commitment_block=7)
+    failure = Failure(code="A1006", detail="allowed from block 9")
+
+    async def refuse(dsn: str) -> None:
+        store = await PostgresStore.open(dsn, ALICE.hotkey)
+        await store.put_submission(StoredSubmission(subject=subject, name="agent", state="waiting"), "source")
+        await store.set_submission_state(subject.agent_version_id, "refused", was="waiting", failure=failure)
+        await store.close()
+
+    async def told(dsn: str) -> list[SubmissionStatus]:
+        store = await PostgresStore.open(dsn, ALICE.hotkey)
+        chain = LocalSubtensor(fresh / "chain.sqlite", now_ms=lambda: 1_000)
+        found = await StatusService(store, chain, DEMO).of(BOB.hotkey)
+        await store.close()
+        return found
+
+    server = start_new(made)
+    dsn = server.dsn_for(ALICE.hotkey)
+    write_location(made, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
+    asyncio.run(refuse(dsn))
+    server.stop()
+    ok("backup", "--out", fresh / "b", "--state-dir", made)
+    ok("restore", fresh / "b", "--state-dir", restored)
+    again = start_embedded(restored)
+    (status,) = asyncio.run(told(again.dsn_for(ALICE.hotkey)))
+    again.stop()
+    assert (status.state, status.failure) == ("refused", failure)
 
 
 def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fresh: Path) -> None:

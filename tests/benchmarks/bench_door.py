@@ -178,7 +178,7 @@ async def _submissions(dsn: str) -> None:
         miner, source = generate_signer().hotkey, f"# {number}\n{baseline_source('scripted-expert')}"
         code = text_hash(source)
         subject = Subject(agent_version_id=agent_version_id(miner, code), miner_hotkey=miner, agent_sha256=code)
-        stored = StoredSubmission(subject=subject, name=f"agent-{number}", state="qualified", submitted_block=7)
+        stored = StoredSubmission(subject=subject, name=f"agent-{number}", state="qualified")
         await store.put_submission(stored, source)
     await store.close()
 

@@ -167,6 +167,9 @@ create table arena.lease (
 create unique index lease_holder on arena.lease (validator, item_id) where state in ('open', 'lost');
 create index lease_owed on arena.lease (validator, fence) where state in ('open', 'lost');
 
+-- One row for one agent version, from the request that brought it to its last decision. waiting: the gate has not looked
+-- at it · withdrawn: its miner took it back before that · refused: not admitted · the others: what the gate, a person and
+-- the suite said. The source of what is withdrawn or refused is dropped.
 create table arena.submission (
     validator         text not null,
     agent_version_id  text not null,
@@ -175,13 +178,20 @@ create table arena.submission (
     agent_sha256      text not null,
     commitment_block  bigint not null,
     commitment_sha256 text not null,
-    name              bytea not null,    -- UTF-8 that a miner wrote: it may hold NUL, which text can't
-    source            bytea not null,
-    state             text not null,
-    submitted_block   bigint not null,
-    report            text not null,
+    name              text not null,
+    source            bytea not null check (octet_length(source) <= 8388608),
+    submitted_ms      bigint not null,
+    signature         text not null,
+    state             text not null check (state in ('waiting', 'withdrawn', 'refused', 'rejected', 'review', 'accepted',
+                                                     'qualified', 'unqualified')),
+    received_at       timestamptz not null default clock_timestamp(),
+    report            text not null,    -- the gate's, as JSON; '' before it
+    failure           text,             -- JSON: why it was refused, or a person rejected it
+    qualifying_e4     integer,
+    agreed            text,             -- JSON: where it stood with all validators at the last close
     primary key (validator, agent_version_id)
 );
+create index submission_hotkey on arena.submission (validator, miner_hotkey);
 
 create table arena.event (
     validator text not null,
@@ -214,21 +224,6 @@ create table arena.nonce (
     primary key (validator, hotkey, nonce_ns)
 );
 create index nonce_age on arena.nonce (validator, spent_at);
-
--- waiting: not gated yet · decided: it has a receipt · withdrawn: its miner took it back before that.
-create table arena.arrival (
-    validator        text not null,
-    agent_version_id text not null,
-    miner_hotkey     text not null,
-    commitment_block bigint not null,
-    name             text not null,
-    submission       bytea check (octet_length(submission) <= 8388608),    -- as signed; null once it no longer waits
-    state            text not null default 'waiting' check (state in ('waiting', 'decided', 'withdrawn')),
-    received_at      timestamptz not null default clock_timestamp(),
-    primary key (validator, agent_version_id)
-);
-create unique index arrival_waiting on arena.arrival (validator, miner_hotkey) where state = 'waiting';
-create index arrival_hotkey on arena.arrival (validator, miner_hotkey);
 
 create table arena.usage (
     validator         text    not null,
@@ -433,28 +428,66 @@ begin
     return (extract(epoch from later) * 1000)::bigint;
 end $f$;
 
+-- Stores a submission, unless this version is there already; one that was withdrawn, or refused with an earlier commitment,
+-- is replaced. `_is_alone`: and unless another of its hotkey waits. Returns the row that stands then: this version's, or the
+-- waiting one's.
 create function arena.put_submission(_validator text, _agent_version_id text, _miner_hotkey text, _agent_sha256 text,
-                                     _commitment_block bigint, _commitment_sha256 text, _name bytea, _source bytea,
-                                     _state text, _submitted_block bigint, _report text)
-returns void language plpgsql security definer set search_path = arena, pg_temp as $f$
+                                     _commitment_block bigint, _commitment_sha256 text, _name text, _source bytea,
+                                     _submitted_ms bigint, _signature text, _state text, _report text, _is_alone boolean)
+returns table (agent_version_id text, miner_hotkey text, agent_sha256 text, commitment_block bigint, commitment_sha256 text,
+               name text, submitted_ms bigint, signature text, state text, received_ms bigint, report text, failure text,
+               qualifying_e4 integer, agreed text)
+language plpgsql security definer set search_path = arena, pg_temp as $f$
+#variable_conflict use_column
+declare stands text := _agent_version_id;
 begin
     perform require(_validator);
-    insert into submission (validator, agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256,
-                            name, source, state, submitted_block, report)
-    values (_validator, _agent_version_id, _miner_hotkey, _agent_sha256, _commitment_block, _commitment_sha256,
-            _name, _source, _state, _submitted_block, _report)
-    on conflict (validator, agent_version_id) do update
-        set commitment_block = excluded.commitment_block, commitment_sha256 = excluded.commitment_sha256, name = excluded.name,
-            source = excluded.source, state = excluded.state, submitted_block = excluded.submitted_block, report = excluded.report;
+    if _is_alone then
+        perform pg_advisory_xact_lock(hashtextextended('arena.submission ' || _validator || ' ' || _miner_hotkey, 0));
+        select coalesce(min(s.agent_version_id), stands) into stands from submission s
+            where s.validator = _validator and s.miner_hotkey = _miner_hotkey and s.state = 'waiting'
+              and s.agent_version_id <> _agent_version_id;
+    end if;
+    if stands = _agent_version_id then
+        insert into submission as s (validator, agent_version_id, miner_hotkey, agent_sha256, commitment_block,
+                                     commitment_sha256, name, source, submitted_ms, signature, state, report)
+            values (_validator, _agent_version_id, _miner_hotkey, _agent_sha256, _commitment_block, _commitment_sha256,
+                    _name, _source, _submitted_ms, _signature, _state, _report)
+            on conflict (validator, agent_version_id) do update
+                set commitment_block = excluded.commitment_block, name = excluded.name, source = excluded.source,
+                    submitted_ms = excluded.submitted_ms, signature = excluded.signature, state = excluded.state,
+                    received_at = clock_timestamp(), report = excluded.report, failure = null
+                where s.state = 'withdrawn' or (s.state = 'refused' and s.commitment_block < excluded.commitment_block);
+    end if;
+    return query
+        select s.agent_version_id, s.miner_hotkey, s.agent_sha256, s.commitment_block, s.commitment_sha256, s.name,
+               s.submitted_ms, s.signature, s.state, (extract(epoch from s.received_at) * 1000)::bigint, s.report,
+               s.failure, s.qualifying_e4, s.agreed
+        from submission s where s.validator = _validator and s.agent_version_id = stands;
 end $f$;
 
-create function arena.set_submission_state(_validator text, _agent_version_id text, _state text, _report text)
+-- False where there is no such submission, or it is not in the state `_was` ('': in whichever).
+create function arena.set_submission_state(_validator text, _agent_version_id text, _was text, _state text, _report text,
+                                           _failure text, _qualifying_e4 integer, _commitment_block bigint)
 returns boolean language plpgsql security definer set search_path = arena, pg_temp as $f$
 begin
     perform require(_validator);
-    update submission s set state = _state, report = coalesce(nullif(_report, ''), s.report)
-        where s.validator = _validator and s.agent_version_id = _agent_version_id;
+    update submission s set
+        state            = _state,
+        source           = case when _state in ('withdrawn', 'refused') then '' else s.source end,
+        report           = coalesce(nullif(_report, ''), s.report),
+        failure          = _failure,
+        qualifying_e4    = coalesce(_qualifying_e4, s.qualifying_e4),
+        commitment_block = coalesce(nullif(_commitment_block, 0), s.commitment_block)
+        where s.validator = _validator and s.agent_version_id = _agent_version_id and _was in ('', s.state);
     return found;
+end $f$;
+
+create function arena.put_agreed(_validator text, _agent_version_id text, _agreed text)
+returns void language plpgsql security definer set search_path = arena, pg_temp as $f$
+begin
+    perform require(_validator);
+    update submission s set agreed = _agreed where s.validator = _validator and s.agent_version_id = _agent_version_id;
 end $f$;
 
 create function arena.put_event(_validator text, _stream text, _index integer, _event text)
@@ -522,44 +555,6 @@ begin
     return found;
 end $f$;
 
--- Takes a submission in, unless this version is there already with this commitment or a later one and was not withdrawn,
--- or another of its hotkey waits. Returns the row that stands for the hotkey then: this one's where it is there, else the waiting one's.
-create function arena.receive(_validator text, _agent_version_id text, _miner_hotkey text, _commitment_block bigint,
-                              _name text, _submission bytea)
-returns table (agent_version_id text, miner_hotkey text, commitment_block bigint, name text, state text, received_ms bigint)
-language plpgsql security definer set search_path = arena, pg_temp as $f$
-#variable_conflict use_column
-begin
-    perform require(_validator);
-    begin
-        insert into arrival as a (validator, agent_version_id, miner_hotkey, commitment_block, name, submission)
-            values (_validator, _agent_version_id, _miner_hotkey, _commitment_block, _name, _submission)
-            on conflict (validator, agent_version_id) do update
-                set commitment_block = excluded.commitment_block, name = excluded.name, submission = excluded.submission,
-                    state = 'waiting', received_at = clock_timestamp()
-                where a.state = 'withdrawn' or (a.state = 'decided' and a.commitment_block < excluded.commitment_block);
-    exception when unique_violation then null;    -- another of this hotkey waits
-    end;
-    return query
-        select r.agent_version_id, r.miner_hotkey, r.commitment_block, r.name, r.state,
-               (extract(epoch from r.received_at) * 1000)::bigint
-        from arrival r
-        where r.validator = _validator and r.miner_hotkey = _miner_hotkey
-          and (r.state = 'waiting'
-               or (r.agent_version_id = _agent_version_id and r.commitment_block >= _commitment_block))
-        order by (r.agent_version_id = _agent_version_id) desc limit 1;
-end $f$;
-
--- Ends a wait; false where the version does not wait.
-create function arena.close_arrival(_validator text, _agent_version_id text, _state text)
-returns boolean language plpgsql security definer set search_path = arena, pg_temp as $f$
-begin
-    perform require(_validator);
-    update arrival a set state = _state, submission = null
-        where a.validator = _validator and a.agent_version_id = _agent_version_id and a.state = 'waiting';
-    return found;
-end $f$;
-
 create function arena.put_usage(_validator text, _attempt_id text, _race_id text, _stage text, _agent_version_id text,
                                 _rows jsonb)
 returns void language plpgsql security definer set search_path = arena, pg_temp as $f$
@@ -587,7 +582,7 @@ grant select on arena.alembic_version to arena_validator;
 
 do $$ declare own text; callable regprocedure; begin
     foreach own in array array['head', 'record', 'body', 'checkpoint', 'anchor', 'item', 'lease', 'submission', 'nonce',
-                               'arrival', 'event', 'usage', 'weights_result'] loop
+                               'event', 'usage', 'weights_result'] loop
         execute format('alter table arena.%I enable row level security', own);
         execute format('create policy own on arena.%I for select to arena_validator'
                        ' using (validator = (select arena.session_hotkey()))', own);
@@ -600,7 +595,7 @@ do $$ declare own text; callable regprocedure; begin
     for callable in
         select oid from pg_proc where pronamespace = 'arena'::regnamespace and proname = any (array[
             'session_hotkey', 'hold', 'append', 'put_checkpoint', 'put_anchor', 'enqueue', 'claim', 'renew', 'close_items',
-            'put_submission', 'set_submission_state', 'spend_nonce', 'receive', 'close_arrival', 'put_event', 'put_usage',
+            'put_submission', 'set_submission_state', 'put_agreed', 'spend_nonce', 'put_event', 'put_usage',
             'put_weights_result'])
     loop
         execute format('grant execute on function %s to arena_validator', callable);
