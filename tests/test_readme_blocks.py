@@ -1,6 +1,6 @@
 """Every code block of README.md and the rooms' pages names commands and options that exist, and a test runs it.
 
-README.md's own run as typed in tests/prove/test_readme_paths.py, and on small data in tests/kept and tests/training.
+README.md's own run as typed in tests/prove/test_readme_paths.py, and on small data in tests/training.
 What RUN_BY names is held by what that file says: it asks for the block by its page.
 """
 
@@ -30,7 +30,7 @@ RUN_BY = {
     ("README.md", "agent-arena"): "prove/test_readme_paths.py",
     ("README.md", "I am a validator"): "prove/test_readme_paths.py",
     ("README.md", "I am a miner"): "prove/test_readme_paths.py",
-    ("README.md", "I am an operator"): "kept/test_readme_operator.py",
+    ("README.md", "I am an operator"): "prove/test_readme_paths.py",
     ("README.md", "I am a researcher"): "training/test_readme_researcher.py",
     ("training/README.md", "training"): "training/test_readme_researcher.py",
     ("examples/README.md", "Examples"): "neurons/test_examples.py",

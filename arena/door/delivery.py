@@ -55,6 +55,16 @@ async def find_doors(client: DoorClient, metagraph: Metagraph, urls: Sequence[st
     return list(await asyncio.gather(*(_look(client, url, whose, metagraph.netuid) for url, whose in wanted.items())))
 
 
+async def ask_doors(
+    client: DoorClient, doors: Sequence[FoundDoor], agent_version_id: str, block: int, *, is_registered: bool = True
+) -> list[FoundDoor]:
+    """The same doors; one that would not take this version now, with its reason. To be asked before anything is
+    committed, since a commitment in vain costs its miner time. `block`: in which it would be committed at the earliest.
+    Doors answer a registered hotkey alone; any other is asked for nothing but whether they are open."""
+    asked = (_ask(client, door, agent_version_id, block, is_registered=is_registered) for door in doors)
+    return list(await asyncio.gather(*asked))
+
+
 async def deliver(
     client: DoorClient, submission: SignedSubmission, doors: Sequence[FoundDoor], wanted: int
 ) -> list[Delivery]:
@@ -70,6 +80,27 @@ async def deliver(
         except ArenaError as error:
             said.append(Delivery(url=url, validator=validator, failure=error.failure))
     return said
+
+
+async def _ask(
+    client: DoorClient, door: FoundDoor, agent_version_id: str, block: int, *, is_registered: bool
+) -> FoundDoor:
+    if door.state is None:
+        return door
+    try:
+        if door.state.pause.is_paused:
+            raise ArenaError("V2200", f"{door.validator}: {door.state.pause.reason}")
+        own = await client.statuses(door.url, door.validator) if is_registered else []
+        if not any(each.agent_version_id == agent_version_id for each in own):
+            for each in own:
+                if each.state == "waiting":
+                    raise ArenaError("A1012", f"{each.name}, version {each.agent_version_id[:16]}")
+            allowed = max((each.next_allowed_block for each in own), default=0)
+            if block < allowed:
+                raise ArenaError("A1006", f"allowed from block {allowed}, and the chain is at {block - 1}")
+    except ArenaError as error:
+        return FoundDoor(url=door.url, failure=error.failure)
+    return door
 
 
 async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> FoundDoor:

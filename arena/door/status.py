@@ -1,30 +1,25 @@
 """Where a hotkey's submissions stand, from its first second in the queue to its rank: what the door tells their miner.
 
-Made of what is stored, at each request; every state of a submission's life has an answer and says what to do.
-Findings are those of the receipt, which names no other agent.
+Made of its row at each request; every state of a submission's life has an answer and says what to do. Findings name no
+other agent.
 """
 
 from __future__ import annotations
-
-import asyncio
-from typing import Literal
 
 import msgspec
 
 from arena.chain.port import Subtensor
 from arena.door.races import JudgedProblem, RaceBoard, RaceStatus, race_statuses
-from arena.gate.report import Finding, shown_report
+from arena.gate.report import Finding, GateReport, shown_report
 from arena.policy import Policy
+from arena.race.consensus.rulings import hold_ends
 from arena.race.state.machine import RaceState
-from arena.store.port import Arrival, Store, StoredSubmission
-from arena.submissions.admission import next_allowed_block, past_submissions, read_report
-from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
+from arena.store.port import EVERY_STATE, GATED, AgreedStanding, Store, StoredSubmission, SubmissionState
+from arena.submissions.admission import hold_of, next_allowed_block, past_submissions, read_report
 from foundation.errors import Failure
 
-State = Literal["waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"]
-
 RACES_SHOWN = 5  # the newest
-_TO_DO: dict[State, str] = {
+_TO_DO: dict[SubmissionState, str] = {
     "waiting": "nothing: the gate looks at it once its commitment is final",
     "withdrawn": "nothing, or submit another version",
     "refused": "read the reason; commit and submit again from the block named",
@@ -51,8 +46,9 @@ class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
     agent_version_id: str
     name: str
     hotkey: str
-    state: State
+    state: SubmissionState
     commitment_block: int
+    received_ms: int  # unix milliseconds
     next_allowed_block: int  # for this hotkey's next commitment
     block: int  # final now
     failure: Failure | None
@@ -68,105 +64,56 @@ class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
 class StatusService:
     """Reads the status of submissions for one validator."""
 
-    def __init__(self, store: Store, chain: Subtensor, inbox: Inbox, policy: Policy) -> None:
-        """Receipts come from `inbox`; everything else from the store and the chain."""
-        self._store, self._chain, self._inbox, self._policy = store, chain, inbox, policy
+    def __init__(self, store: Store, chain: Subtensor, policy: Policy) -> None:
+        self._store, self._chain, self._policy = store, chain, policy
         self._board = RaceBoard(store)
 
     async def of(self, hotkey: str) -> list[SubmissionStatus]:
         """Every version of a hotkey, the newest commitment first. Raises ArenaError U3030, V2021."""
-        arrivals = {each.agent_version_id: each for each in await self._store.arrivals(hotkey)}
-        stored = {each.subject.agent_version_id: each for each in await self._store.submissions(miner_hotkey=hotkey)}
-        if not (arrivals or stored):
+        rows = await self._store.submissions(EVERY_STATE, miner_hotkey=hotkey)
+        if not rows:
             return []
         block = await self._chain.finalized_block()
-        allowed = next_allowed_block(past_submissions(stored.values(), hotkey), self._policy.cooldown)
-        states, found = await self._board.states(), []
-        for agent in arrivals.keys() | stored.keys():
-            receipt = await asyncio.to_thread(self._inbox.receipt, agent)
-            told = await self._of(agent, arrivals.get(agent), stored.get(agent), receipt, states)
-            next_block = max(allowed, told.next_allowed_block)
-            found.append(msgspec.structs.replace(told, block=block, next_allowed_block=next_block))
+        past = past_submissions(rows, hotkey, ("waiting", *GATED))
+        allowed, states = next_allowed_block(past, self._policy.cooldown), await self._board.states()
+        found = [await self._of(row, states, block, allowed) for row in rows]
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 
-    async def _of(
-        self,
-        agent: str,
-        arrival: Arrival | None,
-        stored: StoredSubmission | None,
-        receipt: Receipt | None,
-        states: list[RaceState],
-    ) -> SubmissionStatus:
-        if (
-            arrival is not None
-            and stored is None
-            and (receipt is None or receipt.submitted_block < arrival.commitment_block)
-        ):
-            return self._unanswered(arrival)
-        if receipt is None:
-            assert stored is not None, "what is not stored has a receipt, or waits"
-            receipt = _receipt_of(stored)
-        counts = await self._store.item_counts(agent)
-        state: State = receipt.state
+    async def _of(self, row: StoredSubmission, states: list[RaceState], block: int, allowed: int) -> SubmissionStatus:
+        agent, is_gated = row.subject.agent_version_id, row.state in GATED
+        counts = await self._store.item_counts(agent) if is_gated else []
         qualifying = None
-        if state in ("accepted", "qualified", "unqualified"):
+        if row.state in ("accepted", "qualified", "unqualified"):
             work = next((each for each in counts if each.stage == "qualifying"), None)
             qualifying = QualifyingStatus(
                 done=work.done if work else 0,
                 total=work.total if work else self._policy.qualifying.problems,
-                score_e4=receipt.qualifying_e4,
+                score_e4=row.qualifying_e4,
                 needed_e4=self._policy.qualifying.score_min_e4,
             )
+        report = read_report(row)
+        races = race_statuses(states, agent, counts, is_qualified=row.state == "qualified")
         return SubmissionStatus(
             agent_version_id=agent,
-            name=receipt.name,
-            hotkey=receipt.hotkey,
-            state=state,
-            commitment_block=receipt.submitted_block,
-            next_allowed_block=receipt.next_allowed_block if stored is None else 0,
-            block=0,
-            failure=receipt.failure,
-            findings=receipt.report.findings if receipt.report else (),
-            held_until_block=receipt.held_until if state == "review" else 0,
+            name=row.name,
+            hotkey=row.subject.miner_hotkey,
+            state=row.state,
+            commitment_block=row.subject.commitment_block,
+            received_ms=row.received_ms,
+            next_allowed_block=allowed,
+            block=block,
+            failure=row.failure or (report.failure if report else None),
+            findings=shown_report(report).findings if report else (),
+            held_until_block=self._held_until(row, report),
             qualifying=qualifying,
-            agreed=receipt.agreed,
-            races=tuple(race_statuses(states, agent, counts, is_qualified=state == "qualified")[:RACES_SHOWN]),
-            judged=await self._board.judged(states, agent),
-            what_to_do=_TO_DO[state],
+            agreed=row.agreed,
+            races=tuple(races[:RACES_SHOWN]),
+            judged=await self._board.judged(states, agent) if is_gated else (),
+            what_to_do=_TO_DO[row.state],
         )
 
-    def _unanswered(self, arrival: Arrival) -> SubmissionStatus:
-        state: State = "withdrawn" if arrival.state == "withdrawn" else "waiting"
-        cost = self._policy.cooldown.accepted_blocks if state == "waiting" else 0
-        return SubmissionStatus(
-            agent_version_id=arrival.agent_version_id,
-            name=arrival.name,
-            hotkey=arrival.miner_hotkey,
-            state=state,
-            commitment_block=arrival.commitment_block,
-            next_allowed_block=arrival.commitment_block + cost if cost else 0,
-            block=0,
-            failure=None,
-            findings=(),
-            held_until_block=0,
-            qualifying=None,
-            agreed=None,
-            races=(),
-            judged=(),
-            what_to_do=_TO_DO[state],
-        )
-
-
-def _receipt_of(stored: StoredSubmission) -> Receipt:
-    """What a receipt would say of a submission that another validator brought."""
-    report = read_report(stored)
-    return Receipt(
-        agent_version_id=stored.subject.agent_version_id,
-        name=stored.name,
-        hotkey=stored.subject.miner_hotkey,
-        state=stored.state if stored.state != "queued" else "accepted",
-        submitted_block=stored.submitted_block,
-        next_allowed_block=0,
-        failure=report.failure if report else None,
-        report=shown_report(report) if report else None,
-    )
+    def _held_until(self, row: StoredSubmission, report: GateReport | None) -> int:
+        """The block from which a hold counts as accepted; 0 where nothing is held, or the hold does not run out."""
+        rules = self._policy.admission
+        is_running_out = row.state == "review" and rules.rule == "agreed" and hold_of(report) == "heuristic"
+        return hold_ends(row.subject, rules) if is_running_out else 0

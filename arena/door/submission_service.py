@@ -2,8 +2,8 @@
 
 Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
 hotkey one submission waits at a time, which the database decides; the same version with the same commitment is
-answered alike however often and by whichever process. What was taken is in the database before the answer is sent, and
-the gate has not looked at it: that is the queue's work.
+answered alike however often and by whichever process. What was taken is a row that waits before the answer is sent, and
+the gate has not looked at it: that is the node's work.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from arena.door.refusals import AgentFileError, CooldownError
 from arena.door.registration import Registration
 from arena.gate.rules import RULES
 from arena.policy import Policy
-from arena.store.port import HotkeyState, Store
+from arena.store.port import EVERY_STATE, HotkeyState, Store, StoredSubmission
 from arena.submissions.admission import admit, past_submissions
-from arena.submissions.model import SignedSubmission, is_agent_name
+from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
 from foundation.canonical import text_hash
 from foundation.codes.names import COOLDOWN
 from foundation.errors import ArenaError
@@ -67,12 +67,9 @@ class SubmissionService:
             raise ArenaError("A1010", ascii(form.agent_name[:80]))
         submission = await self._read(caller, form)
         agent = submission.agent_version_id
-        stored = next((each for each in known.submissions if each.subject.agent_version_id == agent), None)
-        for arrival in known.arrivals:
-            if arrival.agent_version_id == agent and (stored is not None or arrival.state == "waiting"):
-                return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
-        if stored is not None:  # another validator brought it
-            return self._taken(agent, stored.name, caller, stored.submitted_block, 0)
+        for row in known.submissions:
+            if row.subject.agent_version_id == agent and row.state not in ("withdrawn", "refused"):
+                return self._taken(row)
         commitment = await self._chain.commitment(caller)
         metagraph = await self._registration.metagraph()
         # one for this file may become final yet; one for another that is not final may hide the one that is
@@ -92,28 +89,25 @@ class SubmissionService:
             raise CooldownError(admission.refusal.detail, max(0, left))
         if admission.refusal is not None:
             raise ArenaError(admission.refusal.code, admission.refusal.detail)
-        arrival = await self._store.receive(
-            agent, caller, admission.submitted_block, submission.name, msgspec.json.encode(submission)
-        )
-        if arrival.agent_version_id != agent:
-            raise ArenaError("A1012", f"{arrival.name}, version {arrival.agent_version_id[:16]}")
-        return self._taken(agent, arrival.name, caller, arrival.commitment_block, arrival.received_ms)
+        waiting = waiting_row(submission, admission.submitted_block)
+        row = await self._store.put_submission(waiting, submission.source, is_alone=True)
+        if row.subject.agent_version_id != agent:
+            raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
+        return self._taken(row)
 
     async def withdraw(self, caller: str, agent_version_id: str) -> None:
         """Take back what waits for the gate. It costs no cooldown; the same file may come again.
 
         Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
         """
-        arrivals = {each.agent_version_id: each for each in await self._store.arrivals(caller)}
-        found = arrivals.get(agent_version_id)
-        if found is None:
-            stored = await self._store.submissions(miner_hotkey=caller)
-            is_known = any(each.subject.agent_version_id == agent_version_id for each in stored)
-            raise ArenaError("A1013") if is_known else ArenaError("V2113", "no version of this hotkey")
-        if found.state == "decided" or (
-            found.state == "waiting" and not await self._store.close_arrival(agent_version_id, "withdrawn")
+        rows = await self._store.submissions(EVERY_STATE, miner_hotkey=caller)
+        row = next((each for each in rows if each.subject.agent_version_id == agent_version_id), None)
+        if row is None:
+            raise ArenaError("V2113", "no version of this hotkey")
+        if row.state != "withdrawn" and not await self._store.set_submission_state(
+            agent_version_id, "withdrawn", was="waiting"
         ):
-            raise ArenaError("A1013", found.name)
+            raise ArenaError("A1013", row.name)
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
         limit = self._policy.gate.source_bytes
@@ -136,15 +130,16 @@ class SubmissionService:
             signature=form.signature,
         )
 
-    def _taken(self, agent: str, name: str, hotkey: str, block: int, received_ms: int) -> TakenSubmission:
+    def _taken(self, row: StoredSubmission) -> TakenSubmission:
+        subject = row.subject
         return TakenSubmission(
-            agent_version_id=agent,
-            name=name,
-            hotkey=hotkey,
+            agent_version_id=subject.agent_version_id,
+            name=row.name,
+            hotkey=subject.miner_hotkey,
             validator=self._store.validator,
             policy=self._policy.name,
-            commitment_block=block,
-            next_allowed_block=block + self._policy.cooldown.accepted_blocks,
-            received_ms=received_ms,
-            status_url=f"/v1/submissions/{agent}",
+            commitment_block=subject.commitment_block,
+            next_allowed_block=subject.commitment_block + self._policy.cooldown.accepted_blocks,
+            received_ms=row.received_ms,
+            status_url=f"/v1/submissions/{subject.agent_version_id}",
         )

@@ -22,8 +22,7 @@ from arena.exchange.port import LINE_BYTES_MAX, NOTE_BYTES_MAX, Peer, Progress
 from arena.export.model import LogRow
 from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
-from arena.submissions.inbox import ENTRY_BYTES_MAX
-from arena.submissions.model import SignedSubmission
+from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission
 from foundation.bounded_http import Lines, UnfitAnswerError, answering, read_whole
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED, TAIL_FULL
@@ -91,7 +90,7 @@ class HttpPeers:
     async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
         """As `Peers.submission`."""
         return await self._value(
-            peer, "submission", SignedSubmission, ENTRY_BYTES_MAX, commitment=commitment_sha256
+            peer, "submission", SignedSubmission, SUBMISSION_BYTES_MAX, commitment=commitment_sha256
         )  # fmt: skip
 
     async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,8 +18,7 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
 from arena.exchange.port import Complaint, Peer, Peers
-from arena.submissions.inbox import ENTRY_BYTES_MAX
-from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
+from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission, is_agent_name, is_authentic
 from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import PEER_LIED
@@ -90,13 +89,13 @@ class SourceRelay:
         peers: Peers,
         cache: SubmissionCache,
         verify_signature: Verifier,
-        deliver: Callable[[SignedSubmission], object],
+        deliver: Callable[[SignedSubmission, int], Awaitable[object]],
         *,
         now_ms: Callable[[], int],
         is_commitment_enough: bool = False,
     ) -> None:
-        """`deliver` gets each submission once it is to be cached: `Inbox.put` does. `is_commitment_enough`: the
-        policy's, whether a submission may have no signature."""
+        """`deliver` gets each submission, and its commitment's block, once it is to be cached.
+        `is_commitment_enough`: the policy's, whether a submission may have no signature."""
         self._peers, self._cache, self._verify, self._deliver = peers, cache, verify_signature, deliver
         self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
         self._is_commitment_enough = is_commitment_enough
@@ -128,7 +127,7 @@ class SourceRelay:
                     times = self._asked.get(commitment.sha256, (0, 0))[1] + 1
                     self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
                     continue
-                await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
+                await self._deliver(submission, commitment.block)  # first: what is in the cache is not asked for again
                 await asyncio.to_thread(self._cache.put, submission)
                 delivered.append(commitment.sha256)
         finally:
@@ -166,7 +165,7 @@ def require_committed(
 ) -> None:
     """Raises ArenaError U3042 unless the submission is the one that this commitment of this hotkey stands for."""
     about = f"commitment {commitment.sha256[:16]} of {commitment.hotkey}"
-    if len(submission.source) > ENTRY_BYTES_MAX or not is_agent_name(submission.name):
+    if len(submission.source) > SUBMISSION_BYTES_MAX or not is_agent_name(submission.name):
         raise ArenaError(PEER_LIED, f"{about}: no submission")
     if canonical_hotkey(submission.hotkey) != canonical_hotkey(commitment.hotkey):
         raise ArenaError(PEER_LIED, f"{about}: the submission is of {submission.hotkey[:64]}")

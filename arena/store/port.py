@@ -13,12 +13,16 @@ import msgspec
 
 from arena.records.log.filing import Filing
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.inference.ledger import ModelUsage
 
 RECORDS_PER_PAGE = 500
 
-SubmissionState = Literal["queued", "rejected", "review", "accepted", "qualified", "unqualified"]
+SubmissionState = Literal[
+    "waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"
+]
+GATED: tuple[SubmissionState, ...] = ("rejected", "review", "accepted", "qualified", "unqualified")
+EVERY_STATE: tuple[SubmissionState, ...] = ("waiting", "withdrawn", "refused", *GATED)
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,33 +105,44 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     anchored_sha256: str = ""
 
 
+class AgreedStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a submission stood with all validators when a race's field was fixed: how many of `speakers` let it through
+    the gate or rejected it, and how many passed it on the suite, with how many it takes."""
+
+    is_racing: bool
+    state: Literal["accepted", "rejected", "held", "cooldown"]
+    accepts: int
+    rejects: int
+    speakers: int
+    needed: int
+    suite_passes: int
+    suite_finished: int
+    suite_needed: int
+    allowed_block: int = 0  # of a cooldown
+
+
 class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission and where it stands, without its source. `report` is the gate report as JSON text."""
+    """A submission and where it stands, without its source: one row from the request that brought it to its last
+    decision. It is judged by the commitment in its subject's block. `report` is the gate report as JSON text."""
 
     subject: Subject
     name: str
     state: SubmissionState
-    submitted_block: int
+    submitted_ms: int = 0  # unix milliseconds, as its miner signed them
+    signature: str = ""  # hex; "": none, the commitment speaks
+    received_ms: int = 0  # unix milliseconds, by the server's clock
     report: str = ""
-
-
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission as a miner's request brought it. `waiting`: the gate has not looked at it yet."""
-
-    agent_version_id: str
-    miner_hotkey: str
-    commitment_block: int
-    name: str
-    state: Literal["waiting", "decided", "withdrawn"]
-    received_ms: int
+    failure: Failure | None = None  # why it was refused, or what a person said who rejected it
+    qualifying_e4: int | None = None  # mean score on the suite, once it is known
+    agreed: AgreedStanding | None = None  # at the last close, where several validators share races
 
 
 class HotkeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a door has to know of one hotkey, all of one moment. `event` is the last of the stream asked for, or ""."""
+    """What a door has to know of one hotkey, all of one moment: its submissions in every state. `event` is the last of
+    the stream asked for, or ""."""
 
     event: str
     submissions: tuple[StoredSubmission, ...]
-    arrivals: tuple[Arrival, ...]
 
 
 class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,20 +336,44 @@ class Store(Protocol):
         ...
 
     # -- submissions
-    async def put_submission(self, submission: StoredSubmission, source: str) -> None: ...
+    async def put_submission(
+        self, submission: StoredSubmission, source: str, *, is_alone: bool = False
+    ) -> StoredSubmission:
+        """Store a submission, unless this version is there already; one that was withdrawn, or refused with an earlier
+        commitment, is replaced. `is_alone`: and unless another of its hotkey waits. Returns the row that stands then:
+        this version's, or the waiting one's."""
+        ...
 
     async def submissions(
-        self, states: Sequence[SubmissionState] = (), *, miner_hotkey: str = ""
+        self, states: Sequence[SubmissionState] = GATED, *, miner_hotkey: str = ""
     ) -> list[StoredSubmission]:
-        """Submissions in the order they came, of all states or of these, of everybody or of one hotkey. Sources are
-        not loaded: see `source`."""
+        """Submissions of these states in the order they came, of everybody or of one hotkey. Sources are not loaded:
+        see `source`."""
         ...
 
     async def source(self, agent_version_id: str) -> str | None:
-        """The agent file of a stored submission, or None."""
+        """The agent file of a stored submission, or None. That of a withdrawn or refused one is ""."""
         ...
 
-    async def set_submission_state(self, agent_version_id: str, state: SubmissionState, report: str = "") -> None: ...
+    async def set_submission_state(
+        self,
+        agent_version_id: str,
+        state: SubmissionState,
+        report: str = "",
+        *,
+        was: SubmissionState | Literal[""] = "",
+        failure: Failure | None = None,
+        qualifying_e4: int | None = None,
+        commitment_block: int = 0,
+    ) -> bool:
+        """Move a submission, with the reason of a refusal. An empty report, no score and block 0 keep the last ones.
+
+        `was`: only from this state; False where it is in another. Raises ArenaError V2025 when there is none."""
+        ...
+
+    async def put_agreed(self, agent_version_id: str, agreed: AgreedStanding) -> None:
+        """Say where a submission stood with all validators at the last close."""
+        ...
 
     # -- submissions over HTTP
     async def spend_nonce(self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int) -> bool:
@@ -346,24 +385,6 @@ class Store(Protocol):
         self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
     ) -> HotkeyState | None:
         """As `spend_nonce`, and what is known of the hotkey then; None for a request that was let through before."""
-        ...
-
-    async def receive(
-        self, agent_version_id: str, miner_hotkey: str, commitment_block: int, name: str, submission: bytes
-    ) -> Arrival:
-        """Take a submission in and return what stands for it: itself, or another one of the hotkey that waits."""
-        ...
-
-    async def arrivals(self, miner_hotkey: str = "") -> list[Arrival]:
-        """All arrivals of a hotkey; without one, those of everybody that wait. In the order they came."""
-        ...
-
-    async def waiting_submission(self, agent_version_id: str) -> bytes | None:
-        """What was received, as it came; None once it no longer waits."""
-        ...
-
-    async def close_arrival(self, agent_version_id: str, state: Literal["decided", "withdrawn"]) -> bool:
-        """End a wait; False where there is none."""
         ...
 
     async def item_counts(self, agent_version_id: str) -> list[ItemCount]:

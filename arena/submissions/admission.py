@@ -6,15 +6,16 @@ cooldown counts between *commitment* blocks, not arrival times, because arrival 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Generic, Literal, TypeVar
 
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Verifier
-from arena.gate.report import GateReport
+from arena.gate.report import LIKENESS, GateReport
 from arena.policy import CooldownRules
-from arena.store.port import StoredSubmission
+from arena.records.model import Hold
+from arena.store.port import GATED, StoredSubmission, SubmissionState
 from arena.submissions.model import AgentVersionId, SignedSubmission, is_agent_name, is_authentic
 from foundation.errors import Failure
 
@@ -120,12 +121,21 @@ def read_report(submission: StoredSubmission) -> GateReport | None:
     return msgspec.json.decode(submission.report, type=GateReport) if submission.report else None
 
 
-def past_submissions(stored: Iterable[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:
-    """A hotkey's submissions as the cooldown counts them."""
+def hold_of(report: GateReport | None) -> Hold:
+    """What a report holds its agent for: `likeness` before any heuristic, since only that one does not run out."""
+    if report is None or report.outcome != "review":
+        return ""
+    return "likeness" if any(each.rule in LIKENESS for each in report.findings) else "heuristic"
+
+
+def past_submissions(
+    stored: Iterable[StoredSubmission], hotkey: str, states: Container[SubmissionState] = GATED
+) -> tuple[PastSubmission, ...]:
+    """A hotkey's submissions in these states as the cooldown counts them: what the gate has looked at."""
     return tuple(
-        PastSubmission(block=each.submitted_block, ended=cooldown_class(read_report(each)))
+        PastSubmission(block=each.subject.commitment_block, ended=cooldown_class(read_report(each)))
         for each in stored
-        if each.subject.miner_hotkey == hotkey
+        if each.subject.miner_hotkey == hotkey and each.state in states
     )
 
 

@@ -1,7 +1,8 @@
-"""A signed submission: what a miner sends, how it is identified, and what stands on chain for it.
+"""A signed submission: what a miner sends, how it is identified, what stands on chain for it, and its row in a store.
 
 Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one
-source before anybody else can see it; the signature binds name, time and source to that hotkey.
+source before anybody else can see it; the signature binds name, time and source to that hotkey. The source leaves the
+miner only after its commitment is accepted, so nobody who sees the source can have committed it earlier.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import NewType
 import msgspec
 
 from arena.chain.keys import canonical_hotkey
-from arena.chain.port import Signer, Verifier
+from arena.chain.port import Signer, Subtensor, Verifier
+from arena.records.model import Subject
+from arena.store.port import StoredSubmission
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.errors import ArenaError
 
@@ -23,6 +26,7 @@ AgentVersionId = NewType("AgentVersionId", str)  # sha256(hotkey, newline, sourc
 Sha256 = NewType("Sha256", str)  # lower-case hex
 
 SUBMISSION_DOMAIN = b"agent-arena/submission/1\n"
+SUBMISSION_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -98,6 +102,57 @@ def is_authentic(submission: SignedSubmission, verify: Verifier, *, is_commitmen
     if is_commitment_enough and not submission.signature:
         return is_own_hash
     return is_own_hash and verify(submission.hotkey, message, signature)
+
+
+async def commit(
+    signer: Signer, name: str, source: str, *, subtensor: Subtensor, now_ms: int, is_anew: bool = False
+) -> tuple[SignedSubmission, int]:
+    """Sign a source and commit to it: what is handed in afterwards, and the block of its commitment. Safe to repeat: a
+    commitment that stands already is kept, with its block.
+
+    `now_ms` is unix milliseconds. `is_anew`: also where this commitment stands already, as after a refusal for the
+    cooldown, which counts from commitment to commitment. Raises ArenaError A1008 when the hotkey isn't registered,
+    A1010 for a malformed name, U3030 and U3031 when the chain can't be reached or refuses.
+    """
+    submission = make_submission(signer, name, source, now_ms)
+    standing = await subtensor.commitment(submission.hotkey)
+    if not is_anew and standing is not None and standing.sha256 == submission.commitment_sha256:
+        return submission, standing.block
+    result = await subtensor.commit(signer, submission.commitment_sha256)
+    if result.status == "not_registered":
+        raise ArenaError("A1008", signer.hotkey)
+    if result.status != "ok":
+        raise ArenaError("U3031", f"{result.status}: {result.detail}" if result.detail else result.status)
+    return submission, result.block
+
+
+def waiting_row(submission: SignedSubmission, commitment_block: int) -> StoredSubmission:
+    """The row of a submission that waits for the gate. `commitment_block`: where its commitment was seen on chain."""
+    return StoredSubmission(
+        subject=Subject(
+            agent_version_id=submission.agent_version_id,
+            miner_hotkey=submission.hotkey,
+            agent_sha256=submission.agent_sha256,
+            commitment_block=commitment_block,
+            commitment_sha256=submission.commitment_sha256,
+        ),
+        name=submission.name,
+        state="waiting",
+        submitted_ms=submission.submitted_ms,
+        signature=submission.signature,
+    )
+
+
+def signed_submission(row: StoredSubmission, source: str) -> SignedSubmission:
+    """What was handed in, made again from its row."""
+    return SignedSubmission(
+        name=row.name,
+        source=source,
+        hotkey=row.subject.miner_hotkey,
+        agent_sha256=row.subject.agent_sha256,
+        submitted_ms=row.submitted_ms,
+        signature=row.signature,
+    )
 
 
 def is_agent_name(name: str) -> bool:

@@ -14,7 +14,7 @@ from arena.api.reads.answers import ListedAgent, PairResult, RaceRow
 from arena.web.model import MatrixRow
 
 Stage = Literal["", "open", "closed", "running", "settling", "settled", "cancelled"]
-State = Literal["", "queued", "review", "accepted", "qualified", "unqualified", "rejected"]
+State = Literal["", "review", "accepted", "qualified", "unqualified", "rejected"]
 Shown = Literal["", "split", "all", "none", "void"]
 Wrote = Literal["", "model", "code"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

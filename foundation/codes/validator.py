@@ -126,13 +126,6 @@ ROWS = (
         "nothing is run",
         "look at `ray status` there; this machine joins by `ray start --address=HEAD:PORT` with the cluster's token",
     ),
-    row(
-        "V2185",
-        "inbox cannot be read for now",
-        "submissions wait; none is lost",
-        "look at the folder's permissions, open files and disk; it is tried again",
-        True,
-    ),
     row("V2061", "validator process ended early", STOPS, "read the log named here, then run `arena doctor`"),
     row(
         "V2062",

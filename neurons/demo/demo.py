@@ -33,8 +33,7 @@ from arena.store.embedded.server import embedded_server
 from arena.store.location import read_location
 from arena.store.port import StoredSubmission, WeightsResult
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.flow import commit
-from arena.submissions.model import SignedSubmission
+from arena.submissions.model import SignedSubmission, commit
 from foundation.codes.names import STORE_AWAY
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError

@@ -15,20 +15,17 @@ import asyncio
 from collections.abc import Iterable
 
 import msgspec
-from msgspec.structs import replace
 
 from arena.gate.isolation import inspect_isolated
-from arena.gate.report import LIKENESS, GateReport, shown_report
+from arena.gate.report import GateReport
 from arena.gate.similarity.ownership import Author, Neighbour
 from arena.gate.similarity.sketch import Sketch, make_sketch
-from arena.policy import AdmissionRules
 from arena.race.consensus.field import FieldStanding
 from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
 from arena.records.body import decode_content
-from arena.records.model import GateRecord, Hold, SettlementRecord, Subject
-from arena.store.port import StoredSubmission, SubmissionState
-from arena.submissions.admission import read_report
-from arena.submissions.inbox import AgreedStanding, Inbox
+from arena.records.model import GateRecord, SettlementRecord, Subject
+from arena.store.port import AgreedStanding, Store, StoredSubmission, SubmissionState
+from arena.submissions.admission import hold_of, read_report
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
 from arena.visibility.moments import moment_at, opening_ms
 from arena.visibility.rule import may_see
@@ -157,7 +154,7 @@ class Admissions:
         names = frozenset(each.subject.agent_version_id for each in held)
         rules = self._node.policy.admission
         if names == self._held and not any(
-            _hold(read_report(each)) == "heuristic" and block >= hold_ends(each.subject, rules) for each in held
+            hold_of(read_report(each)) == "heuristic" and block >= hold_ends(each.subject, rules) for each in held
         ):
             return
         self._held = None  # unless all is done
@@ -220,7 +217,7 @@ class Admissions:
         state = each.state if outcome == "accept" and each.state in _PASSED else _STATES[outcome]
         if outcome == "review" and each.state != "review":
             # what a person decided of the same hold, and this validator has not said yet, stays
-            held_for = word.said.hold if word is not None else _hold(read_report(each))
+            held_for = word.said.hold if word is not None else hold_of(read_report(each))
             state = each.state if held_for == now.said.hold else "review"
         await self._move(each, state, report)  # first: a state without its word is looked at again
         await self._node.sequencer.append([record])
@@ -255,12 +252,6 @@ class Admissions:
         await self._node.store.set_submission_state(agent, state, text)
         if state in ("rejected", "review"):
             await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-        receipt = self._node.inbox.receipt(agent)
-        if receipt is not None and state != "queued":
-            shown = shown_report(report) if report is not None else receipt.report
-            failure = report.failure if report is not None else receipt.failure
-            until = held_until(report, each.subject, self._node.policy.admission) if state == "review" else 0
-            self._node.inbox.put_receipt(replace(receipt, state=state, report=shown, failure=failure, held_until=until))
 
     def _verdict(self, subject: Subject, report: GateReport, around: Neighbourhood) -> GateRecord:
         """What is said of a submission by the gate's report: its outcome and inputs, and nothing that was found."""
@@ -270,20 +261,15 @@ class Admissions:
             decided_by="gate",
             outcome=report.outcome,
             severity=report.severity or "",
-            hold=_hold(report),
+            hold=hold_of(report),
             rules_version=report.rules_version,
             knowledge_sha256=self._node.knowledge.inputs_sha256,
             neighbours_sha256=around.sha256,
         )
 
 
-def held_until(report: GateReport | None, subject: Subject, rules: AdmissionRules) -> int:
-    """The block from which a report's hold counts as accepted; 0 where it holds nothing, or does not run out."""
-    return hold_ends(subject, rules) if rules.rule == "agreed" and _hold(report) == "heuristic" else 0
-
-
 def agreed_standing(row: FieldStanding) -> AgreedStanding:
-    """A standing as a receipt tells it."""
+    """A standing as a submission's row tells it."""
     ruling = row.ruling
     return AgreedStanding(
         is_racing=row.candidate is not None,
@@ -299,21 +285,15 @@ def agreed_standing(row: FieldStanding) -> AgreedStanding:
     )
 
 
-def tell_miners(inbox: Inbox, rows: Iterable[FieldStanding]) -> None:
-    """Write into the receipts of miners that handed in here where their agents stood with all validators."""
+async def keep_standings(store: Store, rows: Iterable[FieldStanding]) -> None:
+    """Write down, for their miners to read, where submissions that are here stood with all validators."""
+    here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:
-        receipt = inbox.receipt(row.ruling.subject.agent_version_id)
-        if receipt is not None and receipt.submitted_block == row.ruling.subject.commitment_block:
-            inbox.put_receipt(replace(receipt, agreed=agreed_standing(row)))
-
-
-def _hold(report: GateReport | None) -> Hold:
-    """What a report holds its agent for: `likeness` before any heuristic, since only that one does not run out."""
-    if report is None or report.outcome != "review":
-        return ""
-    return "likeness" if any(each.rule in LIKENESS for each in report.findings) else "heuristic"
+        subject = row.ruling.subject
+        if here.get(subject.agent_version_id) == subject.commitment_block:
+            await store.put_agreed(subject.agent_version_id, agreed_standing(row))
 
 
 def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:
     """All but what the gate rejects: what a person rejects here, others may not, and it was committed all the same."""
-    return [each.subject for each in stored if each.state != "rejected" or _hold(read_report(each))]
+    return [each.subject for each in stored if each.state != "rejected" or hold_of(read_report(each))]

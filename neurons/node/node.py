@@ -23,7 +23,6 @@ from arena.policy import Policy
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
 from arena.store.port import Store
-from arena.submissions.inbox import Inbox
 from neurons.health.metrics import Metrics
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
@@ -81,7 +80,6 @@ class Node:
     store: Store
     sequencer: Sequencer
     pool: WorkerPool
-    inbox: Inbox
     stock: Bank
     suite: tuple[Problem, ...]  # the active public suite, for qualifying
     knowledge: GateKnowledge

@@ -30,7 +30,6 @@ from arena.store.embedded.server import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox
 from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import listen
@@ -118,7 +117,6 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             store=store,
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
-            inbox=Inbox(settings.state_dir / "inbox"),
             stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),

@@ -144,7 +144,7 @@ class Supervisor:
         )
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
         door_address = node.serving.door_address if node.serving else ""
-        self._door = DoorLoop(node, endpoint or door_address) if door_address else None
+        self._door = DoorLoop(node, endpoint or door_address) if door_address and node.sharing is None else None
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
@@ -157,8 +157,6 @@ class Supervisor:
         """Run until stopped. Raises the first ArenaError that no retry can mend."""
         await self._checkpoints.open()  # nothing is appended to a log that is not the one that was signed
         await self._clock.adopt_policy()  # before any work is claimed
-        if self._door:
-            await self._door.begin()  # before the intake looks
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)

@@ -8,9 +8,7 @@ closed under; another policy takes over before the close of a race, or after its
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Set
-from pathlib import Path
 
 from arena.exchange.port import RevealGate
 from arena.race.consensus.agreement import is_anchoring, plan_of
@@ -64,7 +62,6 @@ class RaceClock:
         self._logs: dict[str, RaceLog] = {}
         self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
         self._drain = StopSignal(node.now_ms)  # where it is said what effects wait for; the node's, once the clock runs
-        self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
         self._has_adopted = False
 
     async def run(self, drain: StopSignal) -> None:
@@ -268,27 +265,11 @@ class RaceClock:
         """Undecided agents that a closed race waits for: committed by its close as the chain stood then, and since the
         last race's close, so that no agent is waited for twice."""
         if state.closed is None or state.field is not None:
-            self._commitments.clear()
             return 0
         closing = state.closed.closing_block
         since = max((past.closed.closing_block for past in earlier if past.closed), default=-1)
-        blocks = [
-            submission.subject.commitment_block
-            for submission in await self._node.store.submissions(("queued", "accepted"))
-        ]
-        entries = self._node.inbox.pending()
-        while (entry := await asyncio.to_thread(next, entries, None)) is not None:
-            submission, key = entry.submission, (entry.path, closing)
-            if submission is None:
-                continue
-            if key not in self._commitments:
-                slot = await self._node.chain.commitment(submission.hotkey, closing)
-                is_its = slot is not None and slot.sha256 == submission.commitment_sha256
-                self._commitments[key] = slot.block if slot is not None and is_its else None
-            block = self._commitments[key]
-            if block is not None:
-                blocks.append(block)
-        return sum(since < block <= closing for block in blocks)
+        undecided = await self._node.store.submissions(("waiting", "accepted"))
+        return sum(since < each.subject.commitment_block <= closing for each in undecided)
 
 
 def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:

@@ -60,7 +60,7 @@ from arena.records.log.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
 from arena.visibility.moments import stated_opening_ms
 from foundation.errors import ArenaError
-from neurons.loops.admission import tell_miners
+from neurons.loops.admission import keep_standings
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.node.node import Node, Sharing
 from neurons.node.released_settings import write_policy
@@ -264,7 +264,7 @@ class RaceEffects:
         if policy.admission.rule != "agreed":
             return qualified_candidates(records, validators, slots, self._suite, policy)
         rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
-        await asyncio.to_thread(tell_miners, self._node.inbox, rows)
+        await keep_standings(self._node.store, rows)
         return tuple(row.candidate for row in rows if row.candidate is not None)
 
     async def _settle(

@@ -1,7 +1,7 @@
 """What a node opens to race together with the network's other validators, and the loop that keeps it fed.
 
 Only permit holders of the metagraph seen last are answered; the address published on chain is the one the
-settings name; sources that the chain knows and this node does not are asked of peers and handed to the inbox, as if
+settings name; sources that the chain knows and this node does not are asked of peers and wait for the gate, as if
 their miners had brought them. A peer that is away or lying costs its answer and a log line.
 """
 
@@ -23,6 +23,7 @@ from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SourceRelay, SubmissionCache
 from arena.race.consensus.assignment import permitted_validators
 from arena.store.port import Store
+from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import listen
 from neurons.health.node_file import PeerSeen
@@ -92,7 +93,7 @@ class SharingLoop:
             ports.peers,
             ports.submission_cache,
             verify,
-            node.inbox.put,
+            self._take,
             now_ms=node.now_ms,
             is_commitment_enough=node.policy.admission.is_commitment_enough is True,
         )
@@ -105,6 +106,9 @@ class SharingLoop:
             run_loop("sources", self.bring_sources, drain, log, every_s=TURN_S),
             run_loop("hearing", self.hear, drain, log, every_s=TURN_S),
         )
+
+    async def _take(self, submission: SignedSubmission, commitment_block: int) -> None:
+        await self._node.store.put_submission(waiting_row(submission, commitment_block), submission.source)
 
     def has_permit(self, hotkey: str) -> bool:
         """Whether a hotkey held a permit when the chain was last asked."""

@@ -31,7 +31,6 @@ from arena.door.status import StatusService
 from arena.door.submission_service import SubmissionService
 from arena.store.objects import open_objects
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
 from neurons.node.observe import configure_logs
 from neurons.race.explaining import open_explainer
@@ -113,7 +112,7 @@ async def open_door(
     chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=_unix_ms)
     registration = Registration(chain, time.monotonic)
     submissions = SubmissionService(store, chain, registration, policy, verify, Parser(policy.gate))
-    status = StatusService(store, chain, Inbox(state_dir / "inbox"), policy)
+    status = StatusService(store, chain, policy)
     auth = HttpCheck(setup.hotkey, time.time_ns)
     auth.claimed({})  # the SDK is imported before anybody waits
     door = Door(

@@ -127,9 +127,7 @@ class AgentsLog(ExportLog):
         super().__init__()
         for short in shorts:
             self.sources[short * 32] = SOURCES[short]
-            self.submitted.append(
-                StoredSubmission(subject=agent(short), name=NAMES[short], state="qualified", submitted_block=7)
-            )
+            self.submitted.append(StoredSubmission(subject=agent(short), name=NAMES[short], state="qualified"))
 
     def run(self, problem: int, race_id: str, short: str, model: str, *, episode_ms: int = 2_000, **options) -> None:
         payloads, stored = raced(problem, race_id, short, model, **options)

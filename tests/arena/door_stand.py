@@ -30,7 +30,6 @@ from arena.door.submission_service import SubmissionService
 from arena.exchange.limits import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox
 from arena.submissions.model import SignedSubmission, make_submission
 from harness.catalogue.server.guard import listen
 
@@ -66,7 +65,7 @@ class Stand:
         store = await PostgresStore.open(self.dsn, self.validator)
         registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
         submissions = SubmissionService(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
-        status = StatusService(store, self.chain, Inbox(self.folder / "inbox"), self.policy)
+        status = StatusService(store, self.chain, self.policy)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
         auth.sign("GET", "/", auth.hotkey)  # as a node does: the SDK is imported before anybody waits
         return Door(store, auth, registration, submissions, status, self.policy, netuid=15, rules=rules), store

@@ -129,7 +129,6 @@ async def _submit(author: Author, more: str) -> None:
                 subject=subject(agent),
                 name=name.lower(),
                 state="qualified",
-                submitted_block=7,
                 report=msgspec.json.encode(report).decode(),
             )
             await store.put_submission(stored, source_of(name, more))

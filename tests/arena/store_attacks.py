@@ -25,7 +25,6 @@ OWN_TABLES = (
     "anchor",
     "usage",
     "nonce",
-    "arrival",
 )  # each row belongs to one validator
 TABLES = {**dict.fromkeys(OWN_TABLES, "validator"), "validator": "hotkey", "alembic_version": "version_num"}
 PARTITIONED = ("record", "body")

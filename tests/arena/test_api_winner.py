@@ -41,7 +41,7 @@ def crown(author: Author, source: str) -> None:
 
     async def submit() -> None:
         store = await PostgresStore.open(author.dsn, author.signer.hotkey)
-        stored = StoredSubmission(subject=subject, name="best", state="qualified", submitted_block=7)
+        stored = StoredSubmission(subject=subject, name="best", state="qualified")
         await store.put_submission(stored, source)
         await store.close()
 

@@ -19,7 +19,9 @@ from arena.door.app import DoorRules
 from arena.door.client import DoorClient
 from arena.door.pause import PauseState, put_pause
 from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
+from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
+from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister
@@ -93,20 +95,22 @@ async def test_of_many_at_once_from_two_processes_one_is_taken(served: Stand, co
     assert len({answer.text for answer in answers if answer.status_code == 202}) == 1, statuses
     assert set(statuses) == {202, 422}
     store = await PostgresStore.open(served.dsn)
-    assert [row.agent_version_id for row in await store.arrivals()] == [made[-1].agent_version_id]
+    waiting = await store.submissions(("waiting",))
+    assert [row.subject.agent_version_id for row in waiting] == [made[-1].agent_version_id]
     await store.close()
 
 
 async def test_the_database_lets_one_version_of_a_hotkey_wait(stand: Stand) -> None:
     store = await PostgresStore.open(stand.dsn, stand.validator)
-    names = [f"{number:064x}" for number in range(500)]
-    rows = await asyncio.gather(*(store.receive(name, "5m", 7 + int(name, 16), "n", b"{}") for name in names))
-    assert len({row.agent_version_id for row in rows}) == 1
-    first = rows[0].agent_version_id
-    assert await store.close_arrival(first, "decided")
-    assert not await store.close_arrival(first, "decided")
-    assert (await store.receive(names[-1], "5m", 900, "n", b"{}")).agent_version_id == names[-1]
-    assert [row.state for row in await store.arrivals("5m")].count("waiting") == 1
+
+    async def put(number: int) -> str:
+        name = f"{number:064x}"
+        subject = Subject(agent_version_id=name, miner_hotkey="5m", agent_sha256="", commitment_block=number)
+        row = StoredSubmission(subject=subject, name="n", state="waiting")
+        return (await store.put_submission(row, "", is_alone=True)).subject.agent_version_id
+
+    stood = set(await asyncio.gather(*map(put, range(500))))
+    assert stood == {row.subject.agent_version_id for row in await store.submissions(("waiting",))} and len(stood) == 1
     await store.close()
 
 
@@ -334,7 +338,7 @@ async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
     assert (answer.status_code, answer.json()["state"]) == (200, "withdrawn")
     assert (await send(miner.request(another))).status_code == 202
     store = await PostgresStore.open(served.dsn, served.validator)
-    assert await store.close_arrival(another.agent_version_id, "decided")
+    assert await store.set_submission_state(another.agent_version_id, "review", was="waiting")
     await store.close()
     assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1013")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,13 +12,15 @@ from msgspec.structs import replace
 from arena.door.races import RaceBoard
 from arena.door.status import StatusService, SubmissionStatus
 from arena.gate.report import finding, make_report
+from arena.policies import PAPER, policy_by_name
+from arena.policy import Policy
+from arena.race.consensus.rulings import hold_ends
 from arena.race.state.machine import race_name, stream_of
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredSubmission, SubmissionState, WorkItem
+from arena.store.port import AgreedStanding, StoredSubmission, SubmissionState, WorkItem
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
 from foundation.errors import Failure
 from neurons.cli.miner.status import status_lines
 from tests.arena.door_stand import Miner, Stand
@@ -36,14 +39,16 @@ REJECTED = make_report(
     inputs_sha256="",
 )
 
+HELD = make_report([finding("entropy", 9)], rules_version="gate/3", source_sha256="", inputs_sha256="")
+RULES = replace(policy_by_name("demo"), admission=PAPER.admission)  # admission is agreed on
+
 
 class Life:
     """One submission, and who tells of it."""
 
     def __init__(self, store: PostgresStore, stand: Stand) -> None:
         self.store, self.stand = store, stand
-        self.inbox = Inbox(stand.folder / "inbox")
-        self.statuses = StatusService(store, stand.chain, self.inbox, stand.policy)
+        self.statuses = StatusService(store, stand.chain, stand.policy)
 
     async def told(self) -> tuple[SubmissionStatus, str]:
         """What the door says, as it arrives, and what the command prints of it."""
@@ -64,27 +69,17 @@ class Life:
         return found, "\n".join(status_lines(answer))
 
     async def arrive(self) -> None:
-        await self.store.receive(AGENT, HOTKEY, 7, "my-agent", b"{}")
+        await self.store.put_submission(StoredSubmission(subject=SUBJECT, name="my-agent", state="waiting"), "source")
 
-    async def decide(self, state: SubmissionState, **fields: object) -> None:
+    async def decide(self, state: SubmissionState, **fields: Any) -> None:
         report = msgspec.json.encode(REJECTED).decode() if state in ("rejected", "review") else ""
-        stored = StoredSubmission(subject=SUBJECT, name="my-agent", state=state, submitted_block=7, report=report)
-        await self.store.put_submission(stored, "source")
-        shown = REJECTED if report else None
-        self.receipt(state, report=shown, **fields)
-        await self.store.close_arrival(AGENT, "decided")
+        await self.arrive()
+        await self.store.set_submission_state(AGENT, state, fields.pop("report", report), **fields)
 
-    def receipt(self, state: str, **fields: object) -> None:
-        made = Receipt(
-            agent_version_id=AGENT,
-            name="my-agent",
-            hotkey=HOTKEY,
-            state=state,
-            submitted_block=7,
-            next_allowed_block=3_607,
-            **fields,
-        )
-        self.inbox.put_receipt(made)
+    def hold(self, policy: Policy) -> int:
+        """The block at which a hold ends under this policy, which is the door's from now on."""
+        self.statuses = StatusService(self.store, self.stand.chain, policy)
+        return hold_ends(SUBJECT, policy.admission)
 
     async def happen(self, count: int) -> None:
         """The race up to its event number `count`."""
@@ -109,29 +104,32 @@ async def test_it_waits_and_is_withdrawn(life: Life) -> None:
     found, shown = await life.told()
     assert (found.state, found.next_allowed_block) == ("waiting", 7 + life.stand.policy.cooldown.accepted_blocks)
     assert "waiting" in shown and "final" in shown
-    await life.store.close_arrival(AGENT, "withdrawn")
+    await life.store.set_submission_state(AGENT, "withdrawn", was="waiting")
     found, shown = await life.told()
     assert (found.state, "withdrawn" in shown) == ("withdrawn", True)
 
 
 async def test_it_is_refused_with_a_reason(life: Life) -> None:
-    await life.arrive()
-    life.receipt("refused", failure=Failure(code="A1006", detail="allowed from block 3607"))
-    await life.store.close_arrival(AGENT, "decided")
+    await life.decide("refused", failure=Failure(code="A1006", detail="allowed from block 3607"))
     found, shown = await life.told()
-    assert (found.state, found.next_allowed_block) == ("refused", 3_607)
+    assert (found.state, found.next_allowed_block) == ("refused", 0)  # it costs nothing
     assert "A1006 allowed from block 3607" in shown
 
 
 async def test_the_gate_rejects_it_by_line_or_holds_it(life: Life) -> None:
-    await life.decide("rejected", failure=REJECTED.failure)
+    await life.decide("rejected")
     found, shown = await life.told()
     assert (found.state, [each.line for each in found.findings]) == ("rejected", [6, 9])
-    assert "line 6" in shown and "arena check" in shown
-    await life.decide("review", held_until=7_207)
+    assert found.failure == REJECTED.failure and "line 6" in shown and "arena check" in shown
+    await life.decide("rejected", failure=Failure(code="A1005", detail="a person rejected it: a table"))
+    assert "a person rejected it: a table" in (await life.told())[1]
+    await life.decide("review")
+    assert (await life.told())[0].held_until_block == 0  # each validator decides alone
+    until = life.hold(RULES)
+    await life.decide("review", report=msgspec.json.encode(HELD).decode())
     found, shown = await life.told()
-    assert (found.state, found.held_until_block) == ("review", 7_207)
-    assert "from block 7207" in shown
+    assert (found.state, found.held_until_block) == ("review", until)
+    assert f"from block {until}" in shown
 
 
 async def test_it_qualifies_or_not(life: Life) -> None:
@@ -157,7 +155,8 @@ async def test_it_qualifies_or_not(life: Life) -> None:
             suite_finished=2,
             suite_needed=2,
         )
-        await life.decide(state, qualifying_e4=2_500, agreed=standing)
+        await life.decide(state, qualifying_e4=2_500)
+        await life.store.put_agreed(AGENT, standing)
         found, shown = await life.told()
         assert (found.state, found.agreed) == (state, standing)
         assert "score 0.2500" in shown and "passed by 2 of 3" in shown
@@ -194,8 +193,7 @@ async def test_the_judge_is_heard_after_the_release_and_not_before(life: Life, s
 
 
 async def test_a_source_that_another_validator_brought_has_a_status(life: Life) -> None:
-    stored = StoredSubmission(subject=SUBJECT, name="my-agent", state="accepted", submitted_block=7)
-    await life.store.put_submission(stored, "source")
+    await life.store.put_submission(StoredSubmission(subject=SUBJECT, name="my-agent", state="accepted"), "source")
     assert (await life.told())[0].state == "accepted"
 
 
@@ -211,15 +209,17 @@ async def test_status_says_where_an_agent_stands_with_all_validators(life: Life)
         suite_finished=3,
         suite_needed=2,
     )
-    await life.decide("review", agreed=agreed, held_until=7_210)
+    until = life.hold(RULES)
+    await life.decide("review", report=msgspec.json.encode(HELD).decode())
+    await life.store.put_agreed(AGENT, agreed)
     _, shown = await life.told()
     assert "gate passed by 1 of 3 validators, rejected by 1; suite passed by 2 of 3" in shown
-    assert "it does not race" in shown and "counts as accepted from block 7210" in shown
-    early = replace(agreed, state="cooldown", allowed_block=99)
-    await life.decide("qualified", agreed=early, held_until=7_210)
+    assert "it does not race" in shown and f"counts as accepted from block {until}" in shown
+    await life.decide("qualified")
+    await life.store.put_agreed(AGENT, replace(agreed, state="cooldown", allowed_block=99))
     _, shown = await life.told()
-    assert "submit again from block 99" in shown and "7210" not in shown
-    await life.decide("qualified", agreed=replace(agreed, is_racing=True))
+    assert "submit again from block 99" in shown and str(until) not in shown
+    await life.store.put_agreed(AGENT, replace(agreed, is_racing=True))
     assert "it races" in (await life.told())[1]
 
 

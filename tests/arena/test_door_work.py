@@ -10,6 +10,7 @@ from unittest import mock
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.door.parsing import Parser
@@ -17,7 +18,7 @@ from arena.door.pause import PauseState, put_pause
 from arena.policies import policy_by_name
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import HotkeyState, StoredSubmission
+from arena.store.port import EVERY_STATE, HotkeyState, StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from tests.arena.chain_faults import set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
@@ -49,21 +50,22 @@ async def test_what_stands_of_a_hotkey_comes_with_its_nonce_once(stand: Stand) -
     store, other = [await PostgresStore.open(stand.dsn, stand.validator) for _ in range(2)]
     look: dict[str, Any] = {"keep_ms": 60_000, "most": 3, "stream": "door"}
     nothing = await store.spend_and_look("5m", 1, **look)
-    assert nothing == HotkeyState(event="", submissions=(), arrivals=())
+    assert nothing == HotkeyState(event="", submissions=())
     for number, miner in enumerate(("5m", "5n", "5m")):
         subject = Subject(agent_version_id=f"{number:064x}", miner_hotkey=miner, agent_sha256="ab" * 32)
         report = '{"said": "a \\"quoted\\" \\u0000 line"}'
         await store.put_submission(
-            StoredSubmission(subject=subject, name='é\n"\0', state="rejected", submitted_block=2**40, report=report),
+            StoredSubmission(subject=subject, name='é\n"', state="rejected", report=report),
             "x",
         )
-        await store.receive(f"{number + 7:064x}", miner, number, "ü", b"{}")
+        waiting = replace(subject, agent_version_id=f"{number + 7:064x}")
+        await store.put_submission(StoredSubmission(subject=waiting, name="ü", state="waiting"), "y", is_alone=True)
     for paused in (True, False):
         await put_pause(store, PauseState(is_paused=paused, reason="é", since_ms=1))
     found = await store.spend_and_look("5m", 2, **look)
     assert found is not None
-    assert list(found.submissions) == await store.submissions(miner_hotkey="5m") and len(found.submissions) == 2
-    assert list(found.arrivals) == await store.arrivals("5m") and len(found.arrivals) == 1
+    assert list(found.submissions) == await store.submissions(EVERY_STATE, miner_hotkey="5m")
+    assert [row.state for row in found.submissions] == ["rejected", "waiting", "rejected"]
     assert found.event == (await store.events("door"))[-1]
     assert await other.spend_and_look("5m", 2, **look) is None  # by this way or the other, it is one nonce
     assert not await other.spend_nonce("5m", 2, keep_ms=60_000, most=3)

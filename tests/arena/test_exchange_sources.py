@@ -17,7 +17,6 @@ from arena.exchange.submission_cache import (
     SubmissionCache,
     require_committed,
 )
-from arena.submissions.inbox import Inbox
 from arena.submissions.model import SignedSubmission, commitment_sha256, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import LocalNet, Node
@@ -56,13 +55,17 @@ class Relaying:
     def __init__(self, folder: Path) -> None:
         self.net, permits = LocalNet(), set()
         self.first, self.second, self.reader = (Node(folder, permits) for _ in range(3))
-        self.inbox, self.now_ms, self.peers = Inbox(folder / "inbox"), 1_000_000, []
+        self.taken: list[tuple[SignedSubmission, int]] = []
+        self.now_ms, self.peers = 1_000_000, []
 
     async def open(self):
         self.peers = [await self.net.join(node) for node in (self.first, self.second)]
         self.ask = self.net.peers(self.reader)
-        self.relay = SourceRelay(self.ask, self.reader.shelf, verify, self.inbox.put, now_ms=lambda: self.now_ms)
+        self.relay = SourceRelay(self.ask, self.reader.shelf, verify, self.take, now_ms=lambda: self.now_ms)
         return self
+
+    async def take(self, submission: SignedSubmission, block: int) -> None:
+        self.taken.append((submission, block))
 
     async def fetch(self, *commitments: Commitment):
         return await self.relay.fetch(commitments or [commitment()], self.peers)
@@ -73,11 +76,11 @@ async def relaying(tmp_path: Path) -> Relaying:
     return await Relaying(tmp_path).open()
 
 
-async def test_a_source_committed_on_chain_reaches_the_inbox_of_who_lacks_it(relaying: Relaying) -> None:
+async def test_a_source_committed_on_chain_reaches_who_lacks_it(relaying: Relaying) -> None:
     relaying.second.shelf.put(SUBMISSION)
     fetched = await relaying.fetch()
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
-    assert [entry.submission for entry in relaying.inbox.pending()] == [SUBMISSION]
+    assert relaying.taken == [(SUBMISSION, commitment().block)]
     assert relaying.reader.shelf.get(SUBMISSION.commitment_sha256) == SUBMISSION
 
 
@@ -86,7 +89,7 @@ async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commit
     fetched = await relaying.fetch()
     assert (fetched.delivered, [each.failure.code for each in fetched.complaints]) == ((), ["U3042"])
     relay = SourceRelay(
-        relaying.ask, relaying.reader.shelf, verify, relaying.inbox.put, now_ms=lambda: 1, is_commitment_enough=True
+        relaying.ask, relaying.reader.shelf, verify, relaying.take, now_ms=lambda: 1, is_commitment_enough=True
     )
     fetched = await relay.fetch([commitment()], relaying.peers)
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
@@ -116,12 +119,15 @@ async def test_what_was_found_is_delivered_while_another_is_still_asked_for(rela
     silent = asyncio.Event()
     asking = Asking(relaying.ask, {(relaying.second.hotkey, SUBMISSION.commitment_sha256): silent.wait})
     arrived = asyncio.Event()
-    loop = asyncio.get_running_loop()
+
+    async def take(submission: SignedSubmission, block: int) -> None:
+        arrived.set()
+
     relay = SourceRelay(
         asking,
         relaying.reader.shelf,
         verify,
-        lambda submission: loop.call_soon_threadsafe(arrived.set),
+        take,
         now_ms=lambda: 1,
     )
     turn = asyncio.create_task(relay.fetch([commitment(), commitment(other)], relaying.peers))
@@ -141,7 +147,7 @@ async def test_one_at_fault_is_named_once_and_asked_no_more_in_that_turn(relayin
         relaying.second.shelf.put(submission)
     relaying.ask.faults[relaying.first.hotkey] = fault
     asking = Asking(relaying.ask)
-    relay = SourceRelay(asking, relaying.reader.shelf, verify, relaying.inbox.put, now_ms=lambda: 1)
+    relay = SourceRelay(asking, relaying.reader.shelf, verify, relaying.take, now_ms=lambda: 1)
     fetched = await relay.fetch([commitment(submission) for submission in submissions], relaying.peers)
     assert len(fetched.delivered) == len(submissions)
     assert [complaint.peer for complaint in fetched.complaints] == [relaying.first.hotkey]
@@ -150,7 +156,7 @@ async def test_one_at_fault_is_named_once_and_asked_no_more_in_that_turn(relayin
 
 async def test_each_turn_begins_with_another_peer(relaying: Relaying) -> None:
     asking, now_ms = Asking(relaying.ask), iter(range(0, 10**9, PAUSES.most_ms))
-    relay = SourceRelay(asking, relaying.reader.shelf, verify, relaying.inbox.put, now_ms=lambda: next(now_ms))
+    relay = SourceRelay(asking, relaying.reader.shelf, verify, relaying.take, now_ms=lambda: next(now_ms))
     for _ in range(3):
         await relay.fetch([commitment()], relaying.peers)
     first, second = relaying.first.hotkey, relaying.second.hotkey
@@ -170,7 +176,7 @@ async def test_a_failure_of_our_own_is_raised_and_nothing_is_left_asking(relayin
 
     asking = Asking(relaying.ask, {(relaying.second.hotkey, other.commitment_sha256): silent})
 
-    def full(submission) -> None:
+    async def full(submission, block) -> None:
         raise ArenaError("V2114", "no room")
 
     relay = SourceRelay(asking, relaying.reader.shelf, verify, full, now_ms=lambda: 1)
@@ -228,4 +234,4 @@ def test_a_damaged_or_mislaid_file_counts_as_none(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20])
     assert shelf.get(SUBMISSION.commitment_sha256) is None
     assert shelf.get("ab" * 32) is None
-    assert shelf.get("../inbox") is None
+    assert shelf.get("../other") is None

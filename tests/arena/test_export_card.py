@@ -215,9 +215,7 @@ def test_the_links_of_a_views_card_lead_into_its_export(folders: dict[str, Path]
 def test_a_name_stays_in_its_cell(tmp_path: Path) -> None:
     log = AgentsLog()
     log.submitted[:] = [one for one in log.submitted if one.name == "lamp-finder"]
-    log.submitted[0] = type(log.submitted[0])(
-        subject=log.submitted[0].subject, name="a|b](x)\n# `c", state="qualified", submitted_block=7
-    )
+    log.submitted[0] = type(log.submitted[0])(subject=log.submitted[0].subject, name="a|b](x)\n# `c", state="qualified")
     log.run(1, "r1", "a1", "cheap")
     log.add([release("r1", [1])])
     log.checkpoint()

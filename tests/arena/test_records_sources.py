@@ -38,7 +38,7 @@ async def put(store: PostgresStore, name: str, source: str) -> str:
         commitment_block=7,
         commitment_sha256=made.commitment_sha256,
     )
-    submission = StoredSubmission(subject=subject, name=name, state="queued", submitted_block=7)
+    submission = StoredSubmission(subject=subject, name=name, state="review")
     await store.put_submission(submission, source)
     return made.agent_version_id
 

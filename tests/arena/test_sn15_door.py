@@ -20,9 +20,8 @@ from arena.door.pause import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredSubmission, WorkItem
+from arena.store.port import WorkItem
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox, Receipt
 from foundation.errors import Failure
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
 from tests.arena.log_stand import context
@@ -182,15 +181,7 @@ async def test_pause_cooldown_a_full_queue_and_a_stale_chain_have_their_codes(st
         more = AGENT + "# 2\n"
         await miner.commit(more)
         assert told(await miner.submit(more.encode())) == (409, "SUBMISSION_WAITING")
-        subject = Subject(
-            agent_version_id=first.agent_version_id,
-            miner_hotkey=miner.signer.hotkey,
-            agent_sha256=first.agent_sha256,
-            commitment_block=1,
-        )
-        stored = StoredSubmission(subject=subject, name="agent", state="accepted", submitted_block=1)
-        await store.put_submission(stored, AGENT)
-        await store.close_arrival(first.agent_version_id, "decided")
+        await store.set_submission_state(first.agent_version_id, "accepted", was="waiting")
         early = await miner.submit(more.encode())
         assert told(early) == (429, "COOLDOWN_ACTIVE") and early.json()["remaining_seconds"] > 100_000
         agents = await miner.get("/v1/miner/agents")
@@ -205,27 +196,13 @@ async def test_every_state_before_a_race_has_a_word(served: Stand) -> None:
     made = await miner.commit()
     await miner.submit()
     store = await PostgresStore.open(served.dsn, served.validator)
-    inbox, agent = Inbox(served.folder / "inbox"), made.agent_version_id
+    agent = made.agent_version_id
     subject = Subject(agent_version_id=agent, miner_hotkey=miner.signer.hotkey, agent_sha256=made.agent_sha256)
     path = f"agent-versions/{version_uuid(agent)}"
 
-    async def shown(state: str, report: Any = None, **fields: Any) -> tuple[dict, dict]:
+    async def shown(state: Any, report: Any = None, **fields: Any) -> tuple[dict, dict]:
         text = msgspec.json.encode(report).decode() if report else ""
-        if state != "refused":
-            stored = StoredSubmission(subject=subject, name="agent", state=state, submitted_block=7, report=text)
-            await store.put_submission(stored, AGENT)
-            await store.set_submission_state(agent, state, text)
-        receipt = Receipt(
-            agent_version_id=agent,
-            name="agent",
-            hotkey=miner.signer.hotkey,
-            state=state,
-            submitted_block=10**6,
-            next_allowed_block=0,
-            report=report,
-            **fields,
-        )
-        inbox.put_receipt(receipt)
+        await store.set_submission_state(agent, state, text, **fields)
         async with miner.client() as http:
             public = (await http.get(f"/v1/public/{path}/status")).json()
         return await miner.get(f"/v1/miner/{path}"), public
@@ -234,7 +211,7 @@ async def test_every_state_before_a_race_has_a_word(served: Stand) -> None:
     assert own["state"] == "DISCARDED" and own["violations"][0]["rule"] == "A1006"
     own, public = await shown("review")
     assert own["state"] == public["state"] == "QUEUED"
-    own, public = await shown("rejected", REPORT, failure=REPORT.failure)
+    own, public = await shown("rejected", REPORT)
     assert own["state"] == public["state"] == "DISCARDED" and own["is_closed"]
     assert [(each["rule"], each["line"]) for each in own["violations"]] == [("id-table", 6)]
     assert "violations" not in public

@@ -24,7 +24,6 @@ from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
 from tests.arena.log_stand import release
 from tests.arena.race_stand import RACE
@@ -50,16 +49,16 @@ async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
     agent, hotkey = "v-a", "hk-a"  # as the race's world names its first agent
     await LegacyMiner(stand).register()
     subject = Subject(agent_version_id=agent, miner_hotkey=hotkey, agent_sha256="b2", commitment_block=7)
-    stored = StoredSubmission(subject=subject, name="my-agent", state="qualified", submitted_block=7)
+    stored = StoredSubmission(subject=subject, name="my-agent", state="qualified")
     await store.put_submission(stored, AGENT)
-    desk = StatusService(store, stand.chain, Inbox(stand.folder / "inbox"), stand.policy)
+    desk = StatusService(store, stand.chain, stand.policy)
     stages = []
 
     async def look(now_ms: int) -> None:
         board = Board(store, now_ms=lambda: now_ms)
         await board.refresh()
         picture = Picture(board)
-        own = OwnVersions(picture, await desk.of(hotkey), {}, now_ms)
+        own = OwnVersions(picture, await desk.of(hotkey), now_ms)
         one = own.one(version_uuid(agent))
         assert one is not None and one.state == "ELIGIBLE"
         (view,) = board.races()

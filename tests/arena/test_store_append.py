@@ -15,7 +15,6 @@ import pytest
 from arena.chain.keys import generate_signer
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.schema import migrate, provision_validator, role_of
-from tests.arena.released_schemas import FROZEN, make_schema
 from tests.arena.test_store_roles import as_owner
 
 MINE, OTHER = "5same", "5another"
@@ -105,6 +104,55 @@ CALLS: dict[str, dict[str, Any]] = {
     "a long run": {"contents": [ATTEMPT] * 250, "signatures": [SIGNATURE] * 250},
 }
 
+ENDS: dict[str, object] = {
+    "nothing": "AR003",
+    "no contents": "AR003",
+    "a signature too many": "AR003",
+    "no signature": "23502",
+    "a short signature": "23514",
+    "an attempt": 1,
+    "no content": "23502",
+    "not UTF-8": "22021",
+    "NUL in the bytes": "22021",
+    "not JSON": "22P02",
+    "JSON of another kind": "23502",
+    "no payload": "23502",
+    "no kind": "23502",
+    "a context that is no object": 2,
+    "a hash that is no hexadecimal": "22023",
+    "an earlier number": "AR001",
+    "no number": "AR001",
+    "another head": "AR001",
+    "no head": "AR001",
+    "for another": "42501",
+    "for nobody": "42501",
+    "a body that is not there": "AR003",
+    "a body with it": 3,
+    "a body of before": 4,
+    "a body again": 5,
+    "a body twice": 6,
+    "the second's body is not there": "AR003",
+    "a body of no hash": "23502",
+    "a body of a short hash": "23514",
+    "a body of no size": "23502",
+    "a body of size nought": "23514",
+    "sizes of no bodies": "23502",
+    "an evaluation of no body": "AR003",
+    "an evaluation among bodies of no hash": "23502",
+    "NUL in a text": 7,
+    "a verdict": 8,
+    "a verdict on nothing stored": 9,
+    "several kinds": 13,
+    "a grid": 17,
+    "a lease that is not there": "AR002",
+    "an end of no kind": "23514",
+    "a lease that is done": 18,
+    "the same lease again": "AR002",
+    "a lease given back": 19,
+    "a lease given back and counted": 20,
+    "a long run": 270,
+}
+
 
 class Log:
     """The log of one validator in a database of its own, and where it ends."""
@@ -140,59 +188,40 @@ class Log:
 
 
 @pytest.fixture
-async def databases(postgres: EmbeddedServer) -> AsyncIterator[list[str]]:
-    """The owner's DSN of a database with the first release's schema, and of one that was migrated from it."""
-    names = [f"append_{generate_signer().hotkey[-8:].lower()}" for _ in range(2)]
-    owners = [postgres.owner_dsn.replace("@/postgres", f"@/{name}") for name in names]
-    for name, owner in zip(names, owners, strict=True):
-        await as_owner(postgres, f"create database {name}")
-        await make_schema(owner, "0001")
-    await asyncio.to_thread(migrate, owners[1])
-    yield owners
-    for name in names:
-        await as_owner(postgres, f"drop database {name} with (force)")
+async def database(postgres: EmbeddedServer) -> AsyncIterator[str]:
+    """The owner's DSN of an empty database with the schema."""
+    name = f"append_{generate_signer().hotkey[-8:].lower()}"
+    owner = postgres.owner_dsn.replace("@/postgres", f"@/{name}")
+    await as_owner(postgres, f"create database {name}")
+    await asyncio.to_thread(migrate, owner)
+    yield owner
+    await as_owner(postgres, f"drop database {name} with (force)")
 
 
-async def test_every_call_ends_as_with_the_first_release_and_leaves_its_rows(databases: list[str]) -> None:
-    found = []
-    for owner in databases:
-        connection = await connected(owner)
-        log = Log(connection)
-        await connection.execute("select arena.enqueue($1, $2, $3, $3, $3, $3)", MINE, ["i1", "i2", "i3"], ["race"] * 3)
-        await connection.execute("select arena.claim($1, array['race'], 3, 86400000)", MINE)
-        results = {name: await log.call(**given) for name, given in CALLS.items()}
-        await connection.close()
-        found.append((results, await rows_of(owner)))
-    (first, first_rows), (newest, newest_rows) = found
-    assert {name: end for name, end in newest.items() if end != first[name]} == {}
-    assert newest_rows == first_rows
-    refusals = {name for name, result in newest.items() if result[0] == "refused"}
-    assert len(refusals) > 20
-    assert {"an attempt", "a body with it", "NUL in a text", "several kinds", "a long run"}.isdisjoint(refusals)
-
-
-async def test_a_body_elsewhere_is_the_one_thing_more_that_is_taken(databases: list[str]) -> None:
-    ends = []
-    for owner in databases:
-        connection = await connected(owner)
-        ends.append(await Log(connection).call(contents=[evaluation(SHA)], shas=[SHA], sizes=[9], bodies=[None]))
-        await connection.close()
-    assert ends[0] == ("refused", "23502")
-    assert ends[1][0] == 1
-
-
-@pytest.mark.parametrize("about", ["rights", "settings"])
-async def test_the_function_keeps_signature_owner_rights_and_settings(about: str, databases: list[str]) -> None:
-    columns = {
-        "rights": "p.proacl::text, p.proowner::regrole::text, p.prosecdef",
-        "settings": "p.proconfig, p.provolatile, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid)",
-    }
-    query = (
-        f"select {columns[about]} from pg_proc p where p.pronamespace = 'arena'::regnamespace and proname = 'append'"
+async def test_every_call_ends_as_it_is_to_end(database: str) -> None:
+    """Each ends with the number of the last record, or with the SQLSTATE of its refusal."""
+    connection = await connected(database)
+    log = Log(connection)
+    await connection.execute("select arena.enqueue($1, $2, $3, $3, $3, $3)", MINE, ["i1", "i2", "i3"], ["race"] * 3)
+    await connection.execute("select arena.claim($1, array['race'], 3, 86400000)", MINE)
+    found = {}
+    for name, given in CALLS.items():
+        first, second = await log.call(**given)
+        found[name] = second if first == "refused" else first
+    assert found == ENDS
+    rows = await connection.fetch(
+        "select content, day = (now() at time zone 'UTC')::date as is_today from arena.record"
     )
-    found = [[tuple(row) for row in await fetch(owner, query)] for owner in databases]
-    assert len(found[0]) == 1
-    assert found[0] == found[1]
+    assert len(rows) == found["a long run"] and all(row["is_today"] for row in rows)
+    await connection.close()
+
+
+async def test_a_body_that_lies_elsewhere_is_a_row_without_content(database: str) -> None:
+    connection = await connected(database)
+    end = await Log(connection).call(contents=[evaluation(SHA)], shas=[SHA], sizes=[9], bodies=[None])
+    assert end[0] == 1
+    assert await connection.fetchval("select content is null from arena.body")
+    await connection.close()
 
 
 async def connected(owner_dsn: str) -> asyncpg.Connection:
@@ -200,27 +229,3 @@ async def connected(owner_dsn: str) -> asyncpg.Connection:
     await asyncio.to_thread(provision_validator, owner_dsn, MINE, ROLE_PASSWORD)
     login = owner_dsn.split("//")[1].split("@")[0]
     return await asyncpg.connect(owner_dsn.replace(login, f"{role_of(MINE)}:{ROLE_PASSWORD}"))
-
-
-async def fetch(dsn: str, query: str) -> list[asyncpg.Record]:
-    connection = await asyncpg.connect(dsn)
-    try:
-        return await connection.fetch(query)
-    finally:
-        await connection.close()
-
-
-async def rows_of(owner_dsn: str) -> list[str]:
-    """Every row that an append can touch, without the times of the clock and what a later release counts."""
-    found = []
-    times = {"record": "appended_at", "item": "not_before", "lease": "expires_at"}
-    for table in ("head", "record", "body", "item", "lease"):
-        query = (
-            f"select (to_jsonb(t) - '{times.get(table, '')}' - 'refused')::text as row from arena.{table} t order by 1"
-        )
-        found += [row["row"] for row in await fetch(owner_dsn, query)]
-    return found
-
-
-def test_the_calls_are_of_a_release_that_is_frozen() -> None:
-    assert "sql/0001_functions.sql" in FROZEN["0001"]

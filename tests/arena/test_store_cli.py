@@ -15,22 +15,25 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from arena.chain.keys import generate_signer, verify
+from arena.chain.local.chain import LocalSubtensor
 from arena.chain.port import Signer
+from arena.door.status import StatusService, SubmissionStatus
+from arena.policies import DEMO
 from arena.records.log.checkpoint import sign_checkpoint
 from arena.records.log.sequencer import Sequencer
+from arena.records.model import Subject
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
-from arena.store.port import StoredCheckpoint
+from arena.store.port import StoredCheckpoint, StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, provision_validator
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from neurons.cli.app import run_guarded
 from neurons.cli.records.records import app as records_app
 from neurons.cli.validator.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
-from tests.arena.released_schemas import fill_0001, make_schema
 from tests.arena.store_attacks import ATTACKER, VICTIM, attempts, fingerprint, is_refused, partition_day
 from tests.arena.test_store_roles import as_owner
 from tests.postgres_stand import start_new
@@ -181,6 +184,38 @@ async def require_verified(owner_dsn: str, location: str, ends: dict[str, int]) 
     await owner.close()
 
 
+def test_a_submission_that_was_refused_is_refused_after_a_restore(fresh: Path) -> None:
+    """What its miner reads of it stands in its row alone."""
+    made, restored = fresh / "made", fresh / "restored"
+    subject = Subject(agent_version_id="a1" * 32, miner_hotkey=BOB.hotkey, agent_sha256="b2" * 32, commitment_block=7)
+    failure = Failure(code="A1006", detail="allowed from block 9")
+
+    async def refuse(dsn: str) -> None:
+        store = await PostgresStore.open(dsn, ALICE.hotkey)
+        await store.put_submission(StoredSubmission(subject=subject, name="agent", state="waiting"), "source")
+        await store.set_submission_state(subject.agent_version_id, "refused", was="waiting", failure=failure)
+        await store.close()
+
+    async def told(dsn: str) -> list[SubmissionStatus]:
+        store = await PostgresStore.open(dsn, ALICE.hotkey)
+        chain = LocalSubtensor(fresh / "chain.sqlite", now_ms=lambda: 1_000)
+        found = await StatusService(store, chain, DEMO).of(BOB.hotkey)
+        await store.close()
+        return found
+
+    server = start_new(made)
+    dsn = server.dsn_for(ALICE.hotkey)
+    write_location(made, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
+    asyncio.run(refuse(dsn))
+    server.stop()
+    ok("backup", "--out", fresh / "b", "--state-dir", made)
+    ok("restore", fresh / "b", "--state-dir", restored)
+    again = start_embedded(restored)
+    (status,) = asyncio.run(told(again.dsn_for(ALICE.hotkey)))
+    again.stop()
+    assert (status.state, status.failure) == ("refused", failure)
+
+
 def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fresh: Path) -> None:
     location = read_location(node).objects
     printed = ok("backup", "--out", fresh / "b", "--state-dir", node, "--refer")
@@ -235,31 +270,6 @@ async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) 
             await owner.execute(f"truncate arena.{table} cascade")
     for connection in (owner, attacker, victim):
         await connection.close()
-
-
-async def test_a_backup_of_an_earlier_schema_is_restored_and_migrated(postgres: EmbeddedServer, fresh: Path) -> None:
-    dave = generate_signer()
-    names = [f"{kind}_{dave.hotkey[-8:].lower()}" for kind in ("from", "to")]
-    owners = [postgres.owner_dsn.replace("@/postgres", f"@/{name}") for name in names]
-    for name in names:
-        await as_owner(postgres, f"create database {name}")
-    await make_schema(owners[0], "0001")
-    printed = await asyncio.to_thread(ok, "provision", "--owner-dsn", owners[0], "--hotkey", dave.hotkey)
-    role, password = (line.split()[1] for line in printed.splitlines())
-    before = owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}")
-    await fill_0001(before, dave)
-    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
-    assert json.loads((fresh / "b" / "manifest.json").read_text())["store"]["schema_revision"] == "0001"
-    words = ["restore", fresh / "b", "--owner-dsn", owners[1], "--new-passwords", "--json"]
-    restored = json.loads(await asyncio.to_thread(ok, *words))
-    with pytest.raises(ArenaError, match="V2021"):
-        await PostgresStore.open(before)  # the password that was printed before is no more
-    store = await PostgresStore.open(restored["roles"][0]["dsn"])
-    report = await verify_store(store, verify)
-    assert (report.is_ok, report.records) == (True, 11)
-    await store.close()
-    for name in names:
-        await as_owner(postgres, f"drop database {name} with (force)")
 
 
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:

@@ -15,6 +15,8 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import (
+    EVERY_STATE,
+    AgreedStanding,
     AttemptUsage,
     HeadMovedError,
     LogLeaf,
@@ -72,9 +74,10 @@ async def test_any_text_an_agent_can_cause_is_stored(store, sequencer) -> None:
     payload = msgspec.structs.replace(attempt(1), failure=Failure(code="A1024", detail='\0 "\u2028 \ud7ff {\\u0000'))
     await sequencer.append([payload, msgspec.structs.replace(settlement(), reason="\0")])
     assert decode_content((await everything(store))[0].content).payload == payload
-    hostile = StoredSubmission(subject=SUBJECT, name="\0", state="rejected", submitted_block=1)
+    hostile = StoredSubmission(subject=SUBJECT, name="n", state="rejected", failure=payload.failure)
     await store.put_submission(hostile, "x = '\0'")
-    assert await store.submissions() == [hostile]
+    await store.set_submission_state(SUBJECT.agent_version_id, "rejected", failure=payload.failure)
+    assert [row.failure for row in await store.submissions()] == [payload.failure]
     assert await store.source(SUBJECT.agent_version_id) == "x = '\0'"
 
 
@@ -112,18 +115,19 @@ async def _append_each(sequencer: Sequencer, first: int) -> None:
 @pytest.mark.parametrize(
     "hostile",
     [
-        StoredSubmission(subject=SUBJECT, name="\ud800", state="queued", submitted_block=1),
-        StoredSubmission(subject=SUBJECT, name="n", state="queued", submitted_block=1, report="\0"),
-        StoredSubmission(subject=SUBJECT, name="n", state="queued", submitted_block=1, report="\ud800"),
-        StoredSubmission(subject=SUBJECT, name="n", state="queued", submitted_block=1 << 63),
+        StoredSubmission(subject=SUBJECT, name="\ud800", state="waiting"),
+        StoredSubmission(subject=SUBJECT, name="\0", state="waiting"),
+        StoredSubmission(subject=SUBJECT, name="n", state="waiting", report="\0"),
+        StoredSubmission(subject=SUBJECT, name="n", state="queued", report="\ud800"),
+        StoredSubmission(subject=SUBJECT, name="n", state="waiting", submitted_ms=1 << 63),
     ],
-    ids=["surrogate in bytes", "NUL in text", "surrogate in text", "number too large"],
+    ids=["surrogate in name", "NUL in name", "NUL in text", "surrogate in text", "number too large"],
 )
 async def test_a_value_the_store_can_not_hold_is_a_failure_no_retry_mends(store, hostile) -> None:
     with pytest.raises(ArenaError, match="V2025") as caught:
         await store.put_submission(hostile, "")
     assert not caught.value.entry.is_retryable
-    assert await store.submissions() == []
+    assert await store.submissions(EVERY_STATE) == []
 
 
 # -- leaves, verdicts, checkpoints
@@ -190,19 +194,55 @@ async def test_a_second_state_of_one_size_and_a_wrong_anchor_are_refused(store) 
 
 
 async def test_submissions_come_back_in_order_and_by_state(store) -> None:
-    first = StoredSubmission(subject=SUBJECT, name="a", state="queued", submitted_block=3)
-    second = StoredSubmission(subject=subject("b0"), name="b", state="accepted", submitted_block=4)
-    for submission in (first, second):
-        await store.put_submission(submission, f"name = '{submission.name}'\n")
+    first = StoredSubmission(subject=SUBJECT, name="a", state="review", submitted_ms=7, report='{"x":1}')
+    second = StoredSubmission(subject=subject("b0"), name="b", state="accepted")
+    waiting = StoredSubmission(subject=subject("c0"), name="c", state="waiting")
+    for submission in (first, second, waiting):
+        stands = await store.put_submission(submission, f"name = '{submission.name}'\n")
+        assert msgspec.structs.replace(stands, received_ms=0) == submission and stands.received_ms > 1_700_000_000_000
     assert await store.source(second.subject.agent_version_id) == "name = 'b'\n"
     assert await store.source("nobody") is None
-    assert await store.submissions() == [first, second]
-    assert await store.submissions(["accepted"]) == [second]
-    await store.set_submission_state(SUBJECT.agent_version_id, "rejected", '{"rule":"x"}')
-    await store.set_submission_state(SUBJECT.agent_version_id, "rejected")
-    assert (await store.submissions(["rejected"]))[0].report == '{"rule":"x"}'
+    assert [row.name for row in await store.submissions()] == ["a", "b"]
+    assert [row.name for row in await store.submissions(EVERY_STATE)] == ["a", "b", "c"]
+    assert [row.name for row in await store.submissions(["accepted"])] == ["b"]
+    failure = Failure(code="A1005", detail="why")
+    agent = SUBJECT.agent_version_id
+    assert not await store.set_submission_state(agent, "accepted", was="waiting")
+    assert await store.set_submission_state(agent, "rejected", failure=failure, qualifying_e4=3, commitment_block=9)
+    agreed = AgreedStanding(
+        is_racing=False, state="held", accepts=1, rejects=1, speakers=3, needed=2, suite_passes=2, suite_finished=3,
+        suite_needed=2,
+    )  # fmt: skip
+    await store.put_agreed(agent, agreed)
+    (row,) = await store.submissions(["rejected"])
+    assert (row.report, row.failure, row.qualifying_e4, row.agreed) == ('{"x":1}', failure, 3, agreed)
+    assert row.subject.commitment_block == 9
     with pytest.raises(ArenaError, match="V2025"):
-        await store.set_submission_state("nobody", "queued")
+        await store.set_submission_state("nobody", "review")
+
+
+async def test_one_row_stands_for_a_version_and_one_of_a_hotkey_waits(store) -> None:
+    first, second = (StoredSubmission(subject=subject(name), name=name, state="waiting") for name in ("a0", "b0"))
+
+    async def put(row: StoredSubmission, block: int, *, is_alone: bool = True) -> tuple[str, str, int]:
+        row = msgspec.structs.replace(row, subject=msgspec.structs.replace(row.subject, commitment_block=block))
+        stands = await store.put_submission(row, f"block = {block}", is_alone=is_alone)
+        return stands.name, stands.state, stands.subject.commitment_block
+
+    assert await put(first, 7) == ("a0", "waiting", 7)
+    assert await put(first, 9) == ("a0", "waiting", 7)  # it is there already
+    assert await put(second, 9) == ("a0", "waiting", 7)  # another of its hotkey waits
+    assert await put(second, 9, is_alone=False) == ("b0", "waiting", 9)
+    agent = first.subject.agent_version_id
+    for state, again in (("withdrawn", 7), ("refused", 8)):
+        assert await store.set_submission_state(agent, state, was="waiting")
+        assert await store.source(agent) == ""
+        assert await put(first, again, is_alone=False) == ("a0", "waiting", again)
+        assert await store.source(agent) == f"block = {again}"
+    await store.set_submission_state(agent, "refused")
+    assert await put(first, 8, is_alone=False) == ("a0", "refused", 8)
+    await store.set_submission_state(agent, "rejected")
+    assert await put(first, 99, is_alone=False) == ("a0", "rejected", 8)
 
 
 async def test_events_of_a_stream_are_numbered_without_gap_or_double(store) -> None:

@@ -7,26 +7,23 @@ import asyncio
 import http.server
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
-from sqlalchemy import text
 
 from arena.chain.keys import generate_signer, verify
 from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
-from arena.store import schema
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
 from arena.store.port import BodyFrame
-from arena.store.schema import migrate, role_of
+from arena.store.schema import role_of
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
-from tests.arena.released_schemas import make_schema
 from tests.arena.test_store_append import BODY, SHA, Log, evaluation
 from tests.arena.test_store_roles import as_owner
 
@@ -132,32 +129,6 @@ async def test_a_full_disk_is_a_pause_and_not_a_loss(postgres: EmbeddedServer, o
         await as_owner(postgres, "drop trigger full_disk on arena.record", "drop function public.full_disk()")
     assert (await sequencer.append(payloads, [body])).seq == 4
     assert (await verify_store(store, verify)).is_ok
-
-
-@pytest.fixture
-async def old_database(postgres: EmbeddedServer) -> AsyncIterator[str]:
-    """The owner's DSN of an empty database of the first release."""
-    name = f"waits_{generate_signer().hotkey[-8:].lower()}"
-    await as_owner(postgres, f"create database {name}")
-    owner_dsn = postgres.owner_dsn.replace("@/postgres", f"@/{name}")
-    await make_schema(owner_dsn, "0001")
-    yield owner_dsn
-    await as_owner(postgres, f"drop database {name} with (force)")
-
-
-async def test_a_migration_does_not_stop_everybody_behind_one_reader(
-    old_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schema, "_LOCK_WAIT", text("set local lock_timeout = '200ms'"))
-    reader = await asyncpg.connect(old_database)
-    transaction = reader.transaction()
-    await transaction.start()
-    await reader.fetch("select from arena.body")  # as a backup does, for as long as it takes
-    with pytest.raises(ArenaError, match=r"V2021.*lock timeout"):
-        await asyncio.to_thread(migrate, old_database)
-    await transaction.rollback()
-    await reader.close()
-    assert await asyncio.to_thread(migrate, old_database) == "0001"
 
 
 # -- objects

@@ -122,9 +122,7 @@ async def _fill(open_store: OpenStore) -> PostgresStore:
     await Sequencer(store, signer, Clock(), HOST).append(payloads, [body])
     await store.enqueue([item(1, "rls")])
     await store.claim(1, 60_000)
-    await store.put_submission(
-        StoredSubmission(subject=SUBJECT, name="n", state="queued", submitted_block=1), "secret = 1"
-    )
+    await store.put_submission(StoredSubmission(subject=SUBJECT, name="n", state="review"), "secret = 1")
     await store.spend_nonce("5m", 1, keep_ms=60_000, most=9)
     await store.receive("a1", "5m", 1, "n", b"{}")
     await store.put_event("race", 0, "{}")

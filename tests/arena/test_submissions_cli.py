@@ -32,7 +32,7 @@ def desk(postgres: EmbeddedServer, tmp_path: Path) -> tuple[Path, str]:
         store = await PostgresStore.open(dsn, hotkey)
         for agent, state in ((FIRST, "review"), (SECOND, "review"), (THIRD, "accepted")):
             subject = Subject(agent_version_id=agent, miner_hotkey="5miner", agent_sha256="b2" * 32)
-            submission = StoredSubmission(subject=subject, name=f"agent-{agent[2:4]}", state=state, submitted_block=1)
+            submission = StoredSubmission(subject=subject, name=f"agent-{agent[2:4]}", state=state)
             await store.put_submission(submission, "def agent_main(problem): ...\n")
         await store.close()
 

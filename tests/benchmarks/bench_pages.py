@@ -147,7 +147,7 @@ async def fill(store: PostgresStore, signer: Signer, records: int, agents: int) 
         size = (await sequencer.append([settled(race_id, names), ended])).seq
     for agent in names:
         subject = replace(episode(1, agent="a1")[0][0].subject, agent_version_id=agent * 16, miner_hotkey=f"5{agent}")
-        stored = StoredSubmission(subject=subject, name=f"agent-{int(agent, 16)}", state="qualified", submitted_block=7)
+        stored = StoredSubmission(subject=subject, name=f"agent-{int(agent, 16)}", state="qualified")
         await store.put_submission(stored, "def agent_main(problem):\n    return []\n" * 200)
     return races, size
 

@@ -1,24 +1,33 @@
-"""docs/operations.md's commands: each exists with its options, and those without systemd run on a kept node."""
+"""docs/operations.md's commands: each exists with its options, and those without systemd run on a small node."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kept.make import VALIDATOR
-from tests.kept.test_kept_state import OLDEST, Kept, environment
+from arena.chain.keys import keypair_signer
+from arena.records.log.sequencer import Sequencer
+from arena.store.location import StoreLocation, write_location
+from arena.store.postgres.store import PostgresStore
+from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.neurons.arena_stand import short_folder
+from tests.postgres_stand import start_new
 from tests.readme_blocks import ROOT, unknown_options
 
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 LIVE = "/var/lib/agent-arena"
 BACKUPS = "/var/backups/agent-arena"
+VALIDATOR, RACE = "//Alice", "race-000001"
+ENTRY = "from neurons.cli.app import main; import sys; main(sys.argv[1:])"
 
 
 def section(name: str) -> list[str]:
@@ -27,13 +36,46 @@ def section(name: str) -> list[str]:
     return block.partition("```")[0].strip().splitlines()
 
 
+class Node:
+    """A stopped validator's folder: a log with one settled race."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state = folder, folder / "state"
+        server, signer = start_new(self.state), keypair_signer(VALIDATOR)
+        dsn = server.dsn_for(signer.hotkey)
+        write_location(self.state, StoreLocation(kind="embedded", validator=signer.hotkey, dsn=dsn))
+        asyncio.run(self._fill(dsn))
+        server.stop()
+
+    async def _fill(self, dsn: str) -> None:
+        store = await PostgresStore.open(dsn)
+        sequencer = Sequencer(store, keypair_signer(VALIDATOR), Clock(), HOST)
+        payloads, body = episode(1, race_id=RACE)
+        await sequencer.append([attempt(0), *payloads, settlement(RACE)], [body])
+        await store.close()
+
+    def arena(self, *words: object) -> str:
+        """Run one command, which ends with 0; what it printed."""
+        done = subprocess.run(self.command(*words), cwd=self.folder, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def command(self, *words: object) -> list[str]:
+        return [sys.executable, "-c", ENTRY, *map(str, words)]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ARENA_", "OPENAI_"))}
+    return {**kept, "PYTHONPATH": str(ROOT)}
+
+
 @pytest.fixture(scope="module")
-def node() -> Iterator[Kept]:
+def node() -> Iterator[Node]:
     with short_folder() as folder:
-        yield Kept(OLDEST, folder)
+        yield Node(folder)
 
 
-def typed(node: Kept, line: str) -> str:
+def typed(node: Node, line: str) -> str:
     """A line's arena command with this node's folders in the place of a machine's."""
     line = line.replace(BACKUPS, str(node.folder / "backups")).replace(LIVE, str(node.folder / "moved"))
     words = line.split()[1:]
@@ -48,14 +90,14 @@ def test_every_command_of_the_page_exists_with_its_options() -> None:
         assert not unknown_options(command), command
 
 
-def test_a_backup_comes_back_and_verifies_as_the_page_says(node: Kept) -> None:
+def test_a_backup_comes_back_and_verifies_as_the_page_says(node: Node) -> None:
     lines = [*section("Backup"), *section("Restore")]
     said = [typed(node, line.replace(f"{LIVE}-restored", str(node.folder / "restored"))) for line in lines]
     assert len(lines) == 3
     assert "records and" in said[0] and "are back" in said[1] and "ok: every signature" in said[2]
 
 
-def test_the_nightly_units_own_line_makes_a_backup(node: Kept, tmp_path: Path) -> None:
+def test_the_nightly_units_own_line_makes_a_backup(node: Node, tmp_path: Path) -> None:
     unit = (ROOT / "docker" / "systemd" / "agent-arena-backup.service").read_text()
     (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
     program = tmp_path / "arena"
@@ -71,7 +113,7 @@ def test_the_nightly_units_own_line_makes_a_backup(node: Kept, tmp_path: Path) -
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}Z", made.name)
 
 
-def test_a_backup_comes_back_beside_a_link_to_a_catalogue_that_holds_or_not(node: Kept) -> None:
+def test_a_backup_comes_back_beside_a_link_to_a_catalogue_that_holds_or_not(node: Node) -> None:
     backup, restored = node.folder / "backups" / "linked", node.folder / "linked"
     (node.folder / "a-catalogue").mkdir()
     (restored / "catalogues").mkdir(parents=True)
@@ -87,7 +129,7 @@ def test_a_backup_comes_back_beside_a_link_to_a_catalogue_that_holds_or_not(node
     }
 
 
-def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Kept) -> None:
+def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Node) -> None:
     lines = [line for line in section("Upgrade") if line.startswith("arena ")]
     assert [line.split()[1:3] for line in lines] == [
         ["race", "list"],
@@ -99,7 +141,7 @@ def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Kept) -> 
     assert "records and" in typed(node, lines[1])
 
 
-def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_key(node: Kept) -> None:
+def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_key(node: Node) -> None:
     (line,) = [each for each in section("Move to another machine") if each.startswith("arena records")]
     (node.state / "catalogues").mkdir(exist_ok=True)
     (node.state / "catalogues" / "linked").symlink_to(node.folder / "left-behind")

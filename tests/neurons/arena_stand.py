@@ -13,18 +13,20 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
+from arena.chain.keys import keypair_signer
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.records.verify.verification import VerifyReport, verify_store
 from arena.store.embedded.server import EmbeddedServer, start_embedded
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox
+from arena.submissions.model import waiting_row
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
 from neurons.node.settings import Settings, resolve
+from neurons.node.wiring import chain_of
 from neurons.race.log import RaceLog
 from tests.postgres_stand import lay_server
 
@@ -71,7 +73,7 @@ def build_small_catalogue(folder: Path) -> Path:
 def make_run(
     base: Path, catalogue_dir: Path, *, policy: Policy = SMALL, names: tuple[str, ...] = (), **flags
 ) -> DemoRun:
-    """A prepared run: chain, registered miners, submissions in the inbox. `names` picks agents of the demo."""
+    """A prepared run: chain, registered miners, submissions that wait. `names` picks agents of the demo."""
     folder = base / f"run{len(list(base.glob('run*')))}"
     folder.mkdir()
     lay_server(folder)
@@ -94,10 +96,19 @@ def make_run(
 
 
 async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
-    """Agents that wait in the inbox before their validator runs."""
-    inbox = Inbox(settings.state_dir / "inbox")
-    for submission in await prepare_chain(settings, agents):
-        inbox.put(submission)
+    """Agents that wait before their validator runs."""
+    submissions = await prepare_chain(settings, agents)
+    chain, hotkey = chain_of(settings), keypair_signer(VALIDATOR).hotkey
+    server = await asyncio.to_thread(start_embedded, settings.state_dir)
+    try:
+        store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, hotkey), hotkey)
+        for submission in submissions:
+            slot = await chain.commitment(submission.hotkey)
+            assert slot is not None
+            await store.put_submission(waiting_row(submission, slot.block), submission.source)
+        await store.close()
+    finally:
+        await asyncio.to_thread(server.stop)
 
 
 def with_agent(run: DemoRun, name: str, source: str) -> DemoAgent:

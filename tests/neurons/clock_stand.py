@@ -29,7 +29,7 @@ from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Sub
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox
+from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.canonical import text_hash
 from foundation.errors import Failure
 from harness.trace import Totals
@@ -105,7 +105,6 @@ class Desk:
         self.chain = LocalSubtensor(folder / "chain.sqlite", now_ms=time, rules=rules)
         self.beacon = LocalBeacon(time)
         self.stock = BatchStock(folder / "bank", os.urandom)
-        self.inbox = Inbox(folder / "inbox")
         self._bodies = itertools.count(1)
         self.unjudged: Failure | None = None  # why the judge gives no verdict now
         self.start(policy)
@@ -121,7 +120,6 @@ class Desk:
             store=self.store,
             sequencer=Sequencer(self.store, self.signer, self.time, log_stand.HOST),
             pool=WorkerPool((), 0.0),  # no loop under test runs episodes
-            inbox=self.inbox,
             stock=self.stock,
             suite=SUITE,
             knowledge=None,  # type: ignore[arg-type]  # nor the gate
@@ -154,6 +152,12 @@ class Desk:
         for number in range(races):
             self.stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 
+    async def hand_in(self, submission: SignedSubmission) -> None:
+        """A submission waits from now on, as a door that saw its commitment would have it."""
+        slot = await self.chain.commitment(submission.hotkey)
+        assert slot is not None and slot.sha256 == submission.commitment_sha256
+        await self.store.put_submission(waiting_row(submission, slot.block), submission.source)
+
     async def submit(
         self, name: str, *, state: str = "qualified", block: int | None = None, kept: str = SOURCE
     ) -> Subject:
@@ -168,7 +172,7 @@ class Desk:
             commitment_block=committed,
             commitment_sha256="c3" * 32,
         )
-        submission = StoredSubmission(subject=subject, name=name, state="accepted", submitted_block=committed)
+        submission = StoredSubmission(subject=subject, name=name, state="accepted")
         await self.store.put_submission(submission, kept)
         if state == "qualified":
             await self.qualify(subject)

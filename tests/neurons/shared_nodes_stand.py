@@ -40,8 +40,7 @@ from arena.door.delivery import FoundDoor, deliver, find_doors
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.state.schedule import shared_closes_ms
-from arena.submissions.flow import commit
-from arena.submissions.model import SignedSubmission
+from arena.submissions.model import SignedSubmission, commit
 from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.validator.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process

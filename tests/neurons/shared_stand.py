@@ -119,7 +119,7 @@ class SharedDesk(Desk):
             commitment_sha256=submission.commitment_sha256,
         )
         self.names[subject.agent_version_id] = submission.name
-        stored = StoredSubmission(subject=subject, name=submission.name, state="accepted", submitted_block=block)
+        stored = StoredSubmission(subject=subject, name=submission.name, state="accepted")
         await self.store.put_submission(stored, submission.source)
         await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
         await self.work(lambda _: True, stages=("qualifying",))

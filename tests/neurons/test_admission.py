@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from dataclasses import replace as with_changes
 from pathlib import Path
@@ -18,12 +17,12 @@ from arena.policies import PAPER
 from arena.race.state.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
-from arena.store.port import StoredSubmission
-from arena.submissions.inbox import InboxEntry
-from arena.submissions.model import SignedSubmission, make_submission
+from arena.store.port import EVERY_STATE, StoredSubmission
+from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from neurons.loops.admission import Admissions
 from neurons.loops.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
+from tests.arena.chain_faults import set_finality_lag
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 HOLD_BLOCKS = 50
@@ -82,20 +81,19 @@ async def turns(intake: Intake, number: int = 3) -> None:
 async def test_a_source_that_comes_late_is_put_in_its_place(desk):
     intake = restart(desk)
     first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
-    desk.inbox.put(copy)
+    await desk.hand_in(copy)
     await turns(intake, 2)
     (alone,) = await words(desk)
     assert (alone.subject.agent_version_id, alone.outcome) == (copy.agent_version_id, "accept")
-    desk.inbox.put(first)
+    await desk.hand_in(first)
     await turns(intake)
     (original,) = await words(desk, first.agent_version_id)
     assert original.outcome == "accept" and await state(desk, first) == "accepted"
     again = (await words(desk, copy.agent_version_id))[-1]
     assert again.outcome != "accept" and again.neighbours_sha256 != alone.neighbours_sha256
     assert await state(desk, copy) in ("review", "rejected")
-    receipt = desk.inbox.receipt(copy.agent_version_id)
-    assert receipt.state == await state(desk, copy)
-    assert first.agent_version_id not in repr(receipt)  # nobody is named to whoever copied
+    (row,) = await desk.store.submissions(miner_hotkey=copy.hotkey)
+    assert first.agent_version_id not in repr(row)  # nobody is named to whoever copied
     before = len(await words(desk))
     await turns(restart(desk))  # another process finds nothing to say
     assert len(await words(desk)) == before
@@ -105,13 +103,11 @@ async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(
     intake = restart(desk)
     odd, other, late = [await commit(desk, name, source) for name, source in ODD.items()]
     for made in (odd, other, late):
-        desk.inbox.put(made)
+        await desk.hand_in(made)
     await turns(intake, 2)
     assert [(each.decided_by, each.outcome, each.hold) for each in await words(desk)] == [
         ("gate", "review", "heuristic")
     ] * 3
-    block = next(row.submitted_block for row in await desk.store.submissions() if row.name == "late")
-    assert desk.inbox.receipt(late.agent_version_id).held_until == block + HOLD_BLOCKS
     await desk.store.set_submission_state(odd.agent_version_id, "accepted")
     await desk.store.set_submission_state(other.agent_version_id, "rejected")
     for _ in range(2):
@@ -124,7 +120,6 @@ async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(
     await turns(restart(desk))
     assert await state(desk, late) == "accepted" and len(await words(desk, late.agent_version_id)) == 1
     assert await state(desk, other) == "rejected"
-    assert desk.inbox.receipt(late.agent_version_id).held_until == 0
 
 
 async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
@@ -137,7 +132,7 @@ async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
         commitment_block=slot.block,
         commitment_sha256=made.commitment_sha256,
     )
-    stored = StoredSubmission(subject=subject, name="plain", state="accepted", submitted_block=slot.block)
+    stored = StoredSubmission(subject=subject, name="plain", state="accepted")
     await desk.store.put_submission(stored, made.source)
     intake = restart(desk)
     await turns(intake)
@@ -149,9 +144,9 @@ async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
 async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decision(desk, monkeypatch):
     intake = restart(desk)
     first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
-    desk.inbox.put(copy)
+    await desk.hand_in(copy)
     await turns(intake, 2)
-    desk.inbox.put(first)
+    await desk.hand_in(first)
     append, left = desk.node.sequencer.append, [1]  # the word on the source that came late, then none any more
 
     async def dying(payloads, *rest):
@@ -174,7 +169,7 @@ async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decis
 async def test_a_source_that_is_gone_holds_up_nothing_else(desk, monkeypatch):
     made = await commit(desk, "plain", PLAIN)
     intake = restart(desk)
-    desk.inbox.put(made)
+    await desk.hand_in(made)
     await turns(intake, 1)
     gone = replace((await desk.store.submissions())[0], state="accepted")
     gone = replace(gone, subject=replace(gone.subject, agent_version_id="0e" * 32, miner_hotkey="5gone"))
@@ -199,7 +194,7 @@ async def test_a_policy_by_which_each_decides_alone_says_nothing(desk):
     desk.start(POLICY)
     node = with_changes(desk.node, knowledge=make_knowledge([], [], [], POLICY.gate))
     intake = Intake(node, RaceLog(desk.store, QUALIFYING, is_lasting=True))
-    desk.inbox.put(made)
+    await desk.hand_in(made)
     await turns(intake)
     assert await words(desk) == [] and await state(desk, made) == "accepted"
     await Admissions(node, RaceLog(desk.store, QUALIFYING)).turn()
@@ -220,7 +215,7 @@ async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeyp
 
     monkeypatch.setattr(desk.chain, "metagraph", with_coldkeys)
     for made in (first, second, thief):
-        desk.inbox.put(made)
+        await desk.hand_in(made)
     await turns(intake)
     assert [await state(desk, made) for made in (first, second, thief)] == ["accepted", "accepted", "rejected"]
     blocks = {each.subject.commitment_block for each in await words(desk)}
@@ -230,7 +225,7 @@ async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeyp
 async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(desk):
     intake = restart(desk)
     winner = await commit(desk, "winner", LONG)
-    desk.inbox.put(winner)
+    await desk.hand_in(winner)
     await turns(intake, 2)
     early = await commit(desk, "early", LONG.replace("Ended with", "It ended with"))
     closes_ms = desk.time.ms
@@ -240,7 +235,7 @@ async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(
     built_on = await commit(desk, "built-on", LONG.replace("Ended with", "So it ended with"))
     again = await commit(desk, "again", f"{LONG}\n# again\n")
     for made in (early, built_on, again):
-        desk.inbox.put(made)
+        await desk.hand_in(made)
     await turns(restart(desk), 4)
     states = [await state(desk, made) for made in (early, built_on, again)]
     assert states == ["review", "accepted", "rejected"]
@@ -288,42 +283,77 @@ def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
     )
 
 
-# -- the inbox
+# -- what waits
 
 
-async def test_a_turn_answers_a_part_of_a_long_inbox_and_the_next_goes_on(desk, monkeypatch):
-    """Entries that stay (their commitments are not there yet) keep nobody behind them from an answer."""
-    monkeypatch.setattr("neurons.loops.intake.ENTRIES_PER_TURN", 2)
-    answered: list[str] = []
-
-    async def answer(_: Intake, entry: InboxEntry) -> None:
-        answered.append(entry.path.name)
-
-    monkeypatch.setattr(Intake, "_answer", answer)
-    intake, names = restart(desk), []
-    for number in range(5):
-        names.append(desk.inbox.put(make_submission(generate_signer(), "agent", LONG, number)).name)
-    await turns(intake, 4)
-    assert answered == [*names, *names[:2]]
-    answered.clear()
-    await turns(restart(desk), 3)  # a new process begins with the first
-    assert answered == names
+async def test_a_later_commitment_kills_none_that_waits(desk):
+    intake, miner = restart(desk), generate_signer()
+    first = await commit(desk, "first", LONG, miner)
+    await desk.hand_in(first)
+    await commit(desk, "second", PLAIN, miner)  # its file is handed in to nobody
+    await turns(intake, 1)
+    (row,) = await desk.store.submissions(EVERY_STATE, miner_hotkey=miner.hotkey)
+    assert (row.state, row.failure) == ("accepted", None)
 
 
-async def test_whatever_lies_in_the_inbox_an_honest_entry_beside_it_is_answered(desk):
+async def test_a_submission_waits_until_its_commitment_is_final(desk):
     intake = restart(desk)
-    good = await commit(desk, "good", LONG)
-    folder = desk.inbox.put(good).parent
-    os.mkfifo(folder / "pipe.json")
-    (folder / "endless.json").symlink_to("/dev/zero")
-    (folder / "nowhere.json").symlink_to("nothing")
-    (folder / "folder.json").mkdir()
-    (folder / "deep.json").write_bytes(b"[" * 1_000_000)
-    with (folder / "huge.json").open("wb") as stream:
-        stream.truncate(1 << 40)
-    for path in folder.iterdir():
-        os.utime(path, ns=(0, 0), follow_symlinks=False)  # ahead of the honest one
-    await turns(intake, 2)
+    await set_finality_lag(desk.chain, 100)
+    made = await commit(desk, "agent", LONG)
+    await desk.hand_in(made)
+    await turns(intake, 1)
+    (row,) = await desk.store.submissions(EVERY_STATE)
+    assert row.state == "waiting"
+    desk.time.pass_s(200)
+    await turns(intake, 1)
+    assert await state(desk, made) == "accepted"
+
+
+async def test_what_the_chain_does_not_know_is_refused_and_its_source_dropped(desk):
+    made = make_submission(generate_signer(), "agent", LONG, 1)
+    await desk.chain.register(generate_signer())
+    await desk.store.put_submission(waiting_row(made, 1), made.source)
+    desk.time.pass_s(5)
+    await turns(restart(desk), 1)
+    (row,) = await desk.store.submissions(EVERY_STATE)
+    assert (row.state, row.failure.code) == ("refused", "A1008")
+    assert await desk.store.source(made.agent_version_id) == ""
+
+
+async def test_what_is_withdrawn_while_the_gate_looks_is_not_decided(desk, monkeypatch):
+    intake, made = restart(desk), await commit(desk, "agent", LONG)
+    await desk.hand_in(made)
+    inspect = Admissions.inspect
+
+    async def slow(*given):
+        found = await inspect(*given)
+        await desk.store.set_submission_state(made.agent_version_id, "withdrawn", was="waiting")
+        return found
+
+    monkeypatch.setattr(Admissions, "inspect", slow)
+    await turns(intake, 1)
+    (row,) = await desk.store.submissions(EVERY_STATE)
+    assert (row.state, await words(desk)) == ("withdrawn", [])
+
+
+async def test_a_submission_on_which_the_gate_fails_holds_up_nobody(desk, monkeypatch):
+    intake = restart(desk)
+    odd, good = await commit(desk, "odd", LONG), await commit(desk, "good", PLAIN)
+    for made in (odd, good):
+        await desk.hand_in(made)
+    inspect = Admissions.inspect
+
+    async def failing(self, subject, *rest):
+        if subject.agent_version_id == odd.agent_version_id:
+            raise ValueError("a bug of ours")
+        return await inspect(self, subject, *rest)
+
+    monkeypatch.setattr(Admissions, "inspect", failing)
+    await turns(intake, 1)
     assert await state(desk, good) == "accepted"
-    assert [path.name for path in folder.iterdir()] == ["folder.json"]  # which nobody can take away as a file
-    assert (await desk.store.submissions())[0].subject.agent_version_id == good.agent_version_id
+    monkeypatch.undo()
+    await turns(intake, 1)
+    assert odd.agent_version_id not in {row.subject.agent_version_id for row in await desk.store.submissions()}
+    desk.time.pass_s(700)
+    await turns(intake, 1)
+    assert await state(desk, odd) == "accepted"

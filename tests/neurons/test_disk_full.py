@@ -19,7 +19,7 @@ from arena.chain.keys import generate_signer, verify
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import start_embedded
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Inbox, Receipt
+from foundation.durable_files import write_whole
 from neurons.health.heartbeat import HeartbeatLoop, Schedules
 from neurons.health.node_file import read_node_file
 from neurons.loops import checkpoint_files
@@ -102,19 +102,10 @@ async def test_a_loop_that_writes_waits_for_space_and_then_goes_on() -> None:
     said = io.StringIO()
     log = structlog.wrap_logger(structlog.PrintLogger(said), processors=[structlog.processors.JSONRenderer()])
     drain = StopSignal(Time(), spread=lambda low, high: 0.01)
-    receipt = Receipt(
-        agent_version_id="aa" * 32,
-        name="agent",
-        hotkey="5Hot",
-        state="qualified",
-        submitted_block=1,
-        next_allowed_block=2,
-    )
     with disk(SMALL_KIB) as folder:
-        inbox = Inbox(folder / "inbox")
 
         async def write() -> None:
-            inbox.put_receipt(receipt)
+            write_whole(folder / "file", b"whole")
             drain.set()
 
         with filled(folder):
@@ -124,7 +115,7 @@ async def test_a_loop_that_writes_waits_for_space_and_then_goes_on() -> None:
                     await asyncio.sleep(0.01)
             assert drain.waits["intake"].code == "V2115"
         await asyncio.wait_for(running, 20)
-        assert inbox.receipt("aa" * 32) == receipt
+        assert (folder / "file").read_bytes() == b"whole"
     assert {json.loads(line)["code"] for line in said.getvalue().splitlines()} == {"V2115"}
 
 

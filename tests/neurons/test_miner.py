@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.chain.opening import local_chain_path
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
-from arena.submissions.inbox import Inbox, Receipt
+from arena.store.postgres.store import PostgresStore
 from foundation.errors import Failure
 from neurons.cli.app import main
 from neurons.miner import in_order
@@ -89,19 +90,44 @@ def test_a_submission_goes_to_the_validator_that_the_chain_names_and_has_a_statu
     ((waiting,),) = (row["submissions"] for row in told["validators"])
     assert (waiting["agent_version_id"], waiting["state"]) == (submitted["agent_version_id"], "waiting")
 
-    receipt = Receipt(
-        agent_version_id=submitted["agent_version_id"],
-        name="my-agent",
-        hotkey=submitted["hotkey"],
-        state="refused",
-        submitted_block=submitted["commitment_block"],
-        next_allowed_block=3_602,
-        failure=Failure(code="A1006", detail="allowed from block 3602"),
-    )
-    Inbox(tmp_path / "state" / "inbox").put_receipt(receipt)
+    failure = Failure(code="A1006", detail="allowed from block 3602")
+    asyncio.run(_refuse(door, submitted["agent_version_id"], failure))
     code, out, _ = _arena(capsys, "status", "--watch", *_flags(tmp_path))  # ends, since nothing can change any more
     assert code == 0
-    assert "refused" in out and "A1006" in out and "next from block 3602" in out
+    assert "refused" in out and "A1006 allowed from block 3602" in out
+
+
+async def _refuse(door: Stand, agent: str, failure: Failure) -> None:
+    store = await PostgresStore.open(door.dsn)
+    assert await store.set_submission_state(agent, "refused", was="waiting", failure=failure)
+    await store.close()
+
+
+def test_the_door_is_asked_before_anything_is_committed(
+    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = replace(door.policy, cooldown=replace(door.policy.cooldown, accepted_blocks=10_000))
+    monkeypatch.setattr(door.door.status, "_policy", slow)
+    assert _arena(capsys, "submit", agent, "--register", *_flags(tmp_path))[0] == 0
+    before = asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey))
+    first = agent.read_text()
+    agent.write_text(first + "# second\n")
+    code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))  # the first one waits
+    assert (code, "A1012" in err) == (1, True)
+    assert asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey)) == before
+    asyncio.run(_accept(door))
+    code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))  # it is in its cooldown
+    assert (code, "A1006" in err) == (1, True)
+    assert asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey)) == before
+    agent.write_text(first)
+    assert _arena(capsys, "submit", agent, *_flags(tmp_path))[0] == 0  # the same file: the same answer
+
+
+async def _accept(door: Stand) -> None:
+    store = await PostgresStore.open(door.dsn)
+    (row,) = await store.submissions(("waiting",))
+    await store.set_submission_state(row.subject.agent_version_id, "accepted", was="waiting")
+    await store.close()
 
 
 def test_a_commitment_alone_hands_nothing_in_and_is_what_submit_finds(
@@ -163,7 +189,6 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
 def test_an_unregistered_hotkey_is_told_so(tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))
     assert (code, "A1008" in err) == (1, True)
-    assert list(Inbox(tmp_path / "state" / "inbox").pending()) == []
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.door.races import JudgedProblem, RaceStatus
-from arena.door.status import QualifyingStatus, State, SubmissionStatus
+from arena.door.status import QualifyingStatus, SubmissionStatus
 from arena.gate.report import finding
 from arena.gate.rules import INSTEAD, RULES
-from arena.submissions.inbox import AgreedStanding
+from arena.store.port import AgreedStanding, SubmissionState
 from arena.view.lines import trace_lines
 from arena.view.page import trace_page
 from arena.view.reading import view_trace
@@ -228,13 +228,14 @@ def test_view_of_a_body_in_a_file_is_lines_json_or_a_page(tmp_path: Path) -> Non
     assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
 
 
-def told(state: State, **fields: object) -> SubmissionStatus:
+def told(state: SubmissionState, **fields: object) -> SubmissionStatus:
     told = SubmissionStatus(
         agent_version_id="a" * 64,
         name="mine",
         hotkey="5F",
         state=state,
         commitment_block=1,
+        received_ms=1,
         next_allowed_block=9,
         block=5,
         failure=Failure(code="A1005", detail="import") if state in ("refused", "rejected") else None,
@@ -268,14 +269,14 @@ def test_status_walks_every_state_of_a_submission_and_of_its_races() -> None:
         for one in ("accepted", "rejected", "held", "cooldown")
     ]
     judged = (JudgedProblem(race_id="r", problem_id="p", quality_e4=5_000, sentences=("said",)),) * 5
-    shown = [told(state) for state in get_args(State)]
+    shown = [told(state) for state in get_args(SubmissionState)]
     shown += [told("qualified", races=races, judged=judged, qualifying=one) for one in qualifying]
     shown += [told("accepted", agreed=one) for one in agreed]
     door = {"url": "http://door", "validator": "5V", "submissions": shown}
     head = {"hotkey": "5F", "network": "local", "netuid": 15, "uid": None, "block": 5, "finalized_block": 5}
     answer = {**head, "commitment": None, "validators": [door], "failed": []}
     text = "\n".join(status_lines(answer))
-    assert all(state in text for state in get_args(State))
+    assert all(state in text for state in get_args(SubmissionState))
     assert "rank 1 of 3, at the top" in text
     assert "and 2 problems more" in text
     assert "\x1b[2J" not in text

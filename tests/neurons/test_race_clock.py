@@ -241,10 +241,9 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 # -- whom a closed race waits for
 def put(desk: Desk, name: str) -> tuple[SignedSubmission, Signer]:
-    """A submission in the inbox, and its miner."""
+    """A submission, and its miner."""
     miner = generate_signer()
     submission = make_submission(miner, name, "def agent_main(problem):\n    return None\n", desk.time.ms)
-    desk.inbox.put(submission)
     return submission, miner
 
 
@@ -266,22 +265,21 @@ async def test_a_closed_race_does_not_wait_for_agents_committed_after_its_close(
     await desk.submit("good")
     closing_block = await closed(desk)
     await desk.submit("late", state="accepted", block=closing_block + 1)
-    put(desk, "uncommitted")
     desk.time.pass_s(1)
     assert (await desk.clock.turn()).field is not None
 
 
-async def test_a_closed_race_waits_for_a_commitment_in_time_whose_file_is_still_in_the_inbox(desk):
+async def test_a_closed_race_waits_for_a_commitment_in_time_that_still_waits_for_the_gate(desk):
     await desk.submit("good")
     submission, miner = put(desk, "hurry")
     await desk.chain.register(miner)
     await desk.chain.commit(miner, submission.commitment_sha256)
+    await desk.hand_in(submission)
     desk.time.pass_s(2)
     await closed(desk)
     desk.time.pass_s(1)
     assert (await desk.clock.turn()).field is None
-    for entry in desk.inbox.pending():
-        desk.inbox.discard(entry)
+    await desk.store.set_submission_state(submission.agent_version_id, "withdrawn", was="waiting")
     assert (await desk.clock.turn()).field is not None
 
 
@@ -322,7 +320,7 @@ async def failed(desk: Desk, name: str) -> tuple[Subject, Signer]:
         commitment_block=await desk.chain.block(),
         commitment_sha256="c3" * 32,
     )
-    stored = StoredSubmission(subject=subject, name=name, state="accepted", submitted_block=subject.commitment_block)
+    stored = StoredSubmission(subject=subject, name=name, state="accepted")
     await desk.store.put_submission(stored, SOURCE)
     await desk.qualify(subject)
     await desk.store.set_submission_state(subject.agent_version_id, "unqualified")

@@ -15,7 +15,6 @@ from arena.race.state.timeline import timeline
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from arena.store.postgres.store import PostgresStore
-from arena.submissions.inbox import Receipt
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from neurons.loops.weights import WeightsLoop
@@ -119,20 +118,10 @@ async def test_one_validators_word_lets_nobody_in_and_keeps_nobody_out(desks):
         await desk.turn()
     liar.gate = lambda name: "accept" if "evil" in name else "reject"
     good, evil = await submit(desks, "good"), await submit(desks, "evil")
-    (stored,) = [each for each in await first.store.submissions() if each.subject.agent_version_id == evil]
-    handed_in = Receipt(
-        agent_version_id=evil,
-        name="evil",
-        hotkey=stored.subject.miner_hotkey,
-        state="qualified",
-        submitted_block=stored.submitted_block,
-        next_allowed_block=0,
-    )
-    first.inbox.put_receipt(handed_in)
     await pass_until(desks, PLAN.field_receipt_ms + HOUR_MS)
     fields = [(await desk.race(1)).field.field for desk in (first, second)]
     assert fields[0] == fields[1] and [each.subject.agent_version_id for each in fields[0]] == [good]
-    agreed = first.inbox.receipt(evil).agreed
+    (agreed,) = [row.agreed for row in await first.store.submissions() if row.subject.agent_version_id == evil]
     assert (agreed.is_racing, agreed.state, agreed.accepts, agreed.rejects) == (False, "rejected", 1, 2)
     assert (agreed.speakers, agreed.needed, agreed.suite_passes) == (3, 2, 3)
 

@@ -1,6 +1,6 @@
 """One whole race by `arena validator`, with its real Postgres, on a real runtime: its weights are read back from there.
 
-The miners commit on the chain and their files wait in the inbox. Where the node makes blocks on demand, one is made for
+The miners commit on the chain and their files wait. Where the node makes blocks on demand, one is made for
 every second that its clock is behind this host's.
 """
 
@@ -19,8 +19,9 @@ import msgspec
 
 from arena.chain.keys import keypair_signer
 from arena.policy import Policy
-from arena.submissions.flow import commit
-from arena.submissions.inbox import Inbox
+from arena.store.embedded.server import start_embedded
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.model import commit, waiting_row
 from harness.catalogue.engines.native import open_catalogue
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
 from neurons.node.settings import Settings, resolve
@@ -57,13 +58,16 @@ async def enrol(net: Localnet, settings: Settings, agents: tuple) -> None:  # ty
         if signer.hotkey not in known:
             await net.call(module.burned_register(netuid=net.netuid, hotkey=signer.hotkey))
     await net.call(module.add_stake(hotkey=validator.hotkey, netuid=net.netuid, amount_staked=10 * STAKE_RAO))
-    inbox = Inbox(settings.state_dir / "inbox")
+    server = await asyncio.to_thread(start_embedded, settings.state_dir)
+    store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, validator.hotkey), validator.hotkey)
     for agent in agents:
         now_ms = int(time.time() * 1_000)
-        submission, _ = await commit(
+        submission, block = await commit(
             keypair_signer(agent.uri), agent.name, agent.source, subtensor=net.chain, now_ms=now_ms, is_anew=True
         )
-        inbox.put(submission)
+        await store.put_submission(waiting_row(submission, block), submission.source)
+    await store.close()
+    await asyncio.to_thread(server.stop)
     while True:
         neurons = (await net.chain.metagraph()).neurons
         if any(neuron.hotkey == validator.hotkey and neuron.has_validator_permit for neuron in neurons):

@@ -255,9 +255,7 @@ class SimulatedDesk(SharedDesk):
             await self._admit(subject, name, source)
 
     async def _admit(self, subject: Subject, name: str, source: str) -> None:
-        stored = StoredSubmission(
-            subject=subject, name=name, state="accepted", submitted_block=subject.commitment_block
-        )
+        stored = StoredSubmission(subject=subject, name=name, state="accepted")
         await self.real_store.put_submission(stored, source)
         await self.qualify(subject)
         await self.real_store.set_submission_state(subject.agent_version_id, "qualified")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     *("docs", "docker", "examples", "foundation", "problems", "harness", "judge", "arena", "training", "neurons"),
-    *("tests/redteam", "tests/kept"),
+    "tests/redteam",
 )
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _staged = tempfile.TemporaryDirectory(prefix="arena-docs-")

@@ -1,5 +1,5 @@
 """The site is built strictly, asks nothing of another host and holds every command, setting, code and metric. Its pages
-are true: tests that they name exist, numbers are those of the kept race, commands run."""
+are true: tests that they name exist, commands run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from neurons.cli.app import COMMANDS, load_command, main
 from neurons.health.metrics import Metrics
 from neurons.node.settings import Settings
 from tests.readme_blocks import Block, blocks_of, unknown_options
-from tests.site import worked
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -94,20 +93,6 @@ def test_the_references_hold_every_command_setting_code_and_metric(site: Path) -
 
 def test_secrets_have_no_default_in_the_reference(site: Path) -> None:
     assert "**********" not in text_of(site / "docs" / "reference" / "settings.html")
-
-
-def test_the_worked_numbers_are_those_of_the_kept_race_and_what_its_log_says() -> None:
-    page = worked.PAGE.read_text("utf-8")
-    assert worked.renewed(page) == page, "python -m tests.site.worked"
-    found = worked.read()
-    second = found.settlement.standings[1]
-    assert [row.coefficient_e4 for _, _, row in found.rows] == [
-        worked.coefficient_e4(row.quality_e4) for _, _, row in found.rows
-    ]
-    assert worked.race_score_e4(found) == second.race_score_e4
-    assert worked.weights_u16(found) == tuple(found.settlement.weights_u16)
-    outcomes = [worked.is_success(row) for _, row, _ in found.rows]
-    assert round(10_000 * sum(outcomes) / len(outcomes)) == second.success_e4
 
 
 def test_every_test_that_the_threat_model_names_exists() -> None:

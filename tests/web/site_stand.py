@@ -259,7 +259,6 @@ class Site:
                     subject=subject(number, self.words),
                     name=name,
                     state="qualified" if number < 6 else "review",
-                    submitted_block=100 + number,
                     report=msgspec.json.encode(report).decode(),
                 )
                 await store.put_submission(stored, self.words.source)

@@ -31,12 +31,11 @@ from arena.api.sn15.names import agent_uuid, fraction, race_uuid, suite_number, 
 from arena.policy import Policy
 from arena.race.settlement.promotion import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
-from arena.store.port import Arrival
+from arena.store.port import StoredSubmission
 from arena.visibility.rule import may_see
 from foundation.canonical import UNREADABLE_JSON
 
 _STATES: dict[str, AgentVersionState] = {
-    "queued": "RECEIVED",
     "review": "QUEUED",
     "accepted": "QUEUED",  # RUNNING from its first episode on
     "qualified": "ELIGIBLE",
@@ -132,14 +131,14 @@ class Picture:
             is_closed=state in CLOSED,
         )
 
-    def received(self, arrival: Arrival) -> AgentVersionStatus:
+    def received(self, row: StoredSubmission) -> AgentVersionStatus:
         """Where a submission stands that the gate has not looked at."""
         return AgentVersionStatus(
-            agent_version_id=version_uuid(arrival.agent_version_id),
-            agent_name=arrival.name,
-            miner_hotkey=arrival.miner_hotkey,
-            version_number=self.next_number(arrival.miner_hotkey, arrival.name),
-            submitted_at=self.submitted_at(arrival.agent_version_id, arrival.received_ms),
+            agent_version_id=version_uuid(row.subject.agent_version_id),
+            agent_name=row.name,
+            miner_hotkey=row.subject.miner_hotkey,
+            version_number=self.next_number(row.subject.miner_hotkey, row.name),
+            submitted_at=self.submitted_at(row.subject.agent_version_id, row.received_ms),
             state="RECEIVED",
             suite_id=self.active_suite,
             final_score=None,

@@ -42,7 +42,7 @@ from arena.api.sn15.answers import (
 from arena.api.sn15.names import problem_uuid, utc_text, version_uuid
 from arena.api.sn15.picture import Picture
 from arena.api.sn15.runs import Runs
-from arena.store.port import Arrival
+from arena.store.port import StoredSubmission
 from foundation.canonical import UNREADABLE_JSON
 
 URL_MS = 3_600_000  # a link says it lasts so long; the file stays public
@@ -53,10 +53,10 @@ Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
 
 
-Waiting = Callable[[], Awaitable[Sequence[Arrival]]]
+Waiting = Callable[[], Awaitable[Sequence[StoredSubmission]]]
 
 
-async def _nobody() -> Sequence[Arrival]:
+async def _nobody() -> Sequence[StoredSubmission]:
     return ()
 
 
@@ -254,9 +254,9 @@ def _add_runs(router: APIRouter, board: Board) -> None:
         return deliver_json(request, Runs(board, await _look(board)).validators())
 
 
-async def _arrival(waiting: Waiting, agent_version_id: str) -> Arrival | None:
+async def _arrival(waiting: Waiting, agent_version_id: str) -> StoredSubmission | None:
     """The version that waits for the gate under this UUID."""
-    arrivals = (each for each in await waiting() if version_uuid(each.agent_version_id) == agent_version_id)
+    arrivals = (each for each in await waiting() if version_uuid(each.subject.agent_version_id) == agent_version_id)
     return next(arrivals, None)
 
 

@@ -38,6 +38,7 @@ from arena.door.sn15.answers import (
 from arena.door.sn15.headers import Sn15Auth
 from arena.door.sn15.refusals import sn15_refusal
 from arena.door.sn15.status import OwnVersions, block_time_ms
+from arena.store.port import StoredSubmission
 from foundation.codes.names import PEER_LACKS
 
 _FRESH = {"cache-control": "no-store"}
@@ -72,7 +73,11 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
     _add_submission(app, door, auth)
     _add_own(app, door, auth, board)
     _add_not_offered(app, door)
-    add_sn15_reads(app, board, [Depends(admit)], waiting=door.store.arrivals)
+
+    async def waiting() -> list[StoredSubmission]:
+        return await door.store.submissions(("waiting",))
+
+    add_sn15_reads(app, board, [Depends(admit)], waiting=waiting)
 
     @app.get("/health", dependencies=[Depends(admit)])
     async def read_health() -> dict[str, str]:
@@ -106,8 +111,7 @@ def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
     async def look(request: Request) -> OwnVersions:
         hotkey, _ = await door.caller(request, check=auth)
         await board.refresh()
-        received_ms = {each.agent_version_id: each.received_ms for each in await door.store.arrivals(hotkey)}
-        return OwnVersions(Picture(board), await door.status.of(hotkey), received_ms, _now_ms())
+        return OwnVersions(Picture(board), await door.status.of(hotkey), _now_ms())
 
     @app.get("/v1/miner/agent-versions/{agent_version_id}", **described(OwnVersionStatus, None))
     async def get_owned_agent_version_status(request: Request, agent_version_id: Uuid) -> Response:

@@ -5,16 +5,17 @@ says of the same version, so that a miner and the public read one number and one
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from arena.api.sn15.answers import AgentVersionState, RaceStatus, Violation
 from arena.api.sn15.names import agent_uuid, fraction, race_uuid, utc_text, version_uuid
 from arena.api.sn15.picture import CLOSED, Picture
 from arena.chain.block_times import BLOCK_MS
 from arena.door.sn15.answers import OwnAgent, OwnAgents, OwnVersion, OwnVersionStatus
-from arena.door.status import State, SubmissionStatus
+from arena.door.status import SubmissionStatus
+from arena.store.port import SubmissionState
 
-_STATES: dict[State, AgentVersionState] = {
+_STATES: dict[SubmissionState, AgentVersionState] = {
     "waiting": "RECEIVED",
     "withdrawn": "CANCELLED",
     "refused": "DISCARDED",
@@ -29,15 +30,9 @@ _STATES: dict[State, AgentVersionState] = {
 class OwnVersions:
     """The versions of one hotkey at one moment."""
 
-    def __init__(
-        self,
-        picture: Picture,
-        statuses: Sequence[SubmissionStatus],
-        received_ms: Mapping[str, int],
-        now_ms: int,
-    ) -> None:
-        """`statuses` are the door's, `received_ms` when it took each version; times are unix milliseconds."""
-        self._picture, self._statuses, self._received_ms, self._now_ms = picture, statuses, received_ms, now_ms
+    def __init__(self, picture: Picture, statuses: Sequence[SubmissionStatus], now_ms: int) -> None:
+        """`statuses` are the door's; `now_ms` is unix milliseconds."""
+        self._picture, self._statuses, self._now_ms = picture, statuses, now_ms
 
     def one(self, agent_version_id: str) -> OwnVersionStatus | None:
         """The version with that UUID, or None."""
@@ -123,7 +118,7 @@ class OwnVersions:
         return self._picture.number(told.agent_version_id) or self._picture.next_number(told.hotkey, told.name)
 
     def _submitted_at(self, told: SubmissionStatus) -> str:
-        return self._picture.submitted_at(told.agent_version_id, self._received_ms.get(told.agent_version_id, 0))
+        return self._picture.submitted_at(told.agent_version_id, told.received_ms)
 
     def _opens_ms(self) -> int:
         blocks = max((each.next_allowed_block - each.block for each in self._statuses), default=0)

@@ -188,20 +188,23 @@ OPEN_ITEMS = text(
     " and state in ('open', 'leased')"
 )
 
-PUT_SUBMISSION = _typed(
-    "select arena.put_submission(:validator, :agent_version_id, :miner_hotkey, :agent_sha256, :commitment_block,"
-    " :commitment_sha256, :name, :source, :state, :submitted_block, :report)",
-    commitment_block=BigInteger(),
-    name=LargeBinary(),
-    source=LargeBinary(),
-    submitted_block=BigInteger(),
-)
+_SUBJECT = "agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256"
+_SUBMISSION_END = "report, failure, qualifying_e4, agreed"
 _SUBMISSION = (
-    "agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, state, submitted_block, report"
+    f"{_SUBJECT}, name, submitted_ms, signature, state,"
+    f" (extract(epoch from received_at) * 1000)::bigint as received_ms, {_SUBMISSION_END}"
+)
+PUT_SUBMISSION = _typed(
+    f"select {_SUBJECT}, name, submitted_ms, signature, state, received_ms, {_SUBMISSION_END}"
+    " from arena.put_submission(:validator, :agent_version_id, :miner_hotkey, :agent_sha256, :commitment_block,"
+    " :commitment_sha256, :name, :source, :submitted_ms, :signature, :state, :report, :is_alone)",
+    commitment_block=BigInteger(),
+    source=LargeBinary(),
+    submitted_ms=BigInteger(),
+    is_alone=Boolean(),
 )
 SUBMISSIONS = _typed(
-    f"select {_SUBMISSION}, name from arena.submission"
-    " where validator = :validator and (:states is null or state = any (:states))"
+    f"select {_SUBMISSION} from arena.submission where validator = :validator and state = any (:states)"
     " and (:miner_hotkey = '' or miner_hotkey = :miner_hotkey) order by ordinal",
     validator=Text(),
     states=_TEXTS,
@@ -211,12 +214,19 @@ SOURCE = text(
     "select source from arena.submission where validator = :validator and agent_version_id = :agent_version_id"
 )
 SOURCES = _typed(
-    "select ordinal, validator, agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256,"
-    " source from arena.submission where ordinal > :after order by ordinal limit :page",
+    f"select ordinal, validator, {_SUBJECT}, source from arena.submission where ordinal > :after"
+    " and state not in ('waiting', 'withdrawn', 'refused') order by ordinal limit :page",
     after=BigInteger(),
     page=Integer(),
 )
-SET_SUBMISSION_STATE = text("select arena.set_submission_state(:validator, :agent_version_id, :state, :report)")
+SET_SUBMISSION_STATE = _typed(
+    "select arena.set_submission_state(:validator, :agent_version_id, :was, :state, :report, :failure, :qualifying_e4,"
+    " :commitment_block)",
+    failure=Text(),
+    qualifying_e4=Integer(),
+    commitment_block=BigInteger(),
+)
+PUT_AGREED = text("select arena.put_agreed(:validator, :agent_version_id, :agreed)")
 
 SPEND_NONCE = _typed(
     "select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most)",
@@ -224,19 +234,13 @@ SPEND_NONCE = _typed(
     keep_ms=BigInteger(),
     most=Integer(),
 )
-_ARRIVAL = (
-    "agent_version_id, miner_hotkey, commitment_block, name, state,"
-    " (extract(epoch from received_at) * 1000)::bigint as received_ms"
-)
-# No row for a nonce that was spent before, and nothing is read for it then. JSON holds no bytes: names go as hex.
+# No row for a nonce that was spent before, and nothing is read for it then.
 SPEND_AND_LOOK = _typed(
     "with spent as materialized (select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most) as is_new)"
     " select (select event from arena.event where validator = :validator and stream = :stream"
     " order by index desc limit 1) as event,"
-    f" (select json_agg(s) from (select {_SUBMISSION}, encode(name, 'hex') as name from arena.submission"
-    " where validator = :validator and miner_hotkey = :hotkey order by ordinal) s)::text as submissions,"
-    f" (select json_agg(a) from (select {_ARRIVAL} from arena.arrival where validator = :validator"
-    " and miner_hotkey = :hotkey order by received_at, agent_version_id) a)::text as arrivals"
+    f" (select json_agg(s) from (select {_SUBMISSION} from arena.submission"
+    " where validator = :validator and miner_hotkey = :hotkey order by ordinal) s)::text as submissions"
     " from spent where is_new",
     validator=Text(),
     hotkey=Text(),
@@ -245,22 +249,6 @@ SPEND_AND_LOOK = _typed(
     most=Integer(),
     stream=Text(),
 )
-RECEIVE = _typed(
-    "select agent_version_id, miner_hotkey, commitment_block, name, state, received_ms"
-    " from arena.receive(:validator, :agent_version_id, :miner_hotkey, :commitment_block, :name, :submission)",
-    commitment_block=BigInteger(),
-    submission=LargeBinary(),
-)
-ARRIVALS = text(
-    f"select {_ARRIVAL} from arena.arrival where validator = :validator"
-    " and case when cast(:miner_hotkey as text) = '' then state = 'waiting' else miner_hotkey = :miner_hotkey end"
-    " order by received_at, agent_version_id"
-)
-WAITING_SUBMISSION = text(
-    "select submission from arena.arrival where validator = :validator and agent_version_id = :agent_version_id"
-    " and state = 'waiting'"
-)
-CLOSE_ARRIVAL = text("select arena.close_arrival(:validator, :agent_version_id, :state)")
 ITEM_COUNTS = text(
     "select stage, race_id, count(*) filter (where state = 'done') as done, count(*) as total from arena.item"
     " where validator = :validator and agent_version_id = :agent_version_id group by stage, race_id order by race_id"

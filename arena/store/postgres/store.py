@@ -15,7 +15,8 @@ from sqlalchemy import Row
 
 from arena.records.model import Stage, Subject
 from arena.store.port import (
-    Arrival,
+    GATED,
+    AgreedStanding,
     AttemptUsage,
     HotkeyState,
     ItemCount,
@@ -34,7 +35,7 @@ from arena.store.postgres.log import PostgresLog
 from arena.store.postgres.session import Session
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 
 if TYPE_CHECKING:
     from arena.store.objects import BodyObjects
@@ -135,28 +136,32 @@ class PostgresStore(PostgresLog):
 
     # -- submissions, events, weights
 
-    async def put_submission(self, submission: StoredSubmission, source: str) -> None:
-        """Store a submission and its source, in place of an earlier one of the same agent version."""
-        await self._session.write(
+    async def put_submission(
+        self, submission: StoredSubmission, source: str, *, is_alone: bool = False
+    ) -> StoredSubmission:
+        """Store a submission unless it, or `is_alone` another of its hotkey that waits, is there; see the port."""
+        rows = await self._session.write(
             sql.PUT_SUBMISSION,
             validator=self._validator,
-            name=_utf8(submission.name),
+            name=submission.name,
             source=_utf8(source),
+            submitted_ms=submission.submitted_ms,
+            signature=submission.signature,
             state=submission.state,
-            submitted_block=submission.submitted_block,
             report=submission.report,
+            is_alone=is_alone,
             **msgspec.structs.asdict(submission.subject),
         )
+        return _read_submission(dict(rows[0]._mapping))
 
     async def submissions(
-        self, states: Sequence[SubmissionState] = (), *, miner_hotkey: str = ""
+        self, states: Sequence[SubmissionState] = GATED, *, miner_hotkey: str = ""
     ) -> list[StoredSubmission]:
-        """Submissions in the order they came, of all states or of these, of everybody or of one hotkey, without their
-        sources."""
+        """Submissions of these states in the order they came, of everybody or of one hotkey, without their sources."""
         rows = await self._session.rows(
-            sql.SUBMISSIONS, validator=self._validator, states=list(states) or None, miner_hotkey=miner_hotkey
+            sql.SUBMISSIONS, validator=self._validator, states=list(states), miner_hotkey=miner_hotkey
         )
-        return [_read_submission(dict(row._mapping), row.name) for row in rows]
+        return [_read_submission(dict(row._mapping)) for row in rows]
 
     async def source(self, agent_version_id: str) -> str | None:
         """The agent file of a stored submission, or None."""
@@ -172,17 +177,39 @@ class PostgresStore(PostgresLog):
                 yield StoredSource(validator=row.validator, subject=subject, source=row.source)
             after = rows[-1].ordinal
 
-    async def set_submission_state(self, agent_version_id: str, state: SubmissionState, report: str = "") -> None:
-        """Move a submission; an empty report keeps the last one. Raises ArenaError V2025 when there is none."""
-        is_found = await self._session.write_scalar(
+    async def set_submission_state(
+        self,
+        agent_version_id: str,
+        state: SubmissionState,
+        report: str = "",
+        *,
+        was: SubmissionState | Literal[""] = "",
+        failure: Failure | None = None,
+        qualifying_e4: int | None = None,
+        commitment_block: int = 0,
+    ) -> bool:
+        """Move a submission; see the port. Raises ArenaError V2025 when there is none."""
+        is_moved = await self._session.write_scalar(
             sql.SET_SUBMISSION_STATE,
             validator=self._validator,
             agent_version_id=agent_version_id,
+            was=was,
             state=state,
             report=report,
+            failure=None if failure is None else msgspec.json.encode(failure).decode(),
+            qualifying_e4=qualifying_e4,
+            commitment_block=commitment_block,
         )
-        if not is_found:
+        if not is_moved and not was:
             raise ArenaError("V2025", f"no submission {agent_version_id}")
+        return bool(is_moved)
+
+    async def put_agreed(self, agent_version_id: str, agreed: AgreedStanding) -> None:
+        """Say where a submission stood with all validators at the last close."""
+        text = msgspec.json.encode(agreed).decode()
+        await self._session.write(
+            sql.PUT_AGREED, validator=self._validator, agent_version_id=agent_version_id, agreed=text
+        )
 
     # -- submissions over HTTP
 
@@ -200,43 +227,7 @@ class PostgresStore(PostgresLog):
         if not rows:
             return None
         stored: list[dict[str, Any]] = msgspec.json.decode(rows[0].submissions or "[]")
-        return HotkeyState(
-            event=rows[0].event or "",
-            submissions=tuple(_read_submission(fields, bytes.fromhex(fields["name"])) for fields in stored),
-            arrivals=msgspec.json.decode(rows[0].arrivals or "[]", type=tuple[Arrival, ...]),
-        )
-
-    async def receive(
-        self, agent_version_id: str, miner_hotkey: str, commitment_block: int, name: str, submission: bytes
-    ) -> Arrival:
-        """Take a submission in and return what stands for it: itself, or another one of the hotkey that waits."""
-        values: dict[str, Any] = {
-            "agent_version_id": agent_version_id,
-            "miner_hotkey": miner_hotkey,
-            "commitment_block": commitment_block,
-            "name": name,
-            "submission": submission,
-        }
-        while True:
-            rows = await self._session.write(sql.RECEIVE, validator=self._validator, **values)
-            if rows:  # none: the one that stood in the way was decided between the two steps
-                return msgspec.convert(dict(rows[0]._mapping), Arrival)
-
-    async def arrivals(self, miner_hotkey: str = "") -> list[Arrival]:
-        """All arrivals of a hotkey; without one, those of everybody that wait. In the order they came."""
-        rows = await self._session.rows(sql.ARRIVALS, validator=self._validator, miner_hotkey=miner_hotkey)
-        return [msgspec.convert(dict(row._mapping), Arrival) for row in rows]
-
-    async def waiting_submission(self, agent_version_id: str) -> bytes | None:
-        """What was received, as it came; None once it no longer waits."""
-        values = {"validator": self._validator, "agent_version_id": agent_version_id}
-        rows = await self._session.rows(sql.WAITING_SUBMISSION, **values)
-        return bytes(rows[0].submission) if rows else None
-
-    async def close_arrival(self, agent_version_id: str, state: Literal["decided", "withdrawn"]) -> bool:
-        """End a wait; False where there is none."""
-        values = {"agent_version_id": agent_version_id, "state": state}
-        return bool(await self._session.write_scalar(sql.CLOSE_ARRIVAL, validator=self._validator, **values))
+        return HotkeyState(event=rows[0].event or "", submissions=tuple(map(_read_submission, stored)))
 
     async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
         """This validator's work on an agent, by race in the order of their names."""
@@ -301,6 +292,12 @@ def _utf8(text: str) -> bytes:
         raise ArenaError("V2025", f"not UTF-8: {error.reason}") from error
 
 
-def _read_submission(fields: dict[str, Any], name: bytes) -> StoredSubmission:
+def _read_submission(fields: dict[str, Any]) -> StoredSubmission:
     subject = Subject(**{each: fields.pop(each) for each in Subject.__struct_fields__})
-    return StoredSubmission(subject=subject, **fields | {"name": name.decode()})
+    failure, agreed = fields.pop("failure"), fields.pop("agreed")
+    return StoredSubmission(
+        subject=subject,
+        failure=msgspec.json.decode(failure, type=Failure) if failure else None,
+        agreed=msgspec.json.decode(agreed, type=AgreedStanding) if agreed else None,
+        **fields,
+    )

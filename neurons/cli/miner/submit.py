@@ -161,11 +161,11 @@ def withdraw(
 async def _submit(
     settings: Settings, name: str, source: str, urls: list[str], *, is_registering: bool
 ) -> dict[str, Any]:
-    from arena.door.delivery import deliver
+    from arena.door.delivery import ask_doors, deliver
     from arena.race.consensus.assignment import permitted_validators
     from arena.race.consensus.rulings import asked_count
-    from arena.submissions.flow import commit
-    from arena.submissions.model import is_agent_name
+    from arena.submissions.model import agent_version_id, commit, is_agent_name
+    from foundation.canonical import text_hash
     from neurons.node.public_inputs import policy_of
     from neurons.node.wiring import unix_ms
 
@@ -176,9 +176,12 @@ async def _submit(
         if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
             raise ArenaError("A1008", session.signer.hotkey)
         doors = await session.doors(urls, metagraph)
-        states = [door.state for door in doors if door.state is not None]
-        if all(state.pause.is_paused for state in states):  # before anything is committed
-            raise ArenaError("V2200", "; ".join(f"{state.validator}: {state.pause.reason}" for state in states))
+        version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
+        doors = await ask_doors(session.client, doors, version, block, is_registered=not is_registering)
+        refusals = [door.failure for door in doors if door.failure is not None]
+        if len(refusals) == len(doors):  # before anything is committed
+            failure = next((each for each in refusals if each.owner is Owner.AGENT), refusals[0])
+            raise ArenaError(failure.code, failure.detail)
         if is_registering:
             await _register(session)
         submission, block = await commit(session.signer, name, source, subtensor=session.chain, now_ms=unix_ms())
@@ -212,7 +215,7 @@ async def _submit(
 
 
 async def _commit(settings: Settings, source: str, *, is_registering: bool, is_anew: bool) -> dict[str, Any]:
-    from arena.submissions.flow import commit
+    from arena.submissions.model import commit
     from neurons.node.wiring import unix_ms
 
     async with open_session(settings) as session:

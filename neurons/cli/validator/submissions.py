@@ -48,11 +48,12 @@ def list_submissions(
     import msgspec
 
     from arena.gate.report import GateReport
+    from arena.store.port import EVERY_STATE
     from neurons.race.sentences import short
 
     async def read() -> list[StoredSubmission]:
-        async with _store(state_dir) as (store, _):
-            return await store.submissions()
+        async with _store(state_dir) as store:
+            return await store.submissions(EVERY_STATE)
 
     found = [submission for submission in asyncio.run(read()) if state in ("all", submission.state)]
     if as_json:
@@ -97,28 +98,21 @@ def reject(
 
 
 async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
-    from msgspec.structs import replace
-
-    from arena.submissions.inbox import Inbox
     from foundation.errors import Failure
 
-    async with _store(state_dir) as (store, folder):
+    async with _store(state_dir) as store:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
         if len(matches) != 1:
             typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
             raise typer.Exit(EXIT_USAGE)
         version = matches[0].subject.agent_version_id
-        await store.set_submission_state(version, state)
-    inbox = Inbox(folder / "inbox")
-    receipt = inbox.receipt(version)
-    if receipt is not None:
-        failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else receipt.failure
-        inbox.put_receipt(replace(receipt, state=state, failure=failure))
+        failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else None
+        await store.set_submission_state(version, state, was="review", failure=failure)
     typer.echo(f"{version[:16]}  {state}  {matches[0].name}")
 
 
 @asynccontextmanager
-async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, Path]]:
+async def _store(state_dir: Path | None) -> AsyncIterator[PostgresStore]:
     """The validator's store, through its own role; the server is started when the validator is not running."""
     from arena.store.embedded.server import embedded_server
     from arena.store.postgres.store import PostgresStore
@@ -130,4 +124,4 @@ async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, P
             await stack.enter_async_context(embedded_server(folder))
         store = await PostgresStore.open(location.dsn, location.validator)
         stack.push_async_callback(store.close)
-        yield store, folder
+        yield store

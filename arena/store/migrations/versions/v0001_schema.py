@@ -13,6 +13,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create everything, in the order the files depend on each other."""
-    for name in ("0001_log.sql", "0001_work.sql", "0001_functions.sql", "0001_rights.sql"):
-        run_script(op.get_bind(), name)
+    """Create everything."""
+    run_script(op.get_bind(), "schema.sql")
