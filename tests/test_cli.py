@@ -136,9 +136,7 @@ def test_the_validators_help_shows_every_setting_once_under_a_heading() -> None:
     from neurons.node.settings import Settings
 
     shown = [name for names in GROUPS.values() for name in names]
-    assert sorted([*shown, "upstreams", "worker_hosts"]) == sorted(
-        Settings.model_fields
-    )  # tables, which only a file holds
+    assert sorted([*shown, "upstreams"]) == sorted(Settings.model_fields)  # tables, which only a file holds
     told = arena("validator", "--help").stdout
     assert all(group in told for group in GROUPS)
     assert "--metrics-port" in told and "--wallet.hotkey" in told

@@ -19,7 +19,6 @@ from neurons.health.doctor import (
     check_sandbox,
     check_time_zones,
 )
-from neurons.health.worker_hosts import check_worker_hosts
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("python", check_python),
@@ -29,7 +28,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("state folder", check_disk),
     ("time zones", check_time_zones),
     ("sandbox", check_sandbox),
-    ("worker hosts", check_worker_hosts),
     ("postgres", check_postgres),
     ("bodies", check_bodies),
     ("model", check_model),

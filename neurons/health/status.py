@@ -23,8 +23,7 @@ from foundation.codes.names import (
     SLOT_RESTS,
 )
 from foundation.errors import Failure
-from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, skewed
-from neurons.loops.run_loop import Wait
+from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, Wait, skewed
 
 SILENT_MS = 180_000  # six heartbeats
 OVERDUE_MS = 3_600_000
@@ -151,8 +150,7 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
         points.append(_point("U3035", f"{where} at block {beat.chain.placed_block}"))
     points += [_of_wait(now_ms, beat, wait) for wait in beat.waits if is_running]
     for slot in beat.resting if is_running else ():
-        where = f"slot {slot.slot} on {slot.host or 'this machine'}"
-        about = f"{where}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
+        about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
         points.append(_point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS))
     for trace in beat.unjudged:
         where = f"record {trace.seq} of {trace.race_id or 'qualifying'}, body {trace.body_sha256}"

@@ -7,12 +7,9 @@ beside a provider; entries without models serve every other one. Keys come from 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -108,35 +105,6 @@ def check_endpoints(
     endpoints lists, and with `must_answer` U3002 for one of which no endpoint answers.
     """
     listed = {one.name: _listed_models(one) for one in endpoints}
-    _require_served(endpoints, models, listed, must_answer=must_answer)
-    return tuple(answer for answer in listed.values() if isinstance(answer, str))
-
-
-def require_reached(endpoints: Sequence[Endpoint], models: Sequence[str]) -> None:
-    """Each model has an endpoint that answers the machine on which this runs; all are asked at once.
-
-    Raises ArenaError U3001 for a model without endpoints, U3002 where none of them answers or takes its key, U3005
-    where none lists it.
-    """
-
-    def ask(endpoint: Endpoint) -> frozenset[str] | str | None:
-        try:
-            return _listed_models(endpoint)
-        except ArenaError as error:
-            return error.failure.detail
-
-    with ThreadPoolExecutor(max(1, len(endpoints))) as asking:
-        listed = dict(zip((one.name for one in endpoints), asking.map(ask, endpoints), strict=True))
-    _require_served(endpoints, models, listed, must_answer=True)
-
-
-def _require_served(
-    endpoints: Sequence[Endpoint],
-    models: Sequence[str],
-    listed: Mapping[str, frozenset[str] | str | None],
-    *,
-    must_answer: bool,
-) -> None:
     for model in models:
         own = endpoints_of(model, endpoints)
         if not own:
@@ -147,16 +115,7 @@ def _require_served(
         silent = [answer for answer in answers if isinstance(answer, str)]
         if must_answer and len(silent) == len(answers):
             raise ArenaError(MODEL_FAILED, "; ".join(silent))
-
-
-def is_loopback(base_url: str) -> bool:
-    """Whether an address is of the machine that asks, so that each machine asks itself."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
+    return tuple(answer for answer in listed.values() if isinstance(answer, str))
 
 
 def silent_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:

@@ -52,15 +52,14 @@ from neurons.node.public_inputs import (
 )
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
-from neurons.node.wiring import away_setups, chain_of, code_commit, signer_of, unix_ms, worker_setup
+from neurons.node.wiring import chain_of, code_commit, signer_of, unix_ms, worker_setup
 from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.sharing import open_sharing
 from neurons.serving.protocol import NO_SOCKET, ServingSetup
 from neurons.serving.server import Serving
 from neurons.worker.capacity import episode_deadline_s, usable_memory_bytes, worker_count
-from neurons.worker.pool import WorkerPool
+from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.protocol import Endpoint
-from neurons.worker.slots import RESTS
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
@@ -179,16 +178,13 @@ async def _open_pool(
     if workers < settings.workers:
         log.warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
     setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
-    away = away_setups(settings, policy, upstreams, workers)
     pool = WorkerPool(
-        (*setups, *(setup for setup, _ in away)),
+        setups,
         episode_deadline_s(policy),
-        hosts={setup.slot: host for setup, host in away},
         now_ms=unix_ms,
-        told=lambda slot: log.warning(
+        on_rest=lambda slot: log.warning(
             "slot.rests",
             slot=slot.slot,
-            host=slot.host or "here",
             code=slot.failure.code,
             detail=slot.failure.detail,
             tries=slot.tries,

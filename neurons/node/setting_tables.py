@@ -1,4 +1,4 @@
-"""Settings that are tables of the settings file: several model endpoints, several worker hosts."""
+"""Settings that are tables of the settings file: several model endpoints."""
 
 from __future__ import annotations
 
@@ -36,21 +36,3 @@ class UpstreamSettings(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
-
-
-class WorkerHostSettings(BaseModel):
-    """One entry of `[[worker_hosts]]` in the settings file: another machine of the validator's, for episodes alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(min_length=1, pattern=r"^[a-z0-9_.-]+$")
-    launch: tuple[str, ...] = Field(
-        min_length=1
-    )  # what runs a command there: ["ssh", "-o", "BatchMode=yes", "w1", "--"]
-    python: str = Field(min_length=1)  # there: the interpreter of an installation of this release
-    workers: int = Field(default=1, ge=1, le=1024)  # episodes at once there
-    catalogue_dir: str = Field(min_length=1)  # there: a copy of the index
-    guest_dir: str = Field(min_length=1)  # there: where the jail's Python is kept
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.workers} at once, by {' '.join(self.launch)})"

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from foundation.codes import lookup
 from foundation.errors import ArenaError
 from neurons import wallet_flags
-from neurons.node.setting_tables import UpstreamSettings, WorkerHostSettings
+from neurons.node.setting_tables import UpstreamSettings
 from neurons.worker.capacity import usable_cores
 
 ENVIRONMENT_PREFIX = "ARENA_"
@@ -31,7 +31,7 @@ DEFAULT_CONFIG = Path("arena.toml")
 # Beside what the ecosystem's tools call some of our fields: boolean flags that stand for a value.
 _FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
 _SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
-_FILE_ONLY = frozenset({"upstreams", "worker_hosts"})  # tables, which no flag could spell
+_FILE_ONLY = frozenset({"upstreams"})  # tables, which no flag could spell
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
@@ -100,11 +100,6 @@ class Settings(BaseSettings):
         ge=1,
         le=1024,
         description="episodes at once; fewer where memory does not hold them",
-    )
-    worker_hosts: tuple[WorkerHostSettings, ...] = Field(
-        default=(),
-        description="other machines of yours that run episodes, too: [[worker_hosts]] tables in the settings file, with"
-        " name, launch, python, workers, catalogue_dir, guest_dir",
     )
     sandbox: Literal["auto", "bubblewrap", "landlock", "docker", "reference-agents-only"] = Field(
         default="auto", description="jail for agents; auto: the best level that holds here"

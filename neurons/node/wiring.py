@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from arena.chain.port import is_local
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
@@ -29,7 +27,6 @@ from judge.rubric import Rubric
 from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
 from neurons.node.public_inputs import catalogue_path, policy_of, prepare_catalogue, suite_folder, with_models
 from neurons.node.settings import Settings
-from neurons.worker.pool import WorkerHost
 from neurons.worker.protocol import Endpoint, WorkerSetup
 
 if TYPE_CHECKING:
@@ -78,7 +75,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[Eva
             model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
             for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
         },
-        judges=() if setup.is_away else open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
+        judges=open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
     )
 
 
@@ -114,32 +111,6 @@ def worker_setup(
             reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort
         ),
     )
-
-
-def away_setups(
-    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], first_slot: int
-) -> tuple[tuple[WorkerSetup, WorkerHost], ...]:
-    """What the workers on other machines need: no answers, titles or judge. An endpoint's bound on requests at once
-    holds on each machine by itself."""
-    found: list[tuple[WorkerSetup, WorkerHost]] = []
-    for host in settings.worker_hosts:
-        reached = tuple(
-            msgspec.structs.replace(one, slots_dir=f"{host.guest_dir}/upstreams/{one.name}" if one.slots_dir else "")
-            for one in upstreams
-        )
-        for _ in range(host.workers):
-            setup = WorkerSetup(
-                slot=first_slot + len(found),
-                policy=policy,
-                guest_dir=host.guest_dir,
-                catalogue_dir=host.catalogue_dir,
-                sandbox=settings.sandbox,
-                guest=guest_choice(settings, policy),
-                upstreams=reached,
-                is_away=True,
-            )
-            found.append((setup, WorkerHost(name=host.name, launch=host.launch, python=host.python)))
-    return tuple(found)
 
 
 def guest_choice(settings: Settings, policy: Policy) -> GuestChoice:

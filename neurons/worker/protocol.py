@@ -7,15 +7,13 @@ to a known struct or refused.
 from __future__ import annotations
 
 import struct
-from typing import Literal
 
 import msgspec
 
-from arena.evaluate import Evaluation, RanEpisode
+from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
 from harness.inference.ledger import ModelUsage, UpstreamPrice
-from harness.inference.port import RecordedAnswer
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.budget import Spending
@@ -54,7 +52,6 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     upstreams: tuple[Endpoint, ...]
     judge: Endpoint | None = None
     judge_patience: RetryPolicy = DEFAULT_PATIENCE
-    is_away: bool = False  # on another machine: it runs episodes (`EpisodeJob`) and opens no judge
 
 
 class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
@@ -73,37 +70,6 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
     unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
 
 
-class EpisodeJob(msgspec.Struct, frozen=True, kw_only=True, tag="episode"):
-    """Run an agent on a problem whose answers stay at home, and score nothing. `is_journaled`: earlier attempts were
-    answered from a journal at home, which the worker asks by `JournalCall`."""
-
-    job_id: str
-    source: str
-    problem: Problem
-    is_journaled: bool = False
-    is_last: bool = False
-
-
-class SettleJob(msgspec.Struct, frozen=True, kw_only=True, tag="settle"):
-    """Score and judge an episode that ran on another machine. `source_sha256`, `problem`: what it was asked to run."""
-
-    job_id: str
-    ran: RanEpisode
-    source_sha256: str
-    problem: Problem
-    titles: AcceptedTitles | None = None
-    unjudged: Failure | None = None
-
-
-class JournalReply(msgspec.Struct, frozen=True, kw_only=True, tag="journal_reply"):
-    """What the journal at home says; `failure`: it could not be read or written."""
-
-    answer: RecordedAnswer | None = None
-    owed: int = 0
-    models: tuple[str, ...] = ()
-    failure: Failure | None = None
-
-
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     """Judge a stored body whose verdict is owed."""
 
@@ -112,13 +78,10 @@ class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The worker's ports are open, and this is the jail it reached. `release` is the code it runs: a commit, or the
-    installed version."""
+    """The worker's ports are open, and this is the jail it reached."""
 
     process_id: int
     sandbox: SandboxLevel
-    catalogue_sha256: str
-    release: str
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
@@ -128,22 +91,6 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     evaluation: Evaluation
     usage: tuple[ModelUsage, ...] = ()
     judging: Spending = Spending()  # what the verdict cost
-
-
-class Ran(msgspec.Struct, frozen=True, kw_only=True, tag="ran"):
-    """An episode came to its end on a machine that scores nothing."""
-
-    job_id: str
-    ran: RanEpisode
-    usage: tuple[ModelUsage, ...] = ()
-
-
-class JournalCall(msgspec.Struct, frozen=True, kw_only=True, tag="journal_call"):
-    """A question to the journal at home, in the middle of an `EpisodeJob`; answered by a `JournalReply`."""
-
-    what: Literal["take", "add", "owed", "models", "forgive"]
-    request_sha256: str = ""
-    answer: RecordedAnswer | None = None
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
@@ -162,9 +109,9 @@ class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
     usage: tuple[ModelUsage, ...] = ()
 
 
-Job = EvaluateJob | EpisodeJob | SettleJob | JudgeJob
-Request = WorkerSetup | Job | JournalReply
-Reply = Ready | Evaluated | Ran | JournalCall | Judged | Faulted
+Job = EvaluateJob | JudgeJob
+Request = WorkerSetup | Job
+Reply = Ready | Evaluated | Judged | Faulted
 
 _ENCODER = msgspec.msgpack.Encoder()
 _REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -34,6 +34,8 @@ from neurons.health.node_file import (
     Heartbeat,
     NodeFile,
     PeerSeen,
+    RestingSlot,
+    Wait,
     note_ending,
     read_node_file,
     write_node_file,
@@ -42,9 +44,8 @@ from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFact
 from neurons.health.status_page import duration, page
 from neurons.health.status_reading import next_deadline
 from neurons.loops.chain_watch import ChainWatch
-from neurons.loops.run_loop import StopSignal, Wait
+from neurons.loops.run_loop import StopSignal
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.slots import RestingSlot
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
 
@@ -158,7 +159,7 @@ def test_a_silent_endpoint_is_named_with_what_it_costs_and_what_to_do(loop: str,
 
 
 def resting(age_ms: int) -> RestingSlot:
-    return RestingSlot(slot=3, host="w1", since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
+    return RestingSlot(slot=3, since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
 
 
 def refused(state: str, times: int = 1) -> StoreFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -24,7 +24,6 @@ from neurons.cli.validator.judge_calibration import (
     panel_of,
     rubric_of,
 )
-from neurons.cli.validator.race import read_with_history, settled_races
 
 if TYPE_CHECKING:
     from arena.evaluate.replay import ReplayComparison, ReplayRow
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
     from harness.trace import EvaluationBody
     from judge.verdict import UnscoredVerdict, Verdict
-    from neurons.race.repayment import Repayment
 
 _Found = tuple[str, int, "EvaluationRecord"]
 _MICRO = 1_000_000
@@ -60,8 +58,7 @@ def replay_records(
     arena judge replay --out build/replay --base-url http://127.0.0.1:8000/v1 --models qwen --budget-tokens 2000000
 
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
-    owed replay goes on where it stopped. Shows what each agent's traces would have earned, and for a settled race what
-    it would have paid: scores, the top and weights, by the rules that paid it.
+    owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
     import msgspec
 
@@ -102,15 +99,10 @@ def replay_records(
 
     run_on_store(dsn, state_dir, work)
     compared = compare_replay(rows)
-    paid, unpaid = run_on_store(dsn, state_dir, lambda store: _paid_again(store, state_dir, validator, rows))
     if as_json:
-        echo_json({**msgspec.to_builtins(compared), "paid": paid, "unpaid": unpaid, "is_stopped": is_stopped})
+        echo_json({**msgspec.to_builtins(compared), "is_stopped": is_stopped})
         return
     _print(compared)
-    for one in paid:
-        _print_paid(one)
-    for race_id, why in unpaid.items():
-        typer.echo(f"{race_id}: what it would have paid is not known: {why}")
     if is_stopped:
         typer.echo("stopped: the budget is spent. Run the same command again to go on.")
 
@@ -169,48 +161,6 @@ async def body_and_verdicts(
         raise ArenaError("V2050", f"no body {body_sha256}")
     on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
     return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-
-
-async def _paid_again(
-    store: PostgresStore, state_dir: Path | None, validator: str, rows: Sequence[ReplayRow]
-) -> tuple[list[Repayment], dict[str, str]]:
-    """What each settled race of the rows would have paid, and why that is not known of others."""
-    from foundation.errors import ArenaError
-    from judge.verdict import Verdict
-    from neurons.race.repayment import pay_again
-
-    verdicts = {row.body_sha256: row.replayed for row in rows if isinstance(row.replayed, Verdict)}
-    settled = {each.settlement.race_id for each in await settled_races(store, validator)}
-    found, unknown = [], {}
-    for race_id in sorted({row.race_id for row in rows if row.race_id}):
-        if race_id not in settled:
-            unknown[race_id] = "the race is not settled"
-            continue
-        try:
-            settlements, records = await read_with_history(store, state_dir, validator, race_id)
-            places = [each.race_id for each in settlements]
-            at = places.index(race_id)
-            found.append(pay_again(settlements[at], records, settlements[:at], verdicts))
-        except ArenaError as error:
-            unknown[race_id] = str(error)
-    return found, unknown
-
-
-def _print_paid(found: Repayment) -> None:
-    from rich.console import Console
-
-    typer.echo(f"{found.race_id}: paid, and what it would have paid by {found.replayed} replayed verdicts", nl=False)
-    typer.echo(f" ({found.kept} are as they were)" if found.kept else "")
-    columns = ("score", "replayed", "weight", "would be")
-    table = make_table("agent", *columns, right=columns, box=None, pad_edge=False)
-    for one in found.agents:
-        scores = (share_text(one.score_e4), share_text(one.replayed_score_e4))
-        table.add_row(one.agent_version_id[:12], *scores, str(one.weight_u16), str(one.replayed_weight_u16))
-    table.add_row("nobody's, burnt", "", "", *map(str, found.burnt_u16))
-    Console().print(table)
-    before, after = found.top_agent_version_id, found.replayed_top_agent_version_id
-    if before != after:
-        typer.echo(f"at the top would be {after[:12] or 'nobody'}, not {before[:12] or 'nobody'}")
 
 
 def _print(found: ReplayComparison) -> None:
