@@ -17,7 +17,7 @@ from arena.policies import DEMO
 from arena.race.state.decider import Effect, SealBatch
 from arena.race.state.events import RaceObservation, RaceOpened
 from arena.race.state.machine import RaceState
-from neurons.node.settings import resolve
+from neurons.settings.settings import resolve
 from tests.arena.race_stand import RACE, batch
 from tests.readme_blocks import NEEDS, PAGES, ROOT, Block, block_under, blocks_of, unknown_options
 

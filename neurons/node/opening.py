@@ -37,29 +37,29 @@ from harness.catalogue.server.guard import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
-from neurons.health.probes import ProbeServer
-from neurons.node.bank_preparation import open_bank, prepare_local_chain
-from neurons.node.model_endpoints import check_endpoints, judge_budget, open_endpoints
-from neurons.node.node import Node
+from neurons.loops.judge_budget import JudgeBudgets
+from neurons.loops.node import Node, SuiteVariants
+from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
+from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
-from neurons.node.public_inputs import (
+from neurons.node.reporting import ProbeServer
+from neurons.race.sharing import open_sharing
+from neurons.settings.endpoints import Endpoint, check_endpoints, judge_budget, open_endpoints
+from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
+    chain_of,
+    code_commit,
     gate_knowledge,
     policy_of,
     prepare_catalogue,
     prepare_suite,
+    signer_of,
+    unix_ms,
 )
-from neurons.node.settings import Settings
-from neurons.node.variants import SuiteVariants
-from neurons.node.wiring import chain_of, code_commit, signer_of, unix_ms, worker_setup
-from neurons.race.judge_budget import JudgeBudgets
-from neurons.race.sharing import open_sharing
-from neurons.serving.protocol import NO_SOCKET, ServingSetup
-from neurons.serving.server import Serving
-from neurons.worker.capacity import episode_deadline_s, usable_memory_bytes, worker_count
+from neurons.settings.settings import Settings
 from neurons.worker.pool import RESTS, WorkerPool
-from neurons.worker.protocol import Endpoint
+from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 

@@ -24,7 +24,6 @@ from foundation.codes.names import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.node_file import RestingSlot
-from neurons.node.child_environment import child_environment
 from neurons.worker.protocol import (
     LENGTH_BYTES,
     EvaluateJob,
@@ -35,6 +34,7 @@ from neurons.worker.protocol import (
     Reply,
     Request,
     WorkerSetup,
+    child_environment,
     decode_reply,
     encode_frame,
     frame_length,

@@ -45,7 +45,7 @@ def main() -> None:
     setup = requests.get()
     if not isinstance(setup, WorkerSetup):
         raise SystemExit("the first frame must be the set-up")
-    from neurons.node.wiring import open_evaluate_ports
+    from neurons.worker.ports import open_evaluate_ports
 
     try:
         with open_evaluate_ports(setup) as ports:

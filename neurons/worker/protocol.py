@@ -1,42 +1,49 @@
 """Frames between the supervisor and its episode workers: msgpack with a 4-byte length, one typed value each.
 
 Keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a frame is decoded
-to a known struct or refused.
+to a known struct or refused. A child's environment holds no keys.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+from pathlib import Path
 
 import msgspec
 
 from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
-from harness.inference.ledger import ModelUsage, UpstreamPrice
+from harness.inference.ledger import ModelUsage
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, RetryPolicy
 from judge.verdict import UnscoredVerdict, Verdict
+from neurons.settings.endpoints import Endpoint
 from problems.model import Problem
 from problems.scoring.title_matching import AcceptedTitles
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")
+
+
+def child_environment(*, kept_prefix: str = "") -> dict[str, str]:
+    """This process's environment without what may be a secret by its name; names with `kept_prefix` stay. A child gets
+    its endpoints and its DSN over a pipe."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if (kept_prefix and name.startswith(kept_prefix)) or not any(part in name.upper() for part in _SECRET)
+    }
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**plain, "PYTHONPATH": path}
+
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 256 << 20
 _LENGTH = struct.Struct(">I")
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An OpenAI-compatible endpoint and its key. `requests_at_once` are shared by all workers, through `slots_dir`."""
-
-    name: str
-    base_url: str
-    api_key: str = ""
-    models: tuple[str, ...] = ()  # it is the endpoint of these alone; empty: of every model without one of its own
-    requests_at_once: int = 0  # 0: not bounded
-    slots_dir: str = ""
-    price: UpstreamPrice | None = None  # None: not known
 
 
 class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):

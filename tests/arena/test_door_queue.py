@@ -13,8 +13,8 @@ from arena.chain.keys import generate_signer
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.loops.door import DoorLoop
-from neurons.node.node import Node
+from neurons.loops.node import Node
+from neurons.race.door import DoorLoop
 
 
 def loop_of(store: PostgresStore, inbox: Inbox) -> DoorLoop:

@@ -19,7 +19,7 @@ from arena.store.port import StoredSubmission, SubmissionState, WorkItem
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import AgreedStanding, Inbox, Receipt
 from foundation.errors import Failure
-from neurons.cli.miner.status import status_lines
+from neurons.cli.submission import status_lines
 from tests.arena.door_stand import Miner, Stand
 from tests.arena.log_stand import context, episode
 from tests.arena.race_stand import RACE

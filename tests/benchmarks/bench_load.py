@@ -53,7 +53,7 @@ from arena.submissions.model import make_submission
 from harness.agents.registry import baseline_source
 from harness.inference.scripted.server import start_scripted_server
 from neurons.demo.demo import VALIDATOR, DemoRun, running_validator
-from neurons.node.wiring import unix_ms
+from neurons.settings.inputs import unix_ms
 from tests.benchmarks.row import Row
 from tests.neurons.arena_stand import SMALL, build_small_catalogue, make_run, short_folder
 from tests.neurons.shared_nodes_stand import free_port

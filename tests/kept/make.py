@@ -101,7 +101,7 @@ def main(out: Path) -> None:
         state = folder / "state"
         arena("catalogue", "synth", "--out", folder, "--count", 2_000, "--seed", 11, cwd=folder)
         arena("catalogue", "build", folder / "documents.jsonl", "--out", folder / "index", cwd=folder)
-        policy = json.loads(arena("race", "policy", "demo", "--json", cwd=folder))["policy"]
+        policy = json.loads(arena("explain", "demo", "--json", cwd=folder))["policy"]
         for part, values in POLICY.items():
             policy[part] |= values
         (folder / "policy.json").write_text(json.dumps({**policy, "name": "kept"}))

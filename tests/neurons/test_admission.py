@@ -21,8 +21,8 @@ from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subjec
 from arena.store.port import StoredSubmission
 from arena.submissions.inbox import InboxEntry
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.loops.admission import Admissions
-from neurons.loops.intake import Intake
+from neurons.race.admission import Admissions
+from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
@@ -293,7 +293,7 @@ def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
 
 async def test_a_turn_answers_a_part_of_a_long_inbox_and_the_next_goes_on(desk, monkeypatch):
     """Entries that stay (their commitments are not there yet) keep nobody behind them from an answer."""
-    monkeypatch.setattr("neurons.loops.intake.ENTRIES_PER_TURN", 2)
+    monkeypatch.setattr("neurons.race.intake.ENTRIES_PER_TURN", 2)
     answered: list[str] = []
 
     async def answer(_: Intake, entry: InboxEntry) -> None:

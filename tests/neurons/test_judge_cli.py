@@ -24,7 +24,7 @@ from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from judge.render import render
 from judge.verdict import UnscoredVerdict
-from neurons.cli.validator.judge import app
+from neurons.cli.judge import app
 from tests.arena import log_stand
 from tests.judge import bodies
 from tests.judge.stumbling import StumblingEndpoint
@@ -150,6 +150,5 @@ def test_a_sheet_is_not_written_over_and_its_forms_come_back(node: Path, tmp_pat
         run(node, *command)
     for name in ("anna", "ben"):
         (out / f"form-{name}.csv").write_text("trace,quality,note\n1,0.7,\n2,0.9,\n3,,\n")
-    given = [str(out / f"form-{name}.csv") for name in ("anna", "ben")]
-    told = CliRunner().invoke(app, ["agreement", str(out / "key.json"), *given])
+    told = CliRunner().invoke(app, ["sheet", "--out", str(out)])
     assert told.exit_code == 0 and "alpha between raters    1.000" in told.output

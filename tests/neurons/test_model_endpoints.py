@@ -11,15 +11,15 @@ import pytest
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
 from harness.inference.ledger import UpstreamPrice
-from neurons.node.model_endpoints import (
+from neurons.settings.endpoints import (
+    Endpoint,
     check_endpoints,
     endpoints_of,
     local_models,
     named_endpoints,
     open_endpoints,
 )
-from neurons.node.settings import format_rows, resolve
-from neurons.worker.protocol import Endpoint
+from neurons.settings.settings import format_rows, resolve
 from tests.harness.inference_stand import OtherServer, raw, status
 from tests.hostile_http import HostileServer, bomb, endless, says
 

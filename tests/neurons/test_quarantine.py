@@ -19,16 +19,16 @@ from foundation.errors import Failure
 from harness.agents.registry import reference_agent
 from judge.verdict import UnscoredVerdict
 from neurons.cli.app import main
-from neurons.health.heartbeat import HeartbeatLoop, Schedules
 from neurons.health.node_file import NodeFile, RestingSlot
 from neurons.health.status import Status, assess
-from neurons.loops.chain_watch import ChainWatch
-from neurons.loops.pending_verdicts import VerdictLoop
 from neurons.loops.run_loop import StopSignal
-from neurons.node.settings import resolve
-from neurons.node.wiring import worker_setup
+from neurons.loops.watches import ChainWatch
+from neurons.node.reporting import HeartbeatLoop, Schedules
+from neurons.race.verdicts import VerdictLoop
+from neurons.settings.settings import resolve
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
+from neurons.worker.ports import worker_setup
 from neurons.worker.protocol import EvaluateJob, Faulted, JudgeJob, Reply
 from problems.model import Problem
 from tests.arena import log_stand

@@ -18,8 +18,8 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Receipt
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from neurons.loops.weights import WeightsLoop
 from neurons.race.peers import RacePeers
+from neurons.race.weights import WeightsLoop
 from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.arena.local_peers import PeerFault
 from tests.neurons.clock_stand import Time

@@ -27,7 +27,6 @@ from arena.store.postgres.store import PostgresStore
 from foundation.codes import lookup
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import app
-from neurons.health.heartbeat import HeartbeatLoop, Schedules
 from neurons.health.node_file import (
     ChainFacts,
     Ending,
@@ -40,11 +39,10 @@ from neurons.health.node_file import (
     read_node_file,
     write_node_file,
 )
-from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess
-from neurons.health.status_page import duration, page
-from neurons.health.status_reading import next_deadline
-from neurons.loops.chain_watch import ChainWatch
+from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, duration, page
 from neurons.loops.run_loop import StopSignal
+from neurons.loops.watches import ChainWatch
+from neurons.node.reporting import HeartbeatLoop, Schedules, next_deadline
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time

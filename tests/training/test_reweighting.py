@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from arena.chain.keys import verify
-from neurons.cli.validator.race import app
+from neurons.cli.race import app
 from training.corpus.model import Trace
 from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import open_export

@@ -13,7 +13,8 @@ import torch
 from typer.testing import CliRunner, Result
 
 from foundation.errors import ArenaError
-from neurons.cli.training import evaluate_model, train
+from neurons.cli import evaluate as evaluate_model
+from neurons.cli import train
 from tests.training.stock import POLICY, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.report import EvalReport
@@ -226,7 +227,7 @@ def test_a_server_is_named_whole_or_not_at_all(stock: Stock, words: tuple[str, .
 @pytest.mark.parametrize("stage", ["sft", "rejection", "teacher", "kto", "grpo_v19", "grpo_refresh"])
 def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(node: tuple[str, ...], stage: str) -> None:
     """Qwen3-4B is known by name; what is assumed of corpora and problems is said."""
-    recipe = Path(train.__file__).parents[3] / "training" / "recipes" / "paper" / f"{stage}.toml"
+    recipe = Path(train.__file__).parents[2] / "training" / "recipes" / "paper" / f"{stage}.toml"
     words = ["train", stage.partition("_")[0], "--recipe", str(recipe), "--dry-run", "--json", *node]
     shown = json.loads(CliRunner().invoke(train.app, words, catch_exceptions=False).stdout)
     estimate = shown["estimate"]

@@ -17,9 +17,8 @@ import typer
 
 from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import JsonOutOption
-from neurons.cli.presenter import echo_json, show
-from neurons.cli.progress import show_progress
+from neurons.cli.options import JsonOption
+from neurons.cli.presenter import echo_json, show, show_progress
 
 if TYPE_CHECKING:
     from training.study.parts import Part
@@ -45,7 +44,7 @@ def study(
     plan: Annotated[
         bool, typer.Option("--plan", "--dry-run", help="What is left, and how long; runs nothing.")
     ] = False,
-    as_json: JsonOutOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the small study from nothing to its report.
 
@@ -57,7 +56,7 @@ def study(
     and how long, row by row, from what finished parts took. SIGTERM stops it where it is. `--quick` runs the same on
     fewer problems with one seed, which confirms nothing.
     """
-    from neurons.node import wiring
+    from neurons.settings import inputs as wiring
     from training.study.plan import read_plan
     from training.study.study import Study
 
