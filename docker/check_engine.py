@@ -38,7 +38,7 @@ from foundation.errors import ArenaError
 from harness.sandbox.guest_root.rootfs import GuestRoot, open_guest_root
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probing.probe import Attempt, is_pinned, try_bubblewrap, try_docker, try_landlock
-from neurons.node.wiring import code_commit
+from neurons.settings.inputs import code_commit
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACT = ROOT / "tests" / "harness" / "engine_contract.py"

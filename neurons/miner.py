@@ -1,6 +1,6 @@
 """The miner: `python neurons/miner.py --wallet.name NAME --wallet.hotkey NAME --netuid 15 submit AGENT.py`.
 
-The same commands as `arena submit`, `commit`, `status`, `versions`, `withdraw` and `winner`, for people who start them
+The same commands as `arena submit`, `commit`, `status`, `withdraw` and `winner`, for people who start them
 the ecosystem's way: flags may stand before the command, and with no command it shows the status. Exit codes are those
 of `arena`.
 """
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-COMMANDS = ("submit", "commit", "status", "versions", "withdraw", "winner")
+COMMANDS = ("submit", "commit", "status", "withdraw", "winner")
 _SWITCHES = ("--json", "--register", "--watch", "--again")
 # A miner has no log to adjust; the ecosystem's launch scripts pass these to every neuron.
 _WITHOUT_MEANING = ("--logging.debug", "--logging.info", "--logging.trace")

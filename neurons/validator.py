@@ -1,8 +1,12 @@
 """The validator: `python neurons/validator.py --wallet.name NAME --wallet.hotkey NAME --netuid 15`.
 
-The same command as `arena validator`, for people who start it the ecosystem's way. `--dry-run` prints every setting
-with the place it came from and starts nothing. Exit codes: 0 stopped cleanly, 2 usage, 3 environment not ready, 4
-integrity violation.
+The same as `arena validator`. This page is what a validator is: it opens a node (`neurons.node.opening`), starts named
+loops over it, and ends them. SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then
+stop their jails; what was running stands as an abandoned attempt. The last thing signed is a checkpoint of all that was
+appended. Killed outright, the next start finds every lease that ran out and records it. Loops end together: the first
+failure that no retry can mend drains the others and is raised. How the node ended is in its state folder.
+
+Exit codes: 0 stopped cleanly, 2 usage, 3 environment not ready, 4 integrity violation.
 """
 
 from __future__ import annotations
@@ -10,10 +14,200 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path[0] = str(
-        Path(__file__).resolve().parents[1]
-    )  # started from a checkout: the packages lie beside this folder
+if __name__ == "__main__":  # from a checkout the packages lie beside this folder; the command imports this page
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
     from neurons.cli.app import main
 
     main(["validator", *sys.argv[1:]])
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+
+import structlog
+
+from foundation.codes.names import HOTKEY_IN_USE
+from foundation.errors import ArenaError, Failure
+from neurons.health.node_file import note_ending
+from neurons.loops.anchoring import AnchorLoop
+from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.loops.node import Node
+from neurons.loops.run_loop import StopSignal, Turning, run_loop
+from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
+from neurons.node.opening import open_node
+from neurons.node.reporting import EVERY_S, HeartbeatLoop, Schedules, banner, read_race
+from neurons.race.clock import RaceClock
+from neurons.race.door import DoorLoop
+from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.race.intake import Intake
+from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.releases import ReleaseLoop
+from neurons.race.sharing import SharingLoop, open_exchange
+from neurons.race.verdicts import VerdictLoop
+from neurons.race.weights import WeightsLoop
+from neurons.settings.inputs import unix_ms
+from neurons.settings.observe import configure_logs
+from neurons.settings.settings import Settings
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+DRAIN_S = 30.0
+SIGN_OFF_S = 10.0
+SWEEP_S = 2.0
+
+
+def run_validator(settings: Settings) -> None:
+    """Open a node and run it until SIGTERM or SIGINT. Raises the ArenaError that ended it."""
+    configure_logs(settings.log_format, settings.log_level)
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    """Open, run, close. A signal that comes while the node is opening undoes what was opened."""
+    loop, opening = asyncio.get_running_loop(), asyncio.current_task()
+    assert opening is not None
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, opening.cancel)
+    rules = CheckpointRules(
+        every_s=settings.checkpoint_every_s, anchor_every_s=settings.anchor_every_s, folder=settings.checkpoint_dir
+    )
+    failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
+    try:
+        async with open_node(settings) as node:
+            race = await read_race(node.store, node.now_ms())
+            node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node, race))
+            supervisor = Supervisor(
+                node,
+                rules,
+                parent_pid=settings.parent_pid,
+                is_shadow=settings.shadow,
+                endpoint=settings.public_endpoint,
+            )
+            await supervisor.run()
+        failure = None
+    except asyncio.CancelledError:
+        failure = None
+        structlog.get_logger().info("stopped while starting")
+    except ArenaError as error:
+        failure = error.failure
+        raise
+    finally:
+        if settings.state_dir.is_dir() and (failure is None or failure.code != HOTKEY_IN_USE):  # its file then
+            try:
+                note_ending(settings.state_dir, failure, unix_ms())
+            except OSError as error:
+                structlog.get_logger().warning("ending not written", reason=str(error))
+
+
+class Supervisor:
+    """The loops of one node, and their end."""
+
+    def __init__(
+        self,
+        node: Node,
+        checkpoints: CheckpointRules,
+        *,
+        parent_pid: int = 0,
+        drain_s: float = DRAIN_S,
+        is_shadow: bool = False,
+        endpoint: str = "",
+    ) -> None:
+        """`parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
+        runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights.
+        `endpoint`: the door's address as the chain shall name it; "": as it listens."""
+        self._node, self._parent_pid, self._drain_s = node, parent_pid, drain_s
+        failures = node.metrics.turn_failures
+        self._drain = StopSignal(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
+        self._checkpoints = CheckpointLoop(node, checkpoints)
+        qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
+        self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
+        watch = ChainWatch(node)
+        sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
+        others = sharing.peers if sharing else tuple
+        releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
+        address = endpoint or (node.serving.door_address if node.serving else "")
+        has_own_address = node.serving is not None and node.serving.door_address and node.sharing is None
+        door = DoorLoop(node, address) if has_own_address else None
+        heart = HeartbeatLoop(
+            node,
+            watch,
+            Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s),
+            logs=clock.current_logs,
+            peers=sharing.peers_seen if sharing else tuple,
+            release=lambda: releases.facts if releases else None,
+        )
+        self._turning: list[Turning] = [
+            Intake(node, qualifying),
+            *(EpisodeLoop(node, self._drain) for _ in range(node.pool.size)),
+            VerdictLoop(node, clock.current_logs),
+            WeightsLoop(node, clock, is_shadow=is_shadow, is_stale=watch.is_stale),
+            self._checkpoints,
+            AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=clock.is_quiet),
+            watch,
+            *([releases] if releases else []),
+        ]
+        self._timed: dict[str, tuple[Callable[[], Awaitable[object]], float]] = {
+            "sweep": (partial(sweep, node), SWEEP_S),
+            "heartbeat": (partial(heart.beat, self._drain), EVERY_S),
+            "parent": (self._look_for_parent, 1.0),
+        }
+        exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
+        parts = (clock, DatabaseWatch(node), node.serving, door, node.local_chain, exchange, sharing)
+        self._running = [part for part in parts if part is not None]
+
+    def stop(self) -> None:
+        """Start draining. Safe to call from a signal handler and more than once."""
+        if not self._drain.is_set():
+            text = f"stopping: running episodes get {self._drain_s:.0f} s to finish"
+            self._node.log.info("draining", seconds=self._drain_s, text=text)
+        self._drain.set()
+
+    async def run(self) -> None:
+        """Run until stopped. Raises the first ArenaError that no retry can mend."""
+        await self._checkpoints.open()  # nothing is appended to a log that is not the one that was signed
+        await self._clock.adopt_policy()  # before any work is claimed
+        for number in STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        tasks = [asyncio.create_task(loop) for loop in self._loops()]
+        drained = asyncio.create_task(self._drain.wait())
+        try:
+            await asyncio.wait([*tasks, drained], return_when=asyncio.FIRST_COMPLETED)
+            self.stop()
+            _, running = await asyncio.wait(tasks, timeout=self._drain_s)
+            for task in running:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            results.append(await self._sign_off())
+        finally:
+            drained.cancel()
+            await self._node.pool.stop()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    def _loops(self) -> list[Coroutine[None, None, None]]:
+        drain, log = self._drain, self._node.log
+        return [
+            *(run_loop(each.name, each.turn, drain, log, every_s=each.every_s) for each in self._turning),
+            *(run_loop(name, turn, drain, log, every_s=every_s) for name, (turn, every_s) in self._timed.items()),
+            *endpoint_loops(self._node, drain),
+            *(part.run(drain) for part in self._running),
+        ]
+
+    async def _sign_off(self) -> Exception | None:
+        """Sign what the drain still appended. What a retry could mend is left to the next start."""
+        try:
+            await asyncio.wait_for(self._checkpoints.close(), SIGN_OFF_S)
+        except TimeoutError:
+            self._node.log.warning("last checkpoint not signed", reason="no time left")
+        except ArenaError as error:
+            if not error.entry.is_retryable:
+                return error
+            self._node.log.warning("last checkpoint not signed", code=error.failure.code, detail=error.failure.detail)
+        return None
+
+    async def _look_for_parent(self) -> None:
+        if self._parent_pid and os.getppid() != self._parent_pid:
+            self._node.log.warning("parent is gone", process=self._parent_pid)
+            self.stop()

@@ -71,11 +71,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         """The part an agent may see."""
         return ProblemView(problem_id=self.problem_id, category=self.bucket, query=self.query)
 
-    def without_answers(self) -> Problem:
-        """The part that an episode needs on a host that scores nothing: the view, and what the voucher tools say."""
-        voucher = self.voucher and msgspec.structs.replace(self.voucher, price_after_voucher=None)
-        return msgspec.structs.replace(self, rewards=(), voucher=voucher)
-
 
 def variant_id(problem_id: str, seed: str) -> str:
     """The public id of a problem's variant (`problems.suites.variants`): it tells neither which problem it stands for

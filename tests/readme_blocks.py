@@ -62,7 +62,7 @@ def resolve(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
 
 def unknown_options(line: str) -> set[str]:
     """Options of an `arena` line that its command does not have."""
-    from neurons.node.settings import split_flags
+    from neurons.settings.settings import split_flags
 
     words = shlex.split(line)[1:]
     command, rest = resolve(words)

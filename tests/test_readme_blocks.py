@@ -17,7 +17,7 @@ from arena.policies import DEMO
 from arena.race.state.decider import Effect, SealBatch
 from arena.race.state.events import RaceObservation, RaceOpened
 from arena.race.state.machine import RaceState
-from neurons.node.settings import resolve
+from neurons.settings.settings import resolve
 from tests.arena.race_stand import RACE, batch
 from tests.readme_blocks import NEEDS, PAGES, ROOT, Block, block_under, blocks_of, unknown_options
 
@@ -39,7 +39,6 @@ RUN_BY = {
     ("harness/sandbox/guest/README.md", "The smallest agent"): "harness/test_sandbox_sdk.py",
     ("harness/sandbox/guest/README.md", "An agent whose calls are the model's"): "harness/test_sandbox_sdk.py",
     ("harness/sandbox/guest/README.md", "When something fails"): "harness/test_sandbox_sdk.py",
-    ("neurons/worker/README.md", "Worker hosts"): "neurons/test_worker_hosts.py",
     ("training/corpus/README.md", "Reader and converters"): "training/test_corpus_reader.py",
 }
 

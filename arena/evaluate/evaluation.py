@@ -15,8 +15,7 @@ from typing import Literal
 import msgspec
 
 from arena.policy import Policy
-from foundation.codes.names import HOST_UNLIKE
-from foundation.errors import ArenaError, Failure
+from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger
@@ -105,7 +104,7 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
 
 
 def run(source: str, problem: Problem, ports: EvaluatePorts) -> RanEpisode:
-    """The first half: the agent runs. It needs no answers (`Problem.without_answers`). Raises as `evaluate`."""
+    """The first half: the agent runs. Raises as `evaluate`."""
     policy = ports.policy
     toolbox = make_toolbox(policy.tool_profile, ports.catalogue, problem)
     gateway = Gateway(
@@ -168,24 +167,6 @@ def settle(ran: RanEpisode, problem: Problem, ports: EvaluatePorts) -> Evaluatio
         sandbox=ran.sandbox,
         cost=ran.cost,
     )
-
-
-def require_own(ran: RanEpisode, source_sha256: str, problem: Problem, ports: EvaluatePorts) -> None:
-    """Raise ArenaError V2008 for an episode that another machine sends in place of the one it was asked for, or that it
-    ran under other rules than these `ports` have."""
-    body = ran.body
-    asked = {
-        "problem": (body.problem_id, problem.problem_id),
-        "query": (body.query, problem.query),
-        "bucket": (body.bucket, problem.bucket),
-        "agent": (body.agent_sha256, source_sha256),
-        "policy": (body.policy_sha256, ports.policy.policy_sha256),
-        "tools": (body.tool_profile, ports.policy.tool_profile),
-        "index": (body.catalogue_sha256, ports.catalogue.content_sha256),
-        "jail": (ran.sandbox, ports.sandbox.level),
-    }
-    if other := [name for name, (found, wanted) in asked.items() if found != wanted]:
-        raise ArenaError(HOST_UNLIKE, f"{', '.join(other)} of episode {problem.problem_id}")
 
 
 def score_body(body: EvaluationBody, problem: Problem, ports: EvaluatePorts) -> OutcomeScore | UnscoredOutcome:

@@ -72,7 +72,7 @@ ROWS = (
         "U3021",
         "judge gave no usable verdict",
         "the trajectory stays unscored until it is judged again",
-        "read the refused replies with `arena records show`",
+        "read the refused replies with `arena view`",
         True,
     ),
     row(

@@ -32,14 +32,14 @@ ROWS = (
         "V2007",
         "no episode worker can be started in a slot",
         "fewer episodes run at once; no work is lost",
-        "it is tried again by itself; run `arena doctor` here, and look at the host it names",
+        "it is tried again by itself; run `arena doctor`",
         True,
     ),
     row(
         "V2008",
-        "worker host does not run what this node runs",
+        "cluster machine does not run what this one runs",
         "nothing that ran there counts; its work is done elsewhere",
-        "install the same release, index and guest there, then see `arena doctor`",
+        "install the same release, index, policy and guest there",
         True,
     ),
     row(

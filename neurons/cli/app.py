@@ -2,7 +2,7 @@
 
 `arena --help` loads no command (it has to answer at once on any host), an ArenaError is shown as its coded
 text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
-Commands are in the folders beside this file, one for each reader.
+Commands are in the files beside this one.
 """
 
 from __future__ import annotations
@@ -26,107 +26,42 @@ class CommandEntry(NamedTuple):
     """Where a command lives. The first sentence of its own help is `about`; a test compares the two."""
 
     name: str
-    module: str
+    module: str  # below neurons.cli, with the application in it where that is not `app`
     panel: str
     about: str
-    is_listed: bool = True  # else it is in the help of the group `panel`, and its short spelling still works
 
 
 _START, _MINER, _VALIDATOR, _DATA, _TRAINING = "Start here", "Miner", "Validator", "Data", "Training"
-_OPERATOR, _DEVELOPER = "Operator", "Developer"
+_OPERATOR = "Operator"
 COMMANDS = (
-    CommandEntry("demo", "neurons.cli.demo", _START, "Run the whole arena once on this machine."),
-    CommandEntry(
-        "doctor", "neurons.cli.validator.doctor", _START, "Check this host and print the fix for whatever is missing."
-    ),
-    CommandEntry("explain", "neurons.cli.explain", _START, "Explain a code, rule, finding, setting or metric."),
-    CommandEntry(
-        "init", "neurons.cli.miner.new_agent", _MINER, "Begin an agent: a file that works, its test, one problem."
-    ),
-    CommandEntry("check", "neurons.cli.miner.check", _MINER, "Gate an agent file with the validator's own code."),
-    CommandEntry("run", "neurons.cli.miner.run", _MINER, "Run an agent file on problems, as a validator would."),
-    CommandEntry(
-        "view", "neurons.cli.miner.view", _MINER, "Look at traces: what happened, what was asked, what failed."
-    ),
-    CommandEntry("submit", "neurons.cli.miner.submit", _MINER, "Sign an agent file and submit it."),
-    CommandEntry("commit", "neurons.cli.miner.submit", _MINER, "Commit to an agent file on chain; hand nothing in."),
-    CommandEntry("status", "neurons.cli.miner.status", _MINER, "Show where submissions stand."),
-    CommandEntry(
-        "versions", "neurons.cli.miner.status", _MINER, "List a hotkey's submitted versions, the newest first."
-    ),
-    CommandEntry(
-        "withdraw", "neurons.cli.miner.submit", _MINER, "Take a submitted version back that waits for the gate."
-    ),
-    CommandEntry(
-        "winner", "neurons.cli.miner.winner", _MINER, "Fetch the file of the agent at the top, once it is public."
-    ),
-    CommandEntry("validator", "neurons.cli.validator.validator", _VALIDATOR, "Run a validator."),
-    CommandEntry("race", "neurons.cli.validator.race", _VALIDATOR, "Look at races."),
-    CommandEntry(
-        "judge", "neurons.cli.validator.judge", _VALIDATOR, "Explain verdicts, judge again, measure the judge."
-    ),
-    CommandEntry("records", "neurons.cli.records.records", _DATA, "Read, verify and export the signed log."),
-    CommandEntry(
-        "corpus",
-        "neurons.cli.training.corpus",
-        _TRAINING,
-        "Filter exports into a training corpus, see what was dropped, and compare corpora.",
-    ),
-    CommandEntry("train", "neurons.cli.training.train", _TRAINING, "Train one stage of a model from a recipe."),
-    CommandEntry(
-        "eval",
-        "neurons.cli.training.evaluate_model",
-        _TRAINING,
-        "Evaluate a model, or an agent file, on a frozen set of problems.",
-    ),
-    CommandEntry("report", "neurons.cli.training.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
-    CommandEntry(
-        "lineage",
-        "neurons.cli.training.train",
-        _TRAINING,
-        "Show where a checkpoint comes from.",
-    ),
-    CommandEntry(
-        "reenter",
-        "neurons.cli.training.train",
-        _TRAINING,
-        "Make a checkpoint race again.",
-    ),
-    CommandEntry(
-        "serve-model",
-        "neurons.cli.training.serve_model",
-        _TRAINING,
-        "Serve a model folder on this machine, to try agents on a model that reads the prompt.",
-    ),
-    CommandEntry(
-        "submissions",
-        "neurons.cli.validator.submissions",
-        _OPERATOR,
-        "See what the gate holds for review, and decide it.",
-    ),
-    CommandEntry("store", "neurons.cli.validator.store", _OPERATOR, "Back up, restore and prepare the database."),
-    CommandEntry(
-        "operator",
-        "neurons.cli.validator.operator",
-        _OPERATOR,
-        "Make what all validators share (problems, catalogue), and hand it out.",
-    ),
-    CommandEntry(
-        "problems",
-        "neurons.cli.problems.problems",
-        "operator",
-        "List, check, score, make, sort and seal problems.",
-        is_listed=False,
-    ),
-    CommandEntry(
-        "catalogue", "neurons.cli.problems.catalogue", "operator", "Make, build and serve product catalogues.", False
-    ),
-    CommandEntry(
-        "developer",
-        "neurons.cli.developer",
-        _DEVELOPER,
-        "Tools for work on this software: reference weights, timings, object stores.",
-    ),
+    CommandEntry("demo", "validator:demo_app", _START, "Run the whole arena once on this machine."),
+    CommandEntry("doctor", "validator:doctor_app", _START, "Check this host; print the fix for what is missing."),
+    CommandEntry("explain", "explain", _START, "Explain a code, rule, finding, setting, metric or policy."),
+    CommandEntry("init", "agent", _MINER, "Begin an agent: a file that works, its test, one problem."),
+    CommandEntry("check", "agent", _MINER, "Gate an agent file with the validator's own code."),
+    CommandEntry("run", "agent", _MINER, "Run an agent file on problems, as a validator would."),
+    CommandEntry("view", "view", _MINER, "Look at traces: what happened, what was asked, what failed."),
+    CommandEntry("submit", "submission", _MINER, "Sign an agent file and submit it."),
+    CommandEntry("commit", "submission", _MINER, "Commit to an agent file on chain; hand nothing in."),
+    CommandEntry("status", "submission", _MINER, "Show where submissions stand."),
+    CommandEntry("withdraw", "submission", _MINER, "Take a submitted version back that waits for the gate."),
+    CommandEntry("winner", "submission", _MINER, "Fetch the file of the agent at the top, once it is public."),
+    CommandEntry("validator", "validator", _VALIDATOR, "Run a validator."),
+    CommandEntry("race", "race", _VALIDATOR, "Look at races."),
+    CommandEntry("judge", "judge", _VALIDATOR, "Explain verdicts, judge again, measure the judge."),
+    CommandEntry("records", "records", _DATA, "Read, verify and export the signed log."),
+    CommandEntry("corpus", "corpus", _TRAINING, "Filter exports into a training corpus, see what was dropped."),
+    CommandEntry("train", "train", _TRAINING, "Train one stage of a model from a recipe."),
+    CommandEntry("eval", "evaluate", _TRAINING, "Evaluate a model, or an agent file, on a frozen set of problems."),
+    CommandEntry("report", "report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
+    CommandEntry("lineage", "train", _TRAINING, "Show where a checkpoint comes from."),
+    CommandEntry("reenter", "train", _TRAINING, "Make a checkpoint race again."),
+    CommandEntry("serve-model", "train", _TRAINING, "Serve a model folder on this machine, to try agents on it."),
+    CommandEntry("problems", "bank", _OPERATOR, "List, check, score, make, sort and seal problems."),
+    CommandEntry("catalogue", "catalogue", _OPERATOR, "Make, build and serve product catalogues."),
+    CommandEntry("operator", "operator", _OPERATOR, "Hand out what all validators share, signed."),
+    CommandEntry("submissions", "operator:submissions_app", _OPERATOR, "See what the gate holds, and decide it."),
+    CommandEntry("store", "store", _OPERATOR, "Back up, restore and prepare the database."),
 )
 _COMPLETION = ("install_completion", "show_completion")
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
@@ -135,7 +70,8 @@ _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Import the module of command `name` and return the command. KeyError when it is not in the table."""
     entry = _ENTRY_BY_NAME[name]
-    command = typer.main.get_command(importlib.import_module(entry.module).app)
+    module, _, application = entry.module.partition(":")
+    command = typer.main.get_command(getattr(importlib.import_module(f"neurons.cli.{module}"), application or "app"))
     if isinstance(command, TyperGroup) and name in command.commands:  # one file may hold several single commands
         command = command.commands[name]
     if not isinstance(command, TyperCommand | TyperGroup):
@@ -171,9 +107,7 @@ class ArenaGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for entry in COMMANDS:
-            self.commands[entry.name] = TyperCommand(
-                entry.name, help=entry.about, rich_help_panel=entry.panel, hidden=not entry.is_listed
-            )
+            self.commands[entry.name] = TyperCommand(entry.name, help=entry.about, rich_help_panel=entry.panel)
 
     def resolve_command(
         self, ctx: Any, args: list[str]
@@ -207,7 +141,7 @@ def arena(
 
     Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
     """
-    from neurons.node.observe import configure_logs
+    from neurons.settings.observe import configure_logs
 
     configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
 

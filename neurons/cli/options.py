@@ -1,20 +1,27 @@
-"""Options and arguments that several commands take, and the hotkey that the wallet's options name.
+"""Options and arguments that several commands take, alone and in groups.
 
+A group is a frozen dataclass of options: `command` registers a function that takes groups, and typer sees their parts.
 An option whose meaning is one command's own stands with that command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from neurons import wallet_flags
+from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
+    from arena.store.postgres.store import PostgresStore
+
+T = TypeVar("T")
 
 
 def _complete(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -52,8 +59,6 @@ def json_flag(about: str) -> Any:
 
 
 JsonOption = Annotated[bool, json_flag("Print JSON.")]
-JsonOutOption = Annotated[bool, json_flag("Print JSON on stdout.")]
-JsonLinesOption = Annotated[bool, json_flag("Print JSON, one object a line.")]
 
 # -- a node: its folder, its store, its policy
 StateDirOption = Annotated[
@@ -150,17 +155,88 @@ NetworkOption = Annotated[
 NetuidOption = Annotated[int | None, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet.")]
 
 
-def open_signing_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:
-    """The signer of that hotkey. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
-    from arena.chain.opening import open_signer
-    from neurons.node.settings import resolve
+# -- groups
+@dataclass(frozen=True)
+class StoreFlags:
+    """Which store a command reads."""
 
-    flags = {"wallet_name": wallet_name, "wallet_hotkey": wallet_hotkey, "wallet_path": wallet_path, "network": network}
-    settings = resolve(flags).settings
-    return open_signer(
-        settings.network,
-        name=settings.wallet_name,
-        hotkey=settings.wallet_hotkey,
-        path=settings.wallet_path,
-        password_file=settings.wallet_password_file,
-    )
+    dsn: DsnOption = ""
+    state_dir: StateDirOption = None
+
+    def run(self, work: Callable[[PostgresStore], Coroutine[Any, Any, T]], *, is_owner: bool = False) -> T:
+        """What `work` returns, given the store. Raises as `run_on_store`."""
+        from neurons.cli.store_reading import run_on_store
+
+        return run_on_store(self.dsn, self.state_dir, work, is_owner=is_owner)
+
+    @property
+    def folder(self) -> Path:
+        """The state folder that is named, else the one set or the system's."""
+        from neurons.cli.store_reading import state_folder
+
+        return state_folder(self.state_dir)
+
+
+@dataclass(frozen=True)
+class WalletFlags:
+    """The hotkey that a command signs with; settings fill in what no flag says."""
+
+    wallet_name: WalletNameOption = ""
+    wallet_hotkey: WalletHotkeyOption = ""
+    wallet_path: WalletPathOption = ""
+    network: NetworkOption = ""
+
+    def open(self) -> Signer:
+        """Its signer. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
+        from neurons.settings.inputs import signer_of
+        from neurons.settings.settings import resolve
+
+        return signer_of(resolve(vars(self)).settings)
+
+
+@dataclass(frozen=True)
+class BenchFlags:
+    """What episodes stand on: index, policy and state folder."""
+
+    catalogue: BuiltIndexOption = None
+    policy: PolicyOption = None
+    state_dir: RunStateDirOption = None
+
+
+def command(
+    app: typer.Typer, name: str | None = None, **settings: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command; typer sees the parts of each group that it takes. The function stays itself."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        app.command(name or function.__name__.replace("_", "-"), **settings)(_flat(function))
+        return function
+
+    return register
+
+
+def _flat(function: Callable[..., None]) -> Callable[..., None]:
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    shared: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        if not dataclasses.is_dataclass(hint):
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        group: Any = hint
+        groups[parameter.name] = group
+        its_hints = get_type_hints(group, include_extras=True)
+        for field in dataclasses.fields(group):
+            part, default, its_hint = field.name, field.default, its_hints[field.name]
+            shared.append(inspect.Parameter(part, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=its_hint))
+
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{part: given.pop(part) for part in vars(group)["__dataclass_fields__"]})
+        function(**given)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    vars(call)["__signature__"] = inspect.Signature([*parameters, *shared])
+    return call

@@ -20,10 +20,9 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import Executor
-from neurons.cli.miner.check import miner_settings
-from neurons.node.wiring import open_local_ports
-from neurons.practice.local_run import Asked, RunRow, row_of
-from neurons.worker.capacity import episode_bytes
+from neurons.practice.opening import miner_settings
+from neurons.practice.run import Asked, RunRow, row_of
+from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
 from problems.scoring.title_matching import AcceptedTitles, TitleMatcher, cut_titles
 

@@ -21,8 +21,8 @@ from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Executor
 from harness.inference.port import Upstream
-from neurons.cli.training.run_inputs import open_bench, open_endpoint, open_settings
 from neurons.cluster.choice import absolute_policy
+from neurons.practice.opening import open_bench, open_endpoint, open_settings
 from training.model import ChatCodec, Decode, Sampler
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job, RunJobs

@@ -1,10 +1,9 @@
 """Jobs on the machines of a Ray cluster: the second adapter of `foundation.executors.port`.
 
-What the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds
-a wallet's key, or runs another release than this one, runs no job: the work ends with V2207 or V2008. Nothing is sent
-to anybody but the cluster's machines, and no connection is made without a token.
-
-Jobs are values; where they name files (`Shard`), each machine has to see those under the same path.
+What the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds a
+wallet's key, runs a validator or another release, runs no job: the work ends with V2207 or V2008, for whoever reaches
+a cluster's ports, and has its token, runs what he likes there as this user. Jobs are values; where they name files
+(`Shard`), each machine has to see those under the same path.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import secrets
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,70 @@ from typing import Any
 from foundation.codes.names import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Job, Result, Told, answered, in_order
-from neurons.cluster.host_keys import require_no_keys, running_validators
-from neurons.node.settings import resolve
-from neurons.node.wiring import code_commit, unix_ms
-from neurons.worker.capacity import claimed_bytes
+from neurons.health.node_file import read_node_file
+from neurons.health.status import SILENT_MS
+from neurons.settings.inputs import code_commit, unix_ms
+from neurons.settings.settings import resolve
+from neurons.worker.ports import claimed_bytes
+
+_PUBLIC = "pub.txt"  # how btcli ends the names of files that hold no secret
+_PYTHON_OR_ARENA = re.compile(r"python[0-9.]*|arena")
+_VALUED = ("-X", "-W")  # options of the interpreter that a value follows
+_QUESTIONS = ("status", "pause", "resume")  # of `arena validator`: they start none
+_LOOKS = ("--dry-run", "--help")
+
+
+def wallet_keys(wallets: Path) -> Iterator[Path]:
+    """The files below a folder of wallets that hold a private key, encrypted or not, by name."""
+    for wallet in sorted(path for path in wallets.expanduser().glob("*") if path.is_dir()):
+        for key in (wallet / "coldkey", *sorted((wallet / "hotkeys").glob("*"))):
+            if key.is_file() and not key.name.endswith(_PUBLIC):
+                yield key
+
+
+def require_no_keys(wallets: Path, state_dir: Path, now_ms: int, validators: Iterable[str]) -> None:
+    """Raises ArenaError V2207 with the first key's path, or with a validator, whose key may lie anywhere: one of
+    `validators`, which run here, or one whose node said so lately in this state folder (it may run in a container).
+    What a node that was killed left there means nothing once it is silent."""
+    for key in wallet_keys(wallets):
+        raise ArenaError("V2207", str(key))
+    for told in validators:
+        raise ArenaError("V2207", f"a validator runs here: {told}")
+    node = read_node_file(state_dir)
+    if node.beat is not None and node.ending is None and abs(now_ms - node.beat.beat_ms) <= SILENT_MS:
+        raise ArenaError("V2207", f"validator {node.beat.hotkey} runs here, over {state_dir}")
+
+
+def running_validators() -> Iterator[str]:
+    """The validators among this machine's processes, under whatever flags they were started: process id and program."""
+    import psutil
+
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        if program := validator_program(process.info["cmdline"] or ()):
+            yield f"process {process.info['pid']}, {program}"
+
+
+def validator_program(words: Sequence[str]) -> str:
+    """The program of a command line that starts a validator, of this subnet or by its file's name of another one; ""
+    for every other command line."""
+    if not words or not _PYTHON_OR_ARENA.fullmatch(Path(words[0]).name):
+        return ""
+    for place, word in enumerate(words):
+        rest = words[place + 1 :]
+        if Path(word).name == "arena" or word == "neurons.cli.app":
+            is_run = rest[:1] == ["validator"]
+            rest = rest[1:]
+        else:
+            is_run = Path(word).name == "validator.py" or word == "neurons.validator"
+        if is_run:
+            is_question = (rest[:1] and rest[0] in _QUESTIONS) or any(flag in rest for flag in _LOOKS)
+            return "" if is_question else word
+        if (
+            place and not word.startswith("-") and words[place - 1] not in _VALUED
+        ):  # the interpreter's script or module: what follows are its own words
+            return ""
+    return ""
+
 
 LOCAL = "local"
 _LOOPBACK = "127.0.0.1"

@@ -39,13 +39,12 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engines.native import open_catalogue
-from neurons.node.model_endpoints import check_endpoints, named_endpoints
 from neurons.node.opening import open_bodies
-from neurons.node.public_inputs import prepare_catalogue
-from neurons.node.settings import Settings
-from neurons.node.wiring import unix_ms
 from neurons.race.explaining import link_catalogue
 from neurons.race.log import QUALIFYING, RaceLog
+from neurons.settings.endpoints import check_endpoints, named_endpoints
+from neurons.settings.inputs import prepare_catalogue, unix_ms
+from neurons.settings.settings import Settings
 
 VALIDATOR = "//Validator"
 RACE = "race-000001"

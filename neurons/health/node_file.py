@@ -14,11 +14,28 @@ import msgspec
 from foundation.canonical import UNREADABLE_JSON
 from foundation.durable_files import replacing
 from foundation.errors import Failure
-from neurons.loops.run_loop import Wait
-from neurons.worker.slots import RestingSlot
 
 FILE_NAME = "node.json"
 _MODE = 0o644
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What a loop waits for: the failure it met last, how often in a row, and since when (unix milliseconds)."""
+
+    loop: str
+    code: str
+    detail: str
+    since_ms: int
+    failures: int
+
+
+class RestingSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker slot in which no worker could be started, `tries` times in a row, since `since_ms` (unix ms)."""
+
+    slot: int
+    since_ms: int
+    tries: int
+    failure: Failure
 
 
 class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):

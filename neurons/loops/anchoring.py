@@ -14,7 +14,7 @@ from collections.abc import Callable
 from arena.records.log.anchors import committed_checkpoint, note_sha256
 from arena.store.port import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
-from neurons.node.node import Node
+from neurons.loops.node import Node
 
 PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, its limit
 

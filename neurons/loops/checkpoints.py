@@ -1,15 +1,17 @@
-"""The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and puts it outside.
+"""The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and in files outside.
 
 Before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
 and in the folders outside: from its first record on, or from that checkpoint's frontier where it is at hand. A log that
 was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a note that was sent
-without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint; the
-chain has no part in this (`neurons.loops.anchoring`).
+without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint.
+A note in a folder, `<size>.txt`, appears whole or not at all, is readable by everybody and never changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -20,11 +22,72 @@ from arena.records.log.hash_chain import first_head, record_hash, signing_messag
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import Head
 from arena.store.port import StoredCheckpoint
+from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import STORE_REFUSED
+from foundation.durable_files import replacing
 from foundation.errors import ArenaError
-from neurons.loops import checkpoint_files
-from neurons.loops.checkpoint_files import Frontier
-from neurons.node.node import Node
+from neurons.loops import checkpoints as checkpoint_files
+from neurons.loops.node import Node
+
+PUBLIC_MODE = 0o644
+FRONTIER = "frontier.json"
+_SUFFIX = ".txt"
+
+
+class Frontier(msgspec.Struct, frozen=True, kw_only=True):
+    """The tree over the first `size` records of a log: roots of its complete subtrees, largest first, hex; and the
+    chain's hash there."""
+
+    validator: str
+    size: int
+    head: str
+    peaks: tuple[str, ...]
+
+
+def last_size(folder: Path) -> int:
+    """The size of the largest checkpoint in `folder`, 0 for none. Raises OSError when it can't be listed."""
+    if not folder.is_dir():
+        return 0
+    return max((int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal()), default=0)
+
+
+def read_last(folder: Path) -> str:
+    """The note of the largest checkpoint in `folder`, "" for none. Raises OSError when it can't be read."""
+    size = last_size(folder)
+    return (folder / f"{size}{_SUFFIX}").read_text(encoding="utf-8", errors="replace") if size else ""
+
+
+def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> int:
+    """Write the notes that are not there yet; returns how many. Raises OSError when the folder can't be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = 0
+    for checkpoint in checkpoints:
+        path = folder / f"{checkpoint.size}{_SUFFIX}"
+        if not path.exists():
+            _replace(path, checkpoint.note.encode())
+            written += 1
+    return written
+
+
+def write_frontier(folder: Path, frontier: Frontier) -> None:
+    """Replace the frontier in `folder`. Raises OSError when the folder can't be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / FRONTIER, msgspec.json.encode(frontier))
+
+
+def read_frontier(folder: Path) -> Frontier | None:
+    """The frontier in `folder`; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder / FRONTIER).read_bytes(), type=Frontier)
+    except (OSError, *UNREADABLE_JSON):
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    with replacing(path) as stream:
+        os.fchmod(stream.fileno(), PUBLIC_MODE)  # whatever the umask says
+        stream.write(content)
+
 
 FOLDER = "checkpoints"  # in the state folder
 

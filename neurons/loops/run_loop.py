@@ -14,26 +14,16 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from arena.store.port import LeaseLostError
 from foundation.backoff import Backoff
 from foundation.errors import ArenaError
+from neurons.health.node_file import Wait
 
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 SPREAD = (0.8, 1.2)
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """What a loop waits for: the failure it met last, how often in a row, and since when (unix milliseconds)."""
-
-    loop: str
-    code: str
-    detail: str
-    since_ms: int
-    failures: int
 
 
 class StopSignal(asyncio.Event):

@@ -36,30 +36,29 @@ from harness.catalogue.server.guard import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
-from neurons.health.probes import ProbeServer
-from neurons.node.bank_preparation import open_bank, prepare_local_chain
-from neurons.node.model_endpoints import check_endpoints, judge_budget, open_endpoints
-from neurons.node.node import Node
+from neurons.loops.judge_budget import JudgeBudgets
+from neurons.loops.node import Node, SuiteVariants
+from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
+from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
-from neurons.node.public_inputs import (
+from neurons.node.reporting import ProbeServer
+from neurons.race.sharing import open_sharing
+from neurons.settings.endpoints import Endpoint, check_endpoints, judge_budget, open_endpoints
+from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
+    chain_of,
+    code_commit,
     gate_knowledge,
     policy_of,
     prepare_catalogue,
     prepare_suite,
+    signer_of,
+    unix_ms,
 )
-from neurons.node.settings import Settings
-from neurons.node.variants import SuiteVariants
-from neurons.node.wiring import away_setups, chain_of, code_commit, signer_of, unix_ms, worker_setup
-from neurons.race.judge_budget import JudgeBudgets
-from neurons.race.sharing import open_sharing
-from neurons.serving.protocol import NO_SOCKET, ServingSetup
-from neurons.serving.server import Serving
-from neurons.worker.capacity import episode_deadline_s, usable_memory_bytes, worker_count
-from neurons.worker.pool import WorkerPool
-from neurons.worker.protocol import Endpoint
-from neurons.worker.slots import RESTS
+from neurons.settings.settings import Settings
+from neurons.worker.pool import RESTS, WorkerPool
+from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
@@ -177,16 +176,13 @@ async def _open_pool(
     if workers < settings.workers:
         log.warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
     setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
-    away = away_setups(settings, policy, upstreams, workers)
     pool = WorkerPool(
-        (*setups, *(setup for setup, _ in away)),
+        setups,
         episode_deadline_s(policy),
-        hosts={setup.slot: host for setup, host in away},
         now_ms=unix_ms,
-        told=lambda slot: log.warning(
+        on_rest=lambda slot: log.warning(
             "slot.rests",
             slot=slot.slot,
-            host=slot.host or "here",
             code=slot.failure.code,
             detail=slot.failure.detail,
             tries=slot.tries,

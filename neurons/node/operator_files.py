@@ -16,7 +16,7 @@ import structlog
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Signer, Subtensor
 from arena.exchange.operator_files.release import FilesRelease, Operator
-from arena.exchange.operator_files.release_pull import ReleasePuller, ReleaseTurn, of_operator
+from arena.exchange.operator_files.release_pull import ReleasePuller, of_operator
 from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.policy import Policy
 from arena.race.state.machine import is_policy_replaceable, runs_under_another
@@ -24,8 +24,11 @@ from arena.store.port import Store
 from foundation.backoff import Backoff
 from foundation.codes.names import FILES_LACKING, POLICY_WAITS, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
-from neurons.node.node import OperatorFiles, Sharing
-from neurons.node.released_settings import (
+from neurons.loops.node import OperatorFiles, Sharing
+from neurons.race.log import race_names, read_state
+from neurons.race.releases import log_turn
+from neurons.race.sharing import peers_of
+from neurons.settings.released import (
     AT_START,
     NOBODY,
     complete_settings,
@@ -34,9 +37,7 @@ from neurons.node.released_settings import (
     released_policy,
     write_policy,
 )
-from neurons.node.settings import Settings
-from neurons.race.listing import race_names, read_state
-from neurons.race.sharing import peers_of
+from neurons.settings.settings import Settings
 
 START_S = 30.0  # for a node that could start with what it has
 PAUSES = Backoff(first_ms=1_000, most_ms=5_000)  # a start waits for it
@@ -117,24 +118,6 @@ async def _owner_of(state_dir: Path, chain: Subtensor) -> str | None:
         structlog.get_logger().warning("the subnet's owner is the one of the release that is here", **told)
         held = open_releases(state_dir).whole()
         return held.release.signer if held else None  # it was checked against the chain when it was kept
-
-
-def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str]]) -> None:
-    """What a turn of fetching brought, and complaints (peer, code) that are not `said` since the turn before."""
-    log, before = structlog.get_logger(), frozenset(said)
-    said.clear()
-    for complaint in turn.complaints:
-        said.add(told := (complaint.peer, complaint.failure.code))
-        if told not in before:
-            log.warning("peer", peer=complaint.peer, code=complaint.failure.code, detail=complaint.failure.detail)
-    newest = store.newest()
-    if newest is None or not (turn.is_new or turn.fetched or turn.is_whole):
-        return
-    release = newest.release
-    state = "whole" if not turn.lacking else "incomplete"
-    log.info(
-        "operator's release", release=release.sequence, state=state, lacking=turn.lacking, fetched=len(turn.fetched)
-    )
 
 
 async def _first_release(

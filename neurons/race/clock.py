@@ -33,11 +33,10 @@ from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
+from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.node.node import Node
 from neurons.race.effects import RaceEffects
-from neurons.race.listing import RaceList
-from neurons.race.log import RaceLog
+from neurons.race.log import RaceList, RaceLog
 from neurons.race.sentences import names_of, race_sentence
 
 TURN_S = 0.5
@@ -114,6 +113,10 @@ class RaceClock:
     def current(self) -> RaceState | None:
         """The race of the last turn; None before the first."""
         return self._latest[-1] if self._latest else None
+
+    def race_id(self) -> str:
+        """The race of the last turn; "" before the first."""
+        return self._latest[-1].race_id if self._latest else ""
 
     def reveal_gate(self) -> RevealGate:
         """What others may be shown now, as of the last turn."""

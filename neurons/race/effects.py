@@ -60,13 +60,12 @@ from arena.records.log.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
 from arena.visibility.moments import stated_opening_ms
 from foundation.errors import ArenaError
-from neurons.loops.admission import keep_standings
 from neurons.loops.checkpoints import CheckpointLoop
-from neurons.node.node import Node, Sharing
-from neurons.node.released_settings import write_policy
-from neurons.race.listing import RaceList
-from neurons.race.log import RaceLog
+from neurons.loops.node import Node, Sharing
+from neurons.race.admission import keep_standings
+from neurons.race.log import RaceList, RaceLog
 from neurons.race.peers import RacePeers, race_of
+from neurons.settings.released import write_policy
 
 STAND_INS_PAGE = 32
 

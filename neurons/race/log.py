@@ -1,25 +1,38 @@
-"""What this node's log says about one race, read incrementally: results, verdicts, closings, settlement, release.
+"""Races as a store tells them: what its log says of one, incrementally; which there are; settled ones from records.
 
 A fold over signed records and nothing else (`arena.race.consensus.reducer`), so a restart rebuilds exactly the
-same picture, and readers that refresh at the same time count every record once. A settlement or release counts only
-when it is this store's. `race_id` "" stands for qualifying, which belongs to no race and never ends: a node that runs
-for months asks it to be `lasting`, and then it keeps only records on which a verdict is owed, and the results of agents
-that are not decided yet.
+same picture. A settlement or release counts only when it is this store's. `race_id` "" stands for qualifying, which
+never ends: a node asks it to be `lasting`, and then it keeps what is owed or undecided. A node alone counts its races
+from 1; nodes that share races take number and close from the calendar. A settled race is read from this store's logs
+and those pulled from other validators; a record whose bytes are not those of its hash is named.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from arena.policy import Policy
+import msgspec
+from msgspec.structs import replace
+
+from arena.exchange.port import HeldLogs
+from arena.policy import Policy, RaceRules
 from arena.race.consensus.reducer import REFUSALS_MAX, RaceRecords, is_success
 from arena.race.consensus.rulings import GateWord
 from arena.race.model import CountedEvaluation
+from arena.race.settlement.provenance import differences, inputs_again, policy_of
 from arena.race.settlement.qualifying import Qualification, qualify
+from arena.race.settlement.settle import settle
+from arena.race.state.machine import RaceState, race_name, replay, stream_of
+from arena.race.state.schedule import closing_ms, race_number, shared_closes_ms
+from arena.race.state.timeline import timeline
 from arena.records.body import decode_content
-from arena.records.model import ReleaseRecord, SettlementRecord, Subject
+from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.store.port import Store
+from foundation.errors import ArenaError
 
 __all__ = ["QUALIFYING", "REFUSALS_MAX", "RaceLog"]
 
@@ -100,3 +113,195 @@ class RaceLog:
         if self._is_lasting and self._fresh:
             self._fresh = 0
             self.records.compact()
+
+
+async def race_names(store: Store) -> list[str]:
+    """The races of a store, in the order in which they were opened."""
+    prefix = stream_of("")
+    return [stream.removeprefix(prefix) for stream in await store.streams(prefix)]
+
+
+async def read_state(store: Store, race_id: str) -> RaceState:
+    """A race as its events tell it."""
+    return replay(race_id, await store.events(stream_of(race_id)))
+
+
+class RaceList:
+    """Reads races from a store. States that can't change any more are read once. While a race goes on no other
+    is begun, so it alone is read: a node asks several times a second."""
+
+    def __init__(self, store: Store, *, is_shared: bool) -> None:
+        self._store, self._is_shared = store, is_shared
+        self._finished: dict[str, RaceState] = {}
+        self._going_on: str | None = None  # the first race that was not finished when last read
+
+    @property
+    def finished(self) -> tuple[RaceState, ...]:
+        """The races that were read and can't change any more, oldest first."""
+        return tuple(self._finished.values())
+
+    async def states(self, now_ms: int, rules: RaceRules) -> list[RaceState]:
+        """Every race so far, the current one last (stage `new` when it has no event yet)."""
+        if self._going_on is not None:
+            state = await read_state(self._store, self._going_on)
+            if not state.is_finished:
+                return [*self._finished.values(), state]
+        states: list[RaceState] = []
+        for name in await race_names(self._store):
+            state = self._finished.get(name) or await read_state(self._store, name)
+            states.append(state)
+            if not state.is_finished:
+                self._going_on = name
+                return states
+            self._finished[name] = state
+        self._going_on = None
+        if self._is_shared:
+            coming = race_name(race_number(self.coming_ms(states, now_ms, rules), rules))
+        else:
+            coming = next(name for name in map(race_name, itertools.count(1)) if name not in self._finished)
+        return [*states, RaceState(race_id=coming)]
+
+    def coming_ms(self, earlier: list[RaceState], now_ms: int, rules: RaceRules) -> int:
+        """When the race that is not open yet closes (unix ms): for nodes that share races the close after the last
+        one's, even when it is past, while others may still be at it."""
+        if not self._is_shared:
+            return closing_ms(now_ms, rules)
+        closes = (past.opened.closes_ms for past in reversed(earlier) if past.opened is not None)
+        coming = shared_closes_ms(next(closes, now_ms), rules)
+        return next(close_ms for close_ms in coming if now_ms < timeline(close_ms, rules).abandon_ms)
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A race settled again. `differing` names what came out otherwise than recorded; empty: equal bytes."""
+
+    given: SettlementRecord
+    made: SettlementRecord
+    differing: tuple[str, ...]
+    evaluations: int
+    verdicts: int
+
+
+Force = Literal["own", "adopted", "none", ""]
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
+    the record is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
+    an adopted one, what this validator's own record states otherwise; None: it has no record of its own."""
+
+    settlement: SettlementRecord
+    force: Force
+    differing: tuple[str, ...] | None = ()
+
+
+async def read_settled(store: Store, validator: str) -> list[Settled]:
+    """Every settled race of a validator, oldest first: what its log says, and what it adopted instead.
+
+    Raises ArenaError V2050 for a record whose bytes are not those of its hash.
+    """
+    own = {each.race_id: each for each in await read_settlements(store, validator)}
+    found = {name: Settled(settlement=each, force="") for name, each in own.items()}
+    for name in await race_names(store) if store.validator == validator else ():
+        state = await read_state(store, name)
+        ended = (state.settlement,) if state.settlement is not None and state.is_adopted else ()
+        for given in (*state.adopted_history, *ended):
+            mine = own.get(given.race_id)
+            differing = None if mine is None else differences(mine, given)
+            found[given.race_id] = Settled(settlement=given, force="adopted", differing=differing)
+        mine = own.get(state.race_id)
+        if state.settlement is not None and not state.is_adopted and mine is not None:
+            force: Force = "own" if mine == state.settlement else "none"
+            found[state.race_id] = Settled(settlement=mine, force=force)
+    return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
+
+
+async def read_settlements(store: Store, validator: str) -> list[SettlementRecord]:
+    """The settlements of a validator's log, the first of each race, oldest first.
+
+    Raises ArenaError V2050 for a record whose bytes are not those of its hash.
+    """
+    found: dict[str, SettlementRecord] = {}
+    async for record in store.records(validator, kinds=("settlement",)):
+        payload = _payload(record)
+        if isinstance(payload, SettlementRecord):
+            found.setdefault(payload.race_id, payload)
+    return list(found.values())
+
+
+async def read_race(store: Store, held: HeldLogs | None, given: SettlementRecord) -> RaceRecords:
+    """Every record of a settled race in the logs this store shows and in the counted ones that were pulled.
+
+    Raises ArenaError V2050 for a record whose bytes are not those of its hash, V2102 for a counted log that is not
+    here, V2114 for a pulled one that was changed.
+    """
+    records, race_id = RaceRecords(), given.race_id
+    own = await store.validators()
+    for validator in own:
+        async for record in store.records(validator, race_id=race_id):
+            records.take(validator, record.seq, record.content_sha256, _payload(record))
+    counted = given.inputs.logs if given.inputs else ()
+    for log in (log for log in counted if log.validator not in own):
+        rows = held.rows(race_id, log.validator, note_sha256=log.note_sha256) if held else []
+        if not rows and not (held and any(each.note_sha256 == log.note_sha256 for each in held.held(race_id))):
+            raise ArenaError("V2102", f"{race_id}: the log of {log.validator} is not held here")
+        for row in rows:
+            if row.content is not None:
+                payload = _checked(row.validator, row.seq, row.content_sha256, bytes(row.content))
+                records.take(row.validator, row.seq, row.content_sha256, payload)
+    return records
+
+
+def replay_race(
+    given: SettlementRecord,
+    records: RaceRecords,
+    settlements: Sequence[SettlementRecord],
+    policy: Policy | None = None,
+) -> Replay:
+    """Settle a race again from its records, under its own policy or another.
+
+    `settlements` are those in force, oldest first, the race's own among them. Another policy ranks, promotes and pays;
+    what was drawn, and how many raced each problem, stays as it was. Raises ArenaError V2102 where the record states no
+    inputs, or something it names is missing or another.
+    """
+    earlier = list(itertools.takewhile(lambda each: each.race_id != given.race_id, settlements))
+    other = None if policy is None else as_raced(policy, policy_of(given))
+    inputs = inputs_again(
+        given, records.evaluations, records.verdicts, earlier, policy=other, attempts=records.attempts
+    )
+    made = settle(inputs)
+    return Replay(
+        given=given,
+        made=made,
+        differing=differences(made, given),
+        evaluations=len(inputs.evaluations),
+        verdicts=len(inputs.verdicts),
+    )
+
+
+def as_raced(policy: Policy, raced: Policy) -> Policy:
+    """A policy with the sizes of a race that was run under `raced`: its records can answer no other question."""
+    race = replace(
+        policy.race,
+        problems=raced.race.problems,
+        batch_problems=raced.race.batch_problems,
+        validators_per_problem=raced.race.validators_per_problem,
+        results_required=raced.race.results_required,
+        control_sha256=raced.race.control_sha256,
+    )
+    return replace(policy, race=race, rubric=raced.rubric, guest=raced.guest)
+
+
+def with_lambda(given: SettlementRecord, lambda_e4: int) -> Policy:
+    """The race's own policy with another weight on the agentic share, in ten-thousandths. Raises ArenaError V2102."""
+    policy = policy_of(given)
+    return replace(policy, name=f"{policy.name}, lambda {lambda_e4}", race=replace(policy.race, lambda_e4=lambda_e4))
+
+
+def _payload(record: SignedRecord) -> Payload:
+    return _checked(record.validator, record.seq, record.content_sha256, record.content)
+
+
+def _checked(validator: str, seq: int, content_sha256: str, content: bytes) -> Payload:
+    if hashlib.sha256(content).hexdigest() != content_sha256:
+        raise ArenaError("V2050", f"record {seq} of {validator}: its bytes are not those of its hash")
+    return decode_content(content).payload

@@ -30,7 +30,7 @@ from arena.records.model import CountedLog, SettlementRecord
 from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import PEER_AWAY
 from foundation.errors import ArenaError, Failure
-from neurons.node.node import Node, Sharing
+from neurons.loops.node import Node, Sharing
 from neurons.race.log import QUALIFYING
 
 PULL_PAUSES = Backoff(first_ms=2_000, most_ms=120_000)

@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from arena.chain.keys import verify
 from arena.exchange.operator_files.release import FilesRelease
-from arena.exchange.operator_files.release_pull import ReleasePuller, of_operator
+from arena.exchange.operator_files.release_pull import ReleasePuller, ReleaseTurn, of_operator
+from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.exchange.port import Peer
 from foundation.codes.names import POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import OperatorFacts
-from neurons.node.node import Node, OperatorFiles
-from neurons.node.operator_files import log_turn
-from neurons.node.released_settings import place_files, released_policy
+from neurons.loops.node import Node, OperatorFiles
+from neurons.settings.released import (
+    place_files,
+    released_policy,
+)
 
 
 class ReleaseLoop:
@@ -109,3 +114,21 @@ class ReleaseLoop:
         if failure.detail not in self._unusable:
             self._unusable += (failure.detail,)
             self._node.log.warning("operator's file", code=failure.code, detail=failure.detail)
+
+
+def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str]]) -> None:
+    """What a turn of fetching brought, and complaints (peer, code) that are not `said` since the turn before."""
+    log, before = structlog.get_logger(), frozenset(said)
+    said.clear()
+    for complaint in turn.complaints:
+        said.add(told := (complaint.peer, complaint.failure.code))
+        if told not in before:
+            log.warning("peer", peer=complaint.peer, code=complaint.failure.code, detail=complaint.failure.detail)
+    newest = store.newest()
+    if newest is None or not (turn.is_new or turn.fetched or turn.is_whole):
+        return
+    release = newest.release
+    state = "whole" if not turn.lacking else "incomplete"
+    log.info(
+        "operator's release", release=release.sequence, state=state, lacking=turn.lacking, fetched=len(turn.fetched)
+    )

@@ -1,4 +1,4 @@
-"""What a node opens to race together with the network's other validators, and the loop that keeps it fed.
+"""What a node opens to race together with the network's other validators, and the loop that keeps it fed; its address.
 
 Only permit holders of the metagraph seen last are answered; the address published on chain is the one the
 settings name; sources that the chain knows and this node does not are asked of peers and wait for the gate, as if
@@ -6,6 +6,14 @@ their miners had brought them. A peer that is away or lying costs its answer and
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from arena.exchange.peer_service import PeerService, RaceTerms
+from neurons.race.clock import RaceClock
+
+if TYPE_CHECKING:  # a node that races alone need not load the web framework
+    from arena.api.server import ExchangeServer
 
 import asyncio
 import contextlib
@@ -24,14 +32,57 @@ from arena.exchange.submission_cache import SourceRelay, SubmissionCache
 from arena.race.consensus.assignment import permitted_validators
 from arena.store.port import Store
 from arena.submissions.model import SignedSubmission, waiting_row
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import listen
 from neurons.health.node_file import PeerSeen
+from neurons.loops.node import Node, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.node.node import Node, Permits, Sharing
-from neurons.node.settings import Settings
-from neurons.node.wiring import held_path
-from neurons.race.address import AddressOnChain
+from neurons.settings.inputs import held_path
+from neurons.settings.settings import Settings
+
+PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, twice its limit
+
+
+class AddressOnChain:
+    """Keeps one address of a node's hotkey on chain."""
+
+    def __init__(self, node: Node, endpoint: str, *, whose: str, told: str = "") -> None:
+        """`whose` begins the log lines; `told` is the sentence of one that went well, before the address."""
+        self._node, self._endpoint, self._whose, self._told = node, endpoint, whose, told
+        self._retry = NextTry()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the last try failed, so that another one follows."""
+        return bool(self._retry.failures)
+
+    def may_try(self) -> bool:
+        """Whether the pause after the last try is over."""
+        return self._node.now_ms() >= self._retry.not_before_ms
+
+    async def keep(self, metagraph: Metagraph) -> None:
+        """Publish the address unless the chain names it, this hotkey is not on it, or a pause is running. Pauses are
+        longer after each failure. Raises ArenaError U3030."""
+        node, now_ms = self._node, self._node.now_ms()
+        published = next((each.endpoint for each in metagraph.neurons if each.hotkey == node.signer.hotkey), None)
+        if published == self._endpoint:
+            self._retry = NextTry()
+        if published in (None, self._endpoint) or not self.may_try():
+            return
+        self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
+        result = await node.chain.publish(node.signer, self._endpoint)
+        told = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
+        if result.status == "ok":
+            self._retry = NextTry(not_before_ms=now_ms + PAUSES.most_ms)  # until it is read back from there
+            node.log.info(
+                f"{self._whose} published", **told, text=f"{self._told} {self._endpoint}" if self._told else ""
+            )
+            return
+        seconds = self._retry.pause_ms // 1_000
+        text = f"{self._whose} is not on chain: {result.status} {result.detail}; tried again in {seconds} s"
+        node.log.warning(f"{self._whose} not published", **told, seconds=seconds, text=text)
+
 
 TURN_S = 1.0  # the chain is looked at once a final block
 PROGRESS_EVERY_MS = 300_000
@@ -170,6 +221,32 @@ class SharingLoop:
                 guest_sha256=said.guest_sha256,
                 seen_ms=now_ms,
             )
+
+
+def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
+    """Where and what this node answers the other validators."""
+    from arena.api.server import ExchangeServer
+    from arena.exchange.routes import Exchange
+
+    def terms(race_id: str) -> RaceTerms | None:
+        current = clock.current()
+        if current is None or current.race_id != race_id or current.opened is None:
+            return None
+        guest_sha256 = node.conditions.sandbox.guest_sha256
+        return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
+
+    service = PeerService(
+        ports.store,
+        ports.peer_logs,
+        ports.submission_cache,
+        has_permit=loop.has_permit,
+        gate=clock.reveal_gate,
+        terms=terms,
+        settled=clock.settlement,
+        releases=node.operator_files.store if node.operator_files else None,
+    )
+    door_port = node.serving.door_port if node.serving else 0
+    return ExchangeServer(Exchange(service, ports.auth, door_port=door_port), ports.listener)
 
 
 def peers_of(metagraph: Metagraph, own_hotkey: str) -> list[Peer]:

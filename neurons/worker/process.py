@@ -11,29 +11,22 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import BinaryIO
 
 from foundation.errors import ArenaError, Failure
 from harness.inference.ledger import UpstreamPrice
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.verdict import Verdict
-from neurons.worker.pipe_journal import PipeJournal
 from neurons.worker.protocol import (
     LENGTH_BYTES,
-    EpisodeJob,
     Evaluated,
-    EvaluateJob,
     Faulted,
-    JournalCall,
-    JournalReply,
     Judged,
     JudgeJob,
-    Ran,
     Ready,
     Reply,
     Request,
-    SettleJob,
     WorkerSetup,
     decode_request,
     encode_frame,
@@ -52,86 +45,48 @@ def main() -> None:
     setup = requests.get()
     if not isinstance(setup, WorkerSetup):
         raise SystemExit("the first frame must be the set-up")
-    from neurons.node.model_endpoints import require_reached
-    from neurons.node.wiring import code_commit, open_evaluate_ports
-
-    asking = threading.Lock()  # an agent's threads ask at once; there is one pipe
-
-    def ask(call: JournalCall) -> JournalReply:
-        with asking:
-            _send(replies, call)
-            reply = requests.get()
-        if not isinstance(reply, JournalReply):
-            raise SystemExit("a job in the middle of another")
-        return reply
+    from neurons.worker.ports import open_evaluate_ports
 
     try:
-        if setup.is_away and setup.upstreams:  # at home the node has looked, and waits for an outage itself
-            require_reached(setup.upstreams, setup.policy.inference.models)
         with open_evaluate_ports(setup) as ports:
-            ready = Ready(
-                process_id=os.getpid(),
-                sandbox=ports.sandbox.level,
-                catalogue_sha256=ports.catalogue.content_sha256,
-                release=code_commit(),
-            )
-            _send(replies, ready)
+            _send(replies, Ready(process_id=os.getpid(), sandbox=ports.sandbox.level))
             prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
             meter = JudgeMeter(setup.judge.price if setup.judge else None)
             ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
             while True:
-                request = requests.get()
-                _send(replies, _answer(request, ports, prices, meter, ask))
+                _send(replies, _answer(requests.get(), ports, prices, meter))
     except ArenaError as error:
         _send(replies, Faulted(job_id="", failure=error.failure))
 
 
-def _answer(
-    request: Request,
-    ports: object,
-    prices: Mapping[str, UpstreamPrice],
-    meter: JudgeMeter,
-    ask: Callable[[JournalCall], JournalReply],
-) -> Reply:
-    from arena.evaluate import EvaluatePorts, evaluate, require_own, run, settle
+def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
+    from arena.evaluate import EvaluatePorts, evaluate
     from harness.inference.journal import open_journal
     from harness.inference.ledger import Ledger
     from judge.panel import judge_body
 
     assert isinstance(ports, EvaluatePorts)
-    if isinstance(request, WorkerSetup | JournalReply):
-        raise SystemExit(f"{type(request).__name__} is no job")
+    if isinstance(request, WorkerSetup):
+        raise SystemExit("a second set-up")
     ledger = Ledger()
     try:
-        if isinstance(request, EvaluateJob):
-            with open_journal(request.journal) as journal:
-                own = dataclasses.replace(
-                    ports,
-                    titles=request.titles or ports.titles,
-                    journal=journal,
-                    ledger=ledger,
-                    is_last=request.is_last,
-                    unjudged=request.unjudged,
-                )
-                evaluation = evaluate(request.source, request.problem, own)
-            judged = int(isinstance(evaluation.verdict, Verdict))
-            return Evaluated(
-                job_id=request.job_id, evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged)
+        if isinstance(request, JudgeJob):
+            verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
+            return Judged(job_id=request.job_id, verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
+        with open_journal(request.journal) as journal:
+            own = dataclasses.replace(
+                ports,
+                titles=request.titles or ports.titles,
+                journal=journal,
+                ledger=ledger,
+                is_last=request.is_last,
+                unjudged=request.unjudged,
             )
-        if isinstance(request, EpisodeJob):
-            away = PipeJournal(ask) if request.is_journaled else None
-            own = dataclasses.replace(ports, journal=away, ledger=ledger, is_last=request.is_last)
-            ran = run(request.source, request.problem, own)
-            return Ran(job_id=request.job_id, ran=ran, usage=ledger.usage(prices))
-        if isinstance(request, SettleJob):
-            own = dataclasses.replace(ports, titles=request.titles or ports.titles, unjudged=request.unjudged)
-            require_own(request.ran, request.source_sha256, request.problem, ports)
-            evaluation = settle(request.ran, request.problem, own)
-            judged = int(isinstance(evaluation.verdict, Verdict))
-            return Evaluated(job_id=request.job_id, evaluation=evaluation, judging=meter.take(judged))
-        assert isinstance(request, JudgeJob)
-        verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
-        return Judged(job_id=request.job_id, verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
+            evaluation = evaluate(request.source, request.problem, own)
+        judged = int(isinstance(evaluation.verdict, Verdict))
+        return Evaluated(
+            job_id=request.job_id, evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged)
+        )
     except ArenaError as error:
         return Faulted(job_id=request.job_id, failure=error.failure, usage=ledger.usage(prices))
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence

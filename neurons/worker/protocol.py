@@ -1,44 +1,49 @@
 """Frames between the supervisor and its episode workers: msgpack with a 4-byte length, one typed value each.
 
 Keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a frame is decoded
-to a known struct or refused.
+to a known struct or refused. A child's environment holds no keys.
 """
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import Literal
+from pathlib import Path
 
 import msgspec
 
-from arena.evaluate import Evaluation, RanEpisode
+from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
-from harness.inference.ledger import ModelUsage, UpstreamPrice
-from harness.inference.port import RecordedAnswer
+from harness.inference.ledger import ModelUsage
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, RetryPolicy
 from judge.verdict import UnscoredVerdict, Verdict
+from neurons.settings.endpoints import Endpoint
 from problems.model import Problem
 from problems.scoring.title_matching import AcceptedTitles
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")
+
+
+def child_environment(*, kept_prefix: str = "") -> dict[str, str]:
+    """This process's environment without what may be a secret by its name; names with `kept_prefix` stay. A child gets
+    its endpoints and its DSN over a pipe."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if (kept_prefix and name.startswith(kept_prefix)) or not any(part in name.upper() for part in _SECRET)
+    }
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**plain, "PYTHONPATH": path}
+
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 256 << 20
 _LENGTH = struct.Struct(">I")
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An OpenAI-compatible endpoint and its key. `requests_at_once` are shared by all workers, through `slots_dir`."""
-
-    name: str
-    base_url: str
-    api_key: str = ""
-    models: tuple[str, ...] = ()  # it is the endpoint of these alone; empty: of every model without one of its own
-    requests_at_once: int = 0  # 0: not bounded
-    slots_dir: str = ""
-    price: UpstreamPrice | None = None  # None: not known
 
 
 class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
@@ -54,7 +59,6 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     upstreams: tuple[Endpoint, ...]
     judge: Endpoint | None = None
     judge_patience: RetryPolicy = DEFAULT_PATIENCE
-    is_away: bool = False  # on another machine: it runs episodes (`EpisodeJob`) and opens no judge
 
 
 class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
@@ -73,37 +77,6 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
     unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
 
 
-class EpisodeJob(msgspec.Struct, frozen=True, kw_only=True, tag="episode"):
-    """Run an agent on a problem whose answers stay at home, and score nothing. `is_journaled`: earlier attempts were
-    answered from a journal at home, which the worker asks by `JournalCall`."""
-
-    job_id: str
-    source: str
-    problem: Problem
-    is_journaled: bool = False
-    is_last: bool = False
-
-
-class SettleJob(msgspec.Struct, frozen=True, kw_only=True, tag="settle"):
-    """Score and judge an episode that ran on another machine. `source_sha256`, `problem`: what it was asked to run."""
-
-    job_id: str
-    ran: RanEpisode
-    source_sha256: str
-    problem: Problem
-    titles: AcceptedTitles | None = None
-    unjudged: Failure | None = None
-
-
-class JournalReply(msgspec.Struct, frozen=True, kw_only=True, tag="journal_reply"):
-    """What the journal at home says; `failure`: it could not be read or written."""
-
-    answer: RecordedAnswer | None = None
-    owed: int = 0
-    models: tuple[str, ...] = ()
-    failure: Failure | None = None
-
-
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     """Judge a stored body whose verdict is owed."""
 
@@ -112,13 +85,10 @@ class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The worker's ports are open, and this is the jail it reached. `release` is the code it runs: a commit, or the
-    installed version."""
+    """The worker's ports are open, and this is the jail it reached."""
 
     process_id: int
     sandbox: SandboxLevel
-    catalogue_sha256: str
-    release: str
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
@@ -128,22 +98,6 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     evaluation: Evaluation
     usage: tuple[ModelUsage, ...] = ()
     judging: Spending = Spending()  # what the verdict cost
-
-
-class Ran(msgspec.Struct, frozen=True, kw_only=True, tag="ran"):
-    """An episode came to its end on a machine that scores nothing."""
-
-    job_id: str
-    ran: RanEpisode
-    usage: tuple[ModelUsage, ...] = ()
-
-
-class JournalCall(msgspec.Struct, frozen=True, kw_only=True, tag="journal_call"):
-    """A question to the journal at home, in the middle of an `EpisodeJob`; answered by a `JournalReply`."""
-
-    what: Literal["take", "add", "owed", "models", "forgive"]
-    request_sha256: str = ""
-    answer: RecordedAnswer | None = None
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
@@ -162,9 +116,9 @@ class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
     usage: tuple[ModelUsage, ...] = ()
 
 
-Job = EvaluateJob | EpisodeJob | SettleJob | JudgeJob
-Request = WorkerSetup | Job | JournalReply
-Reply = Ready | Evaluated | Ran | JournalCall | Judged | Faulted
+Job = EvaluateJob | JudgeJob
+Request = WorkerSetup | Job
+Reply = Ready | Evaluated | Judged | Faulted
 
 _ENCODER = msgspec.msgpack.Encoder()
 _REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

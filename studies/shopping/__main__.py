@@ -13,8 +13,8 @@ from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
 from foundation.errors import ArenaError
 from neurons.cli.app import run_guarded
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.progress import show_progress
-from neurons.node import wiring
+from neurons.cli.presenter import show_progress
+from neurons.settings import inputs
 from studies.shopping.plan import StudyPlan, read_toml
 from studies.shopping.results import Results, render_page
 from studies.shopping.study import Study
@@ -44,8 +44,8 @@ def study(
             source=TOKENIZER,
             folder=out.resolve(),
             results=kept,
-            code_commit=wiring.code_commit(),
-            now_ms=wiring.unix_ms,
+            code_commit=inputs.code_commit(),
+            now_ms=inputs.unix_ms,
             progress=progress,
         )
         done = kept.read()

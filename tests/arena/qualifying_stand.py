@@ -22,7 +22,7 @@ from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJo
 from harness.session import EpisodePorts, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
-from neurons.node.public_inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import Problem
 from problems.product import Product
 from problems.scoring.outcome import OutcomeScore

@@ -14,9 +14,9 @@ from arena.chain.port import Signer
 from arena.chain.real import BittensorSubtensor
 from arena.chain.sdk.connection import Connection
 from foundation.errors import ArenaError
-from neurons.health.doctor import examine_network
-from neurons.node.settings import resolve
-from neurons.node.wiring import chain_of
+from neurons.node.doctor import examine_network
+from neurons.settings.inputs import chain_of
+from neurons.settings.settings import resolve
 from tests.arena.chain_stands import NETUID, Clock, NodeStand, client_of, make_node, node_stand
 from tests.arena.first_round import seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1

@@ -22,7 +22,7 @@ from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import AgreedStanding, StoredSubmission, SubmissionState, WorkItem
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import Failure
-from neurons.cli.miner.status import status_lines
+from neurons.cli.submission import status_lines
 from tests.arena.door_stand import Miner, Stand
 from tests.arena.log_stand import context, episode
 from tests.arena.race_stand import RACE

@@ -23,9 +23,9 @@ from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cli.exit_codes import exit_code
-from neurons.cli.miner.view import app as view_app
-from neurons.cli.records.records import app
-from neurons.cli.records.verify import verify_folder
+from neurons.cli.records import app
+from neurons.cli.verify import verify_folder
+from neurons.cli.view import app as view_app
 from tests.arena.log_stand import HOST, Clock, episode, release
 
 

@@ -24,7 +24,7 @@ from arena.export.verify.verification import verify_export
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
 from arena.export.writing.shards import file_hash
 from foundation.canonical import canonical_bytes
-from neurons.cli.records.verify import verify_folder
+from neurons.cli.verify import verify_folder
 from tests.arena.agents_stand import NOW_MS, AgentsLog, promotion
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import START_MS

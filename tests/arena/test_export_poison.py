@@ -30,7 +30,7 @@ from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
 from harness.trace import EvaluationBody, FailedCompletion
 from judge.verdict import Refusal
-from neurons.cli.records.verify import verify_folder
+from neurons.cli.verify import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release
 

@@ -13,8 +13,8 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
 from foundation.errors import ArenaError
-from neurons.cli.records.verify import hold_against, verify_folder
-from neurons.cli.records.verify import verify as verify_command
+from neurons.cli.verify import hold_against, verify_folder
+from neurons.cli.verify import verify as verify_command
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.test_records_points import OneSlot
 

@@ -25,14 +25,14 @@ from arena.records.model import Subject
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
-from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
+from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.port import StoredCheckpoint, StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, provision_validator
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import run_guarded
-from neurons.cli.records.records import app as records_app
-from neurons.cli.validator.store import app
+from neurons.cli.records import app as records_app
+from neurons.cli.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.arena.store_attacks import ATTACKER, VICTIM, attempts, fingerprint, is_refused, partition_day
 from tests.arena.test_store_roles import as_owner
@@ -331,7 +331,6 @@ async def test_a_store_with_its_bodies_in_a_bucket_is_read_backed_up_and_restore
     write_location(node, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn, objects=bucket))
     await fill(dsn, ALICE, open_objects(bucket))
     assert await is_verified(["--state-dir", str(node)])
-    assert "missing 0  orphans 0" in await asyncio.to_thread(ok, "objects", "--state-dir", node)
     unnamed = await asyncio.to_thread(CliRunner().invoke, records_app, ["verify", "--dsn", dsn])
     assert "V2029" in str(unnamed.exception)
     monkeypatch.setenv("ARENA_BODIES_URL", bucket)
@@ -367,7 +366,7 @@ def test_a_backup_that_lacks_a_body_says_so(node: Path, fresh: Path) -> None:
     ok("restore", fresh / "b", "--state-dir", fresh / "n")  # as whole as the store was
 
 
-# -- status and objects
+# -- status
 
 
 def test_status_counts_what_a_log_holds(node: Path) -> None:
@@ -379,27 +378,6 @@ def test_status_counts_what_a_log_holds(node: Path) -> None:
     assert (log["checkpoints"], log["checkpoint_size"], log["anchored_size"]) == (1, 9, 9)
     assert (log["items_open"], log["items_leased"]) == (1, 0)
     assert ALICE.hotkey in ok("status", "--state-dir", node)
-
-
-def test_objects_names_what_is_missing_and_what_nobody_names(node: Path) -> None:
-    location = read_location(node).objects
-    if not location:
-        result = arena("objects", "--state-dir", node)
-        assert (result.exit_code, "keeps its bodies in Postgres" in result.output) == (2, True)
-        return
-    assert "missing 0  orphans 0" in ok("objects", "--state-dir", node)
-    folder = node / "objects" / prefix_of(ALICE.hotkey)
-    one = sorted(folder.rglob("*.zst"))[0]
-    orphan = folder / "ab" / f"{'ab' * 32}.zst"
-    orphan.parent.mkdir(exist_ok=True)
-    one.rename(orphan)
-    result = arena("objects", "--state-dir", node, "--orphans")
-    assert result.exit_code == 4
-    assert f"missing {one.stem}" in result.stdout
-    assert f"orphan  {orphan.stem}" in result.stdout
-    (report,) = json.loads(arena("objects", "--state-dir", node, "--json").stdout)
-    assert (report["named"], report["missing_count"], report["orphan_count"]) == (EPISODES, 1, 1)
-    orphan.rename(one)
 
 
 def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:

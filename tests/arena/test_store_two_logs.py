@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from arena.store.location import StoreLocation, read_location, write_location
-from neurons.cli.records.records import app as records_app
+from neurons.cli.records import app as records_app
 from tests.arena.test_store_cli import ALICE, BOB, arena, fill, fresh, ok
 from tests.postgres_stand import start_new
 

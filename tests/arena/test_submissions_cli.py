@@ -16,7 +16,7 @@ from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.validator.submissions import app
+from neurons.cli.operator import submissions_app as app
 
 FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
 

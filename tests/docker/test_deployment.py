@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
-from neurons.node.settings import Settings
+from neurons.settings.settings import Settings
 from tests.readme_blocks import unknown_options
 
 ROOT = Path(__file__).parents[2]

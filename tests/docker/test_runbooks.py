@@ -122,7 +122,7 @@ def test_a_backup_comes_back_beside_a_link_to_a_catalogue_that_holds_or_not(node
     node.arena("store", "backup", "--out", backup, "--state-dir", node.state)
     node.arena("store", "restore", backup, "--state-dir", restored)
     assert "ok: every signature" in node.arena("records", "verify", "--state-dir", restored)
-    assert node.arena("records", "show", "1", "--state-dir", restored)
+    assert node.arena("view", "1", "--state-dir", restored)
     assert {path.name: path.is_symlink() for path in (restored / "catalogues").iterdir()} == {
         "gone": True,
         "here": True,
@@ -146,7 +146,7 @@ def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_ke
     (node.state / "catalogues").mkdir(exist_ok=True)
     (node.state / "catalogues" / "linked").symlink_to(node.folder / "left-behind")
     shutil.copytree(node.state, node.folder / "moved", symlinks=True)  # as `rsync -a` does
-    assert node.arena("records", "show", "1", "--state-dir", node.folder / "moved")
+    assert node.arena("view", "1", "--state-dir", node.folder / "moved")
     assert "ok: every signature" in typed(node, line)
     words = ("validator", "--policy", "demo", "--wallet.hotkey", "//Dave", "--state-dir", node.folder / "moved")
     done = subprocess.run(node.command(*words), cwd=node.folder, env=environment(), capture_output=True, text=True)

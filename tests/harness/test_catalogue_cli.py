@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from foundation.errors import ArenaError
 from harness.catalogue.engines.native import open_catalogue
-from neurons.cli.problems.catalogue import app
+from neurons.cli.catalogue import app
 
 
 def run(*arguments: object) -> Result:

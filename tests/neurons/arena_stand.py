@@ -25,9 +25,9 @@ from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
-from neurons.node.settings import Settings, resolve
-from neurons.node.wiring import chain_of
 from neurons.race.log import RaceLog
+from neurons.settings.inputs import chain_of
+from neurons.settings.settings import Settings, resolve
 from tests.postgres_stand import lay_server
 
 SMALL = replace(

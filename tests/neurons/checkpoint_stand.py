@@ -19,7 +19,7 @@ from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
 from neurons.loops.anchoring import AnchorLoop
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
-from neurons.node.node import Node
+from neurons.loops.node import Node
 from tests.arena.log_stand import attempt
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 

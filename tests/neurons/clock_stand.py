@@ -37,11 +37,11 @@ from judge.budget import JudgeBudget
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
-from neurons.loops.weights import WeightsLoop
-from neurons.node.node import Node
+from neurons.loops.judge_budget import JudgeBudgets
+from neurons.loops.node import Node
 from neurons.race.clock import RaceClock
-from neurons.race.judge_budget import JudgeBudgets
 from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.weights import WeightsLoop
 from neurons.worker.pool import WorkerPool
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand

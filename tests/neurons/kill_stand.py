@@ -145,7 +145,7 @@ def _find_children(process: subprocess.Popen[bytes], module: str) -> list[list[p
 
 
 def _find_serving(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
-    return _find_children(process, "neurons.serving.process")
+    return _find_children(process, "neurons.node.serving")
 
 
 def _find_postgres(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:

@@ -42,9 +42,9 @@ from arena.policy import Policy
 from arena.race.state.schedule import shared_closes_ms
 from arena.submissions.model import SignedSubmission, commit
 from harness.catalogue.engines.native import open_catalogue
-from neurons.cli.validator.operator import app as operator_app
+from neurons.cli.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
-from neurons.node.wiring import unix_ms
+from neurons.settings.inputs import unix_ms
 from problems.synthesis.generator import synthesize
 from tests.postgres_stand import lay_server
 

@@ -29,7 +29,7 @@ from arena.records.model import Subject
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.loops.anchoring import AnchorLoop
-from neurons.node.node import Permits, Sharing
+from neurons.loops.node import Permits, Sharing
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
 from tests.arena.local_peers import LocalPeers

@@ -15,8 +15,8 @@ import structlog
 from arena.chain.keys import generate_signer
 from arena.chain.port import ChainResult
 from foundation.errors import ArenaError
-from neurons.loops.door import LOOK_BLOCKS, PUBLISH_EVERY_S, DoorLoop
-from neurons.node.node import Permits
+from neurons.loops.node import Permits
+from neurons.race.door import LOOK_BLOCKS, PUBLISH_EVERY_S, DoorLoop
 from neurons.race.log import QUALIFYING
 from neurons.race.sharing import SharingLoop
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time

@@ -19,10 +19,9 @@ from arena.policies import DEMO, PAPER
 from foundation.errors import ArenaError
 from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.exit_codes import exit_code
-from neurons.node.bank_preparation import BANK_TITLES, Replenisher, open_bank
-from neurons.node.public_inputs import prepare_catalogue, prepare_suite
-from neurons.node.settings import Settings, resolve
-from neurons.node.wiring import open_released_titles, open_titles, titles_file
+from neurons.node.bank import BANK_TITLES, Replenisher, open_bank
+from neurons.settings.inputs import open_released_titles, open_titles, prepare_catalogue, prepare_suite, titles_file
+from neurons.settings.settings import Settings, resolve
 from problems.model import BUCKETS, Problem
 from problems.pools.clusters import find_clusters
 from problems.pools.partition import OpenPartition, freeze, pool_of

@@ -12,7 +12,7 @@ from foundation.errors import ArenaError
 from judge.calibration.traces import make_trace, open_shop, recipes
 from judge.render import render
 from judge.rubric import GATES
-from neurons.cli.validator.judge import app
+from neurons.cli.judge import app
 from tests.judge.endpoint import chat, serving
 from tests.judge.stumbling import StumblingEndpoint
 

@@ -14,8 +14,8 @@ import structlog
 from arena.chain.keys import generate_signer
 from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
-from neurons.loops.chain_watch import STALE_MS, ChainWatch
 from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.loops.watches import STALE_MS, ChainWatch
 from tests.arena.chain_faults import hand_on_uid, reorg, set_finality_lag
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 

@@ -15,7 +15,7 @@ from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
-from neurons.loops import checkpoint_files
+from neurons.loops import checkpoints as checkpoint_files
 from neurons.loops.checkpoints import FOLDER
 from tests.neurons.checkpoint_stand import RULES, LogDesk
 

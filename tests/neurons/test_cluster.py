@@ -17,11 +17,10 @@ from arena.store.objects import folder_location
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cluster import ray_executor
-from neurons.cluster.host_keys import require_no_keys, running_validators, validator_program
-from neurons.cluster.ray_executor import open_cluster
+from neurons.cluster.ray_executor import open_cluster, require_no_keys, running_validators, validator_program
 from neurons.health.node_file import ChainFacts, Heartbeat, NodeFile, note_ending, write_node_file
 from neurons.health.status import SILENT_MS
-from neurons.node.wiring import unix_ms
+from neurons.settings.inputs import unix_ms
 from tests.neurons.cluster_stand import apart
 from tests.training.firehose_export import write_real_day
 

@@ -21,13 +21,12 @@ from harness.agents.registry import reference_agent
 from harness.inference.scripted import start_scripted_server
 from judge.verdict import Verdict
 from neurons.cli.app import main
-from neurons.cli.miner.check import miner_settings
-from neurons.cli.training.run_inputs import open_bench, open_settings
 from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
 from neurons.cluster.model_episodes import EndpointEpisodes, SampledEpisodes, by_executor, inputs_of, stage_episodes
-from neurons.node.wiring import open_local_ports
-from neurons.practice.content_cache import ContentCache, cached_practice
-from neurons.practice.local_run import Asked, run_problems
+from neurons.practice.opening import miner_settings, open_bench, open_settings
+from neurons.practice.problems import ContentCache, cached_practice
+from neurons.practice.run import Asked, run_problems
+from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
 from training.model import Decode
 from training.recipe import Recipe, parse_recipe
@@ -90,7 +89,7 @@ def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problem
         return [(one.body.problem_id, one.body.body_hash(), one.score_e4) for one in done]
 
     no_limit = {"time_limit_s": 0.0, "clock": time.monotonic}
-    plain = bodies(run_problems(SOURCE, asked, workers=1, **no_limit))
+    plain = bodies(run_problems(SOURCE, asked, **no_limit))
     assert [name for name, _, _ in plain] == [problem.problem_id for problem, _ in asked]
     assert bodies(run_elsewhere(episodes, asked, ProcessExecutor(2), **no_limit)) == plain
     assert bodies(run_elsewhere(episodes, asked[:2], HERE, **no_limit)) == plain[:2]
@@ -103,7 +102,7 @@ def test_problems_are_dealt_over_the_endpoints_that_are_named(asked: list[Asked]
         with open_local_ports(miner_settings(None, catalogue, state, urls).settings) as ports:
             flags = {"policy": None, "catalogue": catalogue, "state_dir": state, "model": None}
             episodes = AgentEpisodes(source=SOURCE, model_urls=urls, alike=alike(ports), is_judged=False, **flags)
-        plain = list(run_problems(SOURCE, asked[:2], workers=1, time_limit_s=0.0, clock=time.monotonic))
+        plain = list(run_problems(SOURCE, asked[:2], time_limit_s=0.0, clock=time.monotonic))
         rows = list(run_elsewhere(episodes, asked[:2], HERE, time_limit_s=0.0, clock=time.monotonic))
     assert [row.evaluation and row.evaluation.body for row in rows] == [
         row.evaluation and row.evaluation.body for row in plain

@@ -12,8 +12,8 @@ from arena.race.settlement.control import control_subject, witness_subject
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError, Failure
 from neurons.loops.run_loop import StopSignal
+from neurons.race.episodes import EpisodeLoop
 from neurons.race.log import RaceLog
-from neurons.worker.episodes import EpisodeLoop
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 PATIENT = replace(POLICY, race=replace(POLICY.race, retry_ms=1, retry_max_ms=1))

@@ -20,12 +20,12 @@ from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import start_embedded
 from arena.store.postgres.store import PostgresStore
 from foundation.durable_files import write_whole
-from neurons.health.heartbeat import HeartbeatLoop, Schedules
 from neurons.health.node_file import read_node_file
-from neurons.loops import checkpoint_files
-from neurons.loops.chain_watch import ChainWatch
+from neurons.loops import checkpoints as checkpoint_files
 from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal, persist, run_loop
+from neurons.loops.watches import ChainWatch
+from neurons.node.reporting import HeartbeatLoop, Schedules
 from tests.arena.log_stand import attempt
 from tests.neurons.checkpoint_stand import LogDesk
 from tests.neurons.clock_stand import LOG, Desk, Time

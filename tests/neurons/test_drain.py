@@ -18,15 +18,14 @@ from arena.records.body import decode_content
 from arena.records.verify.verification import verify_store
 from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
-from neurons.health.node_file import read_node_file
+from neurons import validator as supervisor
+from neurons.health.node_file import RestingSlot, read_node_file
 from neurons.loops.checkpoints import CheckpointRules
+from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
-from neurons.node import supervisor
-from neurons.node.node import Node
-from neurons.node.supervisor import STOP_SIGNALS, Supervisor
-from neurons.worker.episodes import EpisodeLoop, sweep
+from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.validator import STOP_SIGNALS, Supervisor
 from neurons.worker.protocol import EvaluateJob, JudgeJob, Reply
-from neurons.worker.slots import RestingSlot
 from tests.arena import log_stand
 from tests.neurons.clock_stand import Desk
 

@@ -10,9 +10,9 @@ from arena.records.model import Context, Subject
 from arena.store.port import WorkItem
 from foundation.errors import ArenaError
 from judge.budget import JudgeBudget, Spending
-from neurons.node.model_endpoints import judge_budget
-from neurons.node.settings import Settings
-from neurons.race.judge_budget import JudgeBudgets
+from neurons.loops.judge_budget import JudgeBudgets
+from neurons.settings.endpoints import judge_budget
+from neurons.settings.settings import Settings
 
 ITEMS = [
     WorkItem(

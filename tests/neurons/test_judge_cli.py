@@ -24,7 +24,7 @@ from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from judge.render import render
 from judge.verdict import UnscoredVerdict
-from neurons.cli.validator.judge import app
+from neurons.cli.judge import app
 from tests.arena import log_stand
 from tests.judge import bodies
 from tests.judge.stumbling import StumblingEndpoint
@@ -97,7 +97,6 @@ def test_replay_goes_on_where_it_stopped_and_leaves_the_log_alone(node: Path, tm
         "a1": (9_125, 9_125),
     }
     assert [agent[:2] for agent in found["tops"]["r1"]] == ["a0", "a1"]
-    assert (found["paid"], found["unpaid"]) == ([], {"r1": "the race is not settled"})
     lines = (tmp_path / "replay.jsonl").read_bytes().splitlines()
     assert {json.loads(line)["kind"] for line in lines} == {"replay"}
     (tmp_path / "replay.jsonl").write_bytes(lines[0] + b"\n" + lines[1][:50])  # a kill in the middle of a line
@@ -151,6 +150,5 @@ def test_a_sheet_is_not_written_over_and_its_forms_come_back(node: Path, tmp_pat
         run(node, *command)
     for name in ("anna", "ben"):
         (out / f"form-{name}.csv").write_text("trace,quality,note\n1,0.7,\n2,0.9,\n3,,\n")
-    given = [str(out / f"form-{name}.csv") for name in ("anna", "ben")]
-    told = CliRunner().invoke(app, ["agreement", str(out / "key.json"), *given])
+    told = CliRunner().invoke(app, ["sheet", "--out", str(out)])
     assert told.exit_code == 0 and "alpha between raters    1.000" in told.output

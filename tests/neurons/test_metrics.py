@@ -15,8 +15,8 @@ from harness.inference.ledger import ModelUsage
 from judge.budget import Spending
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import Ending, NodeFile, write_node_file
-from neurons.health.probes import ProbeServer
 from neurons.health.status import SILENT_MS
+from neurons.node.reporting import ProbeServer
 from tests.arena.tail_stand import free_port
 from tests.neurons.test_status import BEAT, NOW_MS
 

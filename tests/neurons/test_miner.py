@@ -136,7 +136,6 @@ def test_a_commitment_alone_hands_nothing_in_and_is_what_submit_finds(
     code, out, err = _arena(capsys, "commit", agent, "--register", "--json", *_flags(tmp_path))
     assert code == 0, err
     first = json.loads(out)
-    assert json.loads(_arena(capsys, "versions", "--json", *_flags(tmp_path))[1]) == []
     assert f"in block {first['commitment_block']}" in _arena(capsys, "commit", agent, *_flags(tmp_path))[1]
     anew = json.loads(_arena(capsys, "commit", agent, "--again", "--json", *_flags(tmp_path))[1])
     assert anew["commitment_block"] > first["commitment_block"]
@@ -148,16 +147,13 @@ def test_a_commitment_alone_hands_nothing_in_and_is_what_submit_finds(
     assert _arena(capsys, "commit", agent, *_flags(tmp_path))[0] == 1
 
 
-def test_versions_are_listed_and_one_that_waits_is_withdrawn(
+def test_one_that_waits_is_withdrawn(
     tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _arena(capsys, "submit", agent, "--register", *_flags(tmp_path))[0] == 0
-    code, out, _ = _arena(capsys, "versions", "--json", *_flags(tmp_path))
-    (version,) = json.loads(out)
-    assert (code, version["name"], version["states"]) == (0, "my-agent", {door.validator: "waiting"})
-    code, out, _ = _arena(capsys, "withdraw", version["agent_version_id"][:8], *_flags(tmp_path))
+    submitted = json.loads(_arena(capsys, "submit", agent, "--register", "--json", *_flags(tmp_path))[1])
+    code, out, _ = _arena(capsys, "withdraw", submitted["agent_version_id"][:8], *_flags(tmp_path))
     assert (code, f"withdrawn from {door.validator}" in out) == (0, True)
-    assert "withdrawn" in _arena(capsys, "versions", *_flags(tmp_path))[1]
+    assert "withdrawn" in _arena(capsys, "status", *_flags(tmp_path))[1]
     assert _arena(capsys, "withdraw", "nothing", *_flags(tmp_path))[0] == 2
 
 

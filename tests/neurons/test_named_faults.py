@@ -15,7 +15,7 @@ from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.demo.demo import prepare_run
 from neurons.node.opening import open_node, require_own_folder
-from neurons.node.settings import resolve
+from neurons.settings.settings import resolve
 
 ALICE, BOB = (keypair_signer(uri).hotkey for uri in ("//Alice", "//Bob"))
 AGENT = Path(__file__).parents[2] / "examples" / "model_loop.py"

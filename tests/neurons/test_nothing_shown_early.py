@@ -16,7 +16,7 @@ from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError
-from neurons.cli.validator.race import app as race_app
+from neurons.cli.race import app as race_app
 from tests.arena.tail_stand import rows, serving
 from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.world import Size, World

@@ -10,7 +10,7 @@ import pytest
 
 WRITE_SOME = """
 import sys, structlog
-from neurons.node.observe import configure_logs
+from neurons.settings.observe import configure_logs
 configure_logs(sys.argv[1], sys.argv[2])
 log = structlog.get_logger()
 log.debug("small thing")

@@ -23,13 +23,13 @@ from foundation.errors import ArenaError
 from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.app import app
 from neurons.health.node_file import OperatorFacts
-from neurons.health.status_page import page
-from neurons.node.node import Node, OperatorFiles, Permits, Sharing
+from neurons.health.status import page
+from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
 from neurons.node.operator_files import operator_of, take_operator_files
-from neurons.node.public_inputs import policy_of
-from neurons.node.released_settings import open_releases, with_held_release
-from neurons.node.settings import Settings, resolve
 from neurons.race.releases import ReleaseLoop
+from neurons.settings.inputs import policy_of
+from neurons.settings.released import open_releases, with_held_release
+from neurons.settings.settings import Settings, resolve
 from tests.arena import exchange_stand
 from tests.arena.local_peers import LocalPeers
 from tests.arena.operator_stand import (

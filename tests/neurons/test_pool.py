@@ -16,19 +16,18 @@ from hypothesis import strategies as st
 
 from harness.catalogue.engines.native import open_catalogue
 from harness.limits import EpisodeLimits
-from neurons.node.model_endpoints import open_endpoints
-from neurons.node.settings import resolve
-from neurons.node.wiring import worker_setup
-from neurons.worker.capacity import (
+from neurons.settings.endpoints import open_endpoints
+from neurons.settings.settings import resolve, usable_cores
+from neurons.worker.pool import WorkerPool
+from neurons.worker.ports import (
     RESERVED_BYTES,
     WORKER_BYTES,
     claimed_bytes,
     episode_bytes,
-    usable_cores,
     usable_memory_bytes,
     worker_count,
+    worker_setup,
 )
-from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html.parser
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -24,13 +23,13 @@ from arena.view.reading import view_trace
 from foundation.errors import Failure
 from judge.rubric import GATES
 from judge.verdict import Citation, Opinion, Verdict
-from neurons.cli.explain import READERS
+from neurons.cli.agent import agent_files
+from neurons.cli.agent import app as init_app
 from neurons.cli.explain import app as explain_app
-from neurons.cli.miner.new_agent import app as init_app
-from neurons.cli.miner.status import status_lines
-from neurons.cli.miner.view import app as view_app
-from neurons.practice.content_cache import ContentCache
-from neurons.practice.new_agent import agent_files
+from neurons.cli.explain import topics_of
+from neurons.cli.submission import status_lines
+from neurons.cli.view import app as view_app
+from neurons.practice.problems import ContentCache
 from tests.judge.bodies import COMPARED, episode
 
 RUN = CliRunner()
@@ -39,12 +38,12 @@ Say = Callable[[str], None]
 
 def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path: Path) -> None:
     folder = tmp_path / "my_agent"
-    made = RUN.invoke(init_app, [str(folder)])
+    made = RUN.invoke(init_app, ["init", str(folder)])
     assert made.exit_code == 0
     assert {path.name for path in folder.iterdir()} == {"agent.py", "test_agent.py", "problem.jsonl"}
     assert made.output.count("  arena ") == 3
     (folder / "agent.py").write_text("mine")
-    again = RUN.invoke(init_app, [str(folder)])
+    again = RUN.invoke(init_app, ["init", str(folder)])
     assert again.exit_code == 2
     assert (folder / "agent.py").read_text() == "mine"
 
@@ -85,19 +84,6 @@ def test_what_is_kept_is_made_once_by_recipe_and_again_when_it_was_damaged(tmp_p
         assert make.made == before + 1
         assert all(text.startswith("line one\n") for text in texts)
     assert not said
-
-
-def test_two_commands_at_once_make_an_entry_once(tmp_path: Path) -> None:
-    make, found = Maker(), []
-    threads = [
-        threading.Thread(target=lambda: found.append(ContentCache(tmp_path, print).text("kind", ("a",), make)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (make.made, len(set(found))) == (1, 1)
 
 
 def test_a_folder_that_cannot_be_written_costs_time_and_is_said(tmp_path: Path) -> None:
@@ -197,7 +183,7 @@ def test_explain_knows_more_than_codes(wanted: str, said: str) -> None:
 
 
 def test_explain_of_a_typo_names_what_was_meant() -> None:
-    names = [topic.name for read in READERS for topic in read()]
+    names = [topic.name for topic in topics_of()]
     assert len(names) > 80
     for wrong, meant in (
         ("id-tabel", "id-table"),

@@ -9,7 +9,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
-from neurons.practice.problem_choice import read_problem_file, refuse_missing
+from neurons.practice.problems import read_problem_file, refuse_missing
 from tests.harness.catalogue_stand import catalogue_of
 from tests.problems.stand import synthetic_shelf
 

@@ -12,7 +12,7 @@ from arena.chain.keys import keypair_signer, verify
 from arena.export.reading import read_row
 from arena.records.log.checkpoint import read_checkpoint
 from neurons.demo.demo import VALIDATOR, running_validator
-from neurons.loops import checkpoint_files
+from neurons.loops import checkpoints as checkpoint_files
 from neurons.loops.checkpoints import FOLDER
 from tests.arena.tail_stand import free_port
 from tests.neurons.arena_stand import make_run, read_back

@@ -11,11 +11,9 @@ from typer.testing import CliRunner
 
 from arena.policies import DEMO, POLICIES
 from foundation.canonical import canonical_bytes
-from foundation.errors import ArenaError
-from judge.verdict import Verdict
-from neurons.cli.miner.view import app as view_app
-from neurons.cli.validator.judge import app as judge_app
-from neurons.cli.validator.race import app as race_app
+from neurons.cli.explain import app as explain_app
+from neurons.cli.race import app as race_app
+from neurons.cli.view import app as view_app
 from tests.judge.bodies import COMPARED, episode
 
 RUN = CliRunner()
@@ -50,46 +48,14 @@ def test_a_line_that_is_no_case_is_a_usage_error_that_names_the_line(tmp_path):
     assert "line 1" in result.output
 
 
-def test_every_shipped_policy_is_listed_with_its_hash():
-    result = RUN.invoke(race_app, ["policy", "--json"])
-    assert json.loads(result.stdout) == {name: policy.policy_sha256 for name, policy in POLICIES.items()}
-
-
 def test_a_policy_prints_whole_and_its_hash_can_be_recomputed():
-    result = RUN.invoke(race_app, ["policy", "demo", "--json"])
-    shown = json.loads(result.stdout)
+    shown = json.loads(RUN.invoke(explain_app, ["demo", "--json"]).stdout)
     assert shown["policy_sha256"] == DEMO.policy_sha256
     assert msgspec.convert(shown["policy"], type(DEMO)) == DEMO
+    listed = {row["name"] for row in json.loads(RUN.invoke(explain_app, ["--all", "--json"]).stdout)}
+    assert listed >= set(POLICIES)
 
 
-def test_an_unknown_policy_is_a_usage_error_that_names_the_known_ones():
-    result = RUN.invoke(race_app, ["policy", "papper"])
-    assert result.exit_code == 2
-    assert "known: agentic, demo" in result.output
-
-
-def test_replay_judges_a_stored_body_and_names_it(body):
-    result = RUN.invoke(judge_app, ["body", "--body", str(body), "--json"])
-    assert result.exit_code == 0
-    verdict = msgspec.json.decode(result.stdout, type=Verdict)
-    assert (verdict.quality_e4, verdict.body_sha256) == (9_000, episode(COMPARED).body_hash())
-
-
-def test_replay_shows_citations_to_people_and_view_the_text_that_a_judge_is_shown(body):
-    shown = RUN.invoke(judge_app, ["body", "--body", str(body)])
-    assert "quality 0.9" in shown.stdout and "[candidates_compared]" in shown.stdout
+def test_view_shows_the_text_that_a_judge_is_shown(body):
     trace = RUN.invoke(view_app, [str(body), "--as-judged"])
     assert "[[span 1 | query]]" in trace.stdout
-
-
-def test_a_verdict_that_is_owed_exits_with_one(body):
-    result = RUN.invoke(judge_app, ["body", "--body", str(body), "--policy", "paper"], env={"OPENAI_API_KEY": ""})
-    assert result.exit_code == 1
-    assert isinstance(result.exception, ArenaError)
-    assert result.exception.failure.code == "U3020"
-
-
-def test_a_file_that_is_no_body_is_a_usage_error(tmp_path):
-    path = tmp_path / "body.json"
-    path.write_text("{}")
-    assert RUN.invoke(judge_app, ["body", "--body", str(path)]).exit_code == 2

@@ -20,11 +20,11 @@ from arena.store.port import StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from neurons.loops.chain_watch import STALE_MS, ChainWatch
 from neurons.loops.run_loop import StopSignal
-from neurons.loops.weights import WeightsLoop
-from neurons.node.public_inputs import policy_of
-from neurons.node.settings import resolve
+from neurons.loops.watches import STALE_MS, ChainWatch
+from neurons.race.weights import WeightsLoop
+from neurons.settings.inputs import policy_of
+from neurons.settings.settings import resolve
 from problems.synthesis.generator import synthesize
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import BLOCK_MS, CATALOGUE, POLICY, SOURCE, Desk

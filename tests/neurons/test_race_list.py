@@ -14,7 +14,7 @@ from arena.race.state.events import RaceClosed, RaceSettled, encode_event
 from arena.race.state.machine import RaceState, apply, open_race, replay, stream_of
 from arena.race.state.schedule import race_number, shared_closes_ms
 from arena.race.state.timeline import timeline
-from neurons.race.listing import RaceList
+from neurons.race.log import RaceList
 from tests.arena.race_stand import batch
 
 RULES = PAPER.race

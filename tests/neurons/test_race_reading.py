@@ -17,8 +17,8 @@ from arena.race.state.machine import open_race
 from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
 from arena.store.port import Store
-from neurons.cli.validator import race as race_cli
-from neurons.race.reading import Settled, read_settled
+from neurons.cli import race as race_cli
+from neurons.race.log import Settled, read_settled
 from tests.arena import race_stand as stand
 from tests.arena.log_stand import HOST
 

@@ -17,8 +17,8 @@ from arena.bank.partition_file import write_partition
 from arena.chain.keys import keypair_signer
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
+from neurons.cli.bank import app
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE, exit_code
-from neurons.cli.problems.problems import app
 from problems.model import Bucket, Pool, Problem, RewardItem
 from problems.pools.clusters import answer_marks
 from problems.pools.partition import freeze

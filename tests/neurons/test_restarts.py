@@ -19,11 +19,12 @@ from harness.catalogue.engines.native import open_catalogue
 from harness.inference.journal import FileJournal, open_journal
 from harness.trace import FailedCompletion
 from neurons.loops.run_loop import StopSignal
-from neurons.node.settings import resolve
-from neurons.node.wiring import worker_setup
-from neurons.worker.episodes import EpisodeLoop, sweep
+from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.settings.endpoints import Endpoint
+from neurons.settings.settings import resolve
 from neurons.worker.pool import WorkerPool
-from neurons.worker.protocol import Endpoint, Evaluated, EvaluateJob, Faulted
+from neurons.worker.ports import worker_setup
+from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail

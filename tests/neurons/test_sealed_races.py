@@ -24,9 +24,9 @@ from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError, Failure
-from neurons.cli.problems.problems import app
+from neurons.cli.bank import app
 from neurons.loops.run_loop import StopSignal
-from neurons.worker.episodes import EpisodeLoop
+from neurons.race.episodes import EpisodeLoop
 from neurons.worker.protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import decode_accepted, reward_titles

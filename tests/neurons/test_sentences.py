@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.store.port import WeightsResult
-from neurons.node import observe
 from neurons.race.sentences import settlement_sentence, short, top_sentence, weights_sentence
+from neurons.settings import observe
 from tests.arena.log_stand import settlement
 
 SETTLED = settlement()

@@ -23,8 +23,7 @@ from arena.policies import DEMO
 from arena.store.embedded.server import EmbeddedServer
 from harness.catalogue.server.guard import listen
 from neurons.loops.run_loop import StopSignal
-from neurons.serving.protocol import ServingSetup, encode_line
-from neurons.serving.server import Serving
+from neurons.loops.serving import Serving, ServingSetup, encode_line
 
 WAIT_S = 60.0
 LONELY = 3  # exit status of a process whose node is gone
@@ -64,7 +63,7 @@ class Served:
         (found,) = [
             child
             for child in psutil.Process().children()
-            if child.status() != psutil.STATUS_ZOMBIE and "neurons.serving.process" in child.cmdline()
+            if child.status() != psutil.STATUS_ZOMBIE and "neurons.node.serving" in child.cmdline()
         ]
         return found
 
@@ -144,7 +143,7 @@ def test_it_ends_at_once_when_its_node_is_gone(server: EmbeddedServer, tmp_path:
     with listen("127.0.0.1", 0) as reads, listen("127.0.0.1", 0) as door:
         setup = make_setup(server, tmp_path, reads, door)
         process = subprocess.Popen(
-            [sys.executable, "-m", "neurons.serving.process"],
+            [sys.executable, "-m", "neurons.node.serving"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(reads.fileno(), door.fileno()),

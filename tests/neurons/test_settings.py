@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from neurons.node.settings import (
+from neurons.settings.settings import (
     Settings,
     format_rows,
     refuse_unknown_flags,
@@ -86,14 +86,15 @@ def test_every_command_that_takes_a_wallet_takes_every_spelling() -> None:
     """Commands name their options; the spellings of each stand in one place."""
     import typer
 
-    from neurons import wallet_flags
     from neurons.cli.app import COMMANDS
+    from neurons.settings import flags as wallet_flags
 
     groups = {"wallet_name": wallet_flags.NAME, "wallet_hotkey": wallet_flags.HOTKEY, "wallet_path": wallet_flags.PATH}
     groups |= {"network": wallet_flags.NETWORK, "netuid": wallet_flags.NETUID}
     met = set()
     waiting = [
-        typer.main.get_command(importlib.import_module(module).app) for module in {entry.module for entry in COMMANDS}
+        typer.main.get_command(importlib.import_module(f"neurons.cli.{module}").app)
+        for module in {entry.module.partition(":")[0] for entry in COMMANDS}
     ]
     while waiting:
         command = waiting.pop()

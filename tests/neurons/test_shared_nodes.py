@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, reference_agent
-from neurons.cli.validator.operator import app as operator_app
-from neurons.cli.validator.race import app as race_app
+from neurons.cli.operator import app as operator_app
+from neurons.cli.race import app as race_app
 from neurons.demo.demo import DemoAgent
 from neurons.health.node_file import read_node_file
 from tests.neurons.arena_stand import short_folder

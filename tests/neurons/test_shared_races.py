@@ -17,8 +17,8 @@ from arena.records.model import SettlementRecord
 from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from neurons.loops.weights import WeightsLoop
 from neurons.race.peers import RacePeers
+from neurons.race.weights import WeightsLoop
 from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.arena.local_peers import PeerFault
 from tests.neurons.clock_stand import Time

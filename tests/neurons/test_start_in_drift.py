@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from arena.chain.keys import generate_signer
 from foundation.errors import ArenaError
 from neurons.health.node_file import ChainFacts, NodeFile, note_ending, read_node_file, write_node_file
-from neurons.loops.chain_watch import ChainWatch
+from neurons.loops.watches import ChainWatch
 from neurons.node.opening import permitted_at_start
 from tests.neurons.clock_stand import Desk, Time
 from tests.neurons.test_status import BEAT

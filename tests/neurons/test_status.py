@@ -27,24 +27,23 @@ from arena.store.postgres.store import PostgresStore
 from foundation.codes import lookup
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import app
-from neurons.health.heartbeat import HeartbeatLoop, Schedules
 from neurons.health.node_file import (
     ChainFacts,
     Ending,
     Heartbeat,
     NodeFile,
     PeerSeen,
+    RestingSlot,
+    Wait,
     note_ending,
     read_node_file,
     write_node_file,
 )
-from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess
-from neurons.health.status_page import duration, page
-from neurons.health.status_reading import next_deadline
-from neurons.loops.chain_watch import ChainWatch
-from neurons.loops.run_loop import StopSignal, Wait
+from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, duration, page
+from neurons.loops.run_loop import StopSignal
+from neurons.loops.watches import ChainWatch
+from neurons.node.reporting import HeartbeatLoop, Schedules, next_deadline
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.slots import RestingSlot
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
 
@@ -158,7 +157,7 @@ def test_a_silent_endpoint_is_named_with_what_it_costs_and_what_to_do(loop: str,
 
 
 def resting(age_ms: int) -> RestingSlot:
-    return RestingSlot(slot=3, host="w1", since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
+    return RestingSlot(slot=3, since_ms=NOW_MS - age_ms, tries=2, failure=Failure(code="V2005"))
 
 
 def refused(state: str, times: int = 1) -> StoreFacts:

@@ -18,11 +18,11 @@ from arena.records.model import Context
 from arena.records.verify.verification import verify_store
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
-from neurons.loops.intake import Intake
+from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
-from neurons.node.variants import SuiteVariants, VariantSeeds
+from neurons.race.episodes import EpisodeLoop
+from neurons.race.intake import Intake, VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.episodes import EpisodeLoop
 from neurons.worker.protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.model import variant_id
 from problems.scoring.title_matching import reward_titles

@@ -17,7 +17,7 @@ from arena.bank.suite_signature import sign_suite
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import OWNER_URI
 from harness.catalogue.synthetic.generator import generate
-from neurons.node.public_inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import BUCKETS, Bucket
 from problems.product import Product
 from problems.scoring.title_index import TitleIndex

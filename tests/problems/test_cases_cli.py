@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from neurons.cli.problems.problems import app
+from neurons.cli.bank import app
 from problems.product import Product
 from problems.scoring.cases import Documents, score_cases
 from problems.scoring.title_matching import matcher_named

@@ -18,7 +18,7 @@ from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.chain.opening import OWNER_URI
 from foundation.errors import ArenaError
 from harness.catalogue.synthetic.generator import generate
-from neurons.node.public_inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import BUCKETS
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted

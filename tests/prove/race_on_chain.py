@@ -24,7 +24,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import commit, waiting_row
 from harness.catalogue.engines.native import open_catalogue
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
-from neurons.node.settings import Settings, resolve
+from neurons.settings.settings import Settings, resolve
 from tests.neurons.arena_stand import SMALL, build_small_catalogue, short_folder
 from tests.postgres_stand import lay_server
 from tests.prove.localnet import STAKE_RAO, TEMPO, Impossible, Localnet

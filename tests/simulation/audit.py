@@ -19,7 +19,7 @@ from arena.records.model import AttemptRecord, SettlementRecord
 from arena.records.verify.verification import verify_store
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from neurons.race.reading import read_race, read_settled, replay_race
+from neurons.race.log import read_race, read_settled, replay_race
 from tests.simulation.race_day import RaceDay
 from tests.simulation.world import SimulatedDesk, World
 

@@ -13,7 +13,7 @@ from arena.race.model import Top
 from arena.race.settlement.provenance import inputs_again, policy_of
 from arena.race.settlement.settle import settle
 from arena.records.model import SettlementRecord
-from neurons.race.reading import as_raced
+from neurons.race.log import as_raced
 from tests.simulation.audit import RaceEnd
 from tests.simulation.world import Miner
 

@@ -34,7 +34,7 @@ from arena.submissions.model import make_submission
 from foundation.errors import Failure
 from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal
-from neurons.worker.episodes import EpisodeLoop, sweep
+from neurons.race.episodes import EpisodeLoop, sweep
 from problems.product import Product
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand

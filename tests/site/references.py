@@ -15,7 +15,7 @@ from foundation.codes import CODES
 from foundation.codes.row import Owner
 from neurons.cli.app import COMMANDS, load_command
 from neurons.health.metrics import Metrics
-from neurons.node.settings import ENVIRONMENT_PREFIX, Settings
+from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
 
 ALERTS = Path(__file__).parents[2] / "docker" / "watch" / "alerts.yml"
 

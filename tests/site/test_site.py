@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command, main
 from neurons.health.metrics import Metrics
-from neurons.node.settings import Settings
+from neurons.settings.settings import Settings
 from tests.readme_blocks import Block, blocks_of, unknown_options
 
 ROOT = Path(__file__).parents[2]

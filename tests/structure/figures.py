@@ -86,7 +86,7 @@ from typer.core import TyperGroup
 from arena.policy import Policy
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
-from neurons.node.settings import Settings
+from neurons.settings.settings import Settings
 import msgspec
 
 def count(command):

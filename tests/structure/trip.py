@@ -159,7 +159,7 @@ class Trip:
         self.arena("catalogue", "synth", "--out", self.folder, "--count", 2_000, is_watched=False)
         self.index = self.folder / "index"
         self.arena("catalogue", "build", self.folder / "documents.jsonl", "--out", self.index, is_watched=False)
-        policy = json.loads(self.arena("race", "policy", "demo", "--json", is_watched=False))["policy"]
+        policy = json.loads(self.arena("explain", "demo", "--json", is_watched=False))["policy"]
         for part, values in POLICY.items():
             policy[part] |= values
         self.policy = self.folder / "policy.json"

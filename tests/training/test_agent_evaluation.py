@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from neurons.cli.training import evaluate_model, report
+from neurons.cli import evaluate as evaluate_model
+from neurons.cli import report
 from problems.suites.formats import write_problems
 from tests.training.stock import POLICY, Stock
 from training.evaluation.report import EvalReport

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from neurons.cli.training.report import app
+from neurons.cli.report import app
 from tests.training.eval_reports import make
 from training.charts import ChartLine, Dot, dot_chart, line_chart
 from training.evaluation.report import EvalReport

@@ -28,8 +28,9 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from harness.sandbox.probing.probe import open_sandbox
+from neurons.cli import evaluate as evaluate_model
+from neurons.cli import train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
-from neurons.cli.training import evaluate_model, train
 from problems.pools.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from training.evaluation.contamination import learnt_by

@@ -13,14 +13,17 @@ import torch
 from typer.testing import CliRunner, Result
 
 from foundation.errors import ArenaError
-from neurons.cli.training import evaluate_model, train
+from neurons.cli import evaluate as evaluate_model
+from neurons.cli import train
 from tests.training.stock import POLICY, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.report import EvalReport
+from training.guards import GuardStopError
 from training.model import RunLineage
 from training.models.opening import open_model
 from training.recipe import parse_recipe
-from training.stages.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
+from training.stages.pipeline import run_stage
+from training.stages.run import CHECKPOINT, RunFolder, open_checkpoint
 
 SHORT = ("--turn-tokens", "8", "--turns", "2", "--parallel", "2")
 
@@ -46,8 +49,17 @@ def run(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finish(folder: RunFolder) -> RunLineage:
-    done = Outcome(parent_sha256="base", steps=1)
-    return folder.finish(done, codec_sha256="", partition_sha256="", code_commit="", device="cpu")
+    return folder.finish(
+        parent_sha256="base",
+        corpus_sha256s=(),
+        codec_sha256="",
+        partition_sha256="",
+        code_commit="",
+        device="cpu",
+        steps=1,
+        metrics={},
+        dropped={},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +106,18 @@ def test_a_dry_run_needs_no_out_and_says_the_device(stock: Stock, tmp_path: Path
     assert "--out" in start(*words, code=2).output
 
 
+def test_a_stage_says_its_device_before_it_starts(stock: Stock, run: Path) -> None:
+    said = start("sft", "--recipe", str(run / "recipe.toml"), "--out", str(run), "--json")
+    assert said.stderr.startswith(f"test: sft on {'cpu' if not torch.cuda.is_available() else ''}")
+    assert msgspec.json.decode(said.stdout.encode(), type=RunLineage).stage == "sft"
+
+
+def test_a_recipe_that_can_not_run_fails_its_dry_run_too(stock: Stock, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(stock.recipe_text("rejection"), "utf-8")
+    with pytest.raises(ArenaError, match=r"V2120.*data\.problems"):
+        start("rejection", "--recipe", str(tmp_path / "r.toml"), "--dry-run")
+
+
 # -- nothing is fetched
 
 
@@ -110,7 +134,34 @@ def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_p
         open_model("nowhere", torch.float32)
 
 
+def test_a_folder_that_is_no_model_and_a_run_that_is_not_finished_are_told_apart(stock: Stock, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match=r"V2124.*holds no config\.json"):
+        evaluate(str(tmp_path))
+    text = stock.recipe_text("sft")
+    RunFolder(tmp_path / "run", parse_recipe(text), text)
+    with pytest.raises(ArenaError, match=r"V2124.*not finished; go on: `arena train"):
+        evaluate(str(tmp_path / "run"))
+
+
 # -- episodes that are to be taken over
+
+
+@pytest.mark.parametrize("stage", ["kto", "grpo"])
+def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stock, tmp_path: Path, stage: str) -> None:
+    parent, bare = tmp_path / "teacher", tmp_path / "bare"
+    bare.mkdir()
+    text = stock.recipe_text("teacher", f'parent = "{tmp_path}"')
+    opened = RunFolder(parent, parse_recipe(text), text)
+    shutil.copytree(stock.model, parent / CHECKPOINT)
+    finish(opened)
+    text = stock.recipe_text(
+        stage,
+        f'parent = "{parent}"\n[data]\nrollouts = ["{bare}"]\n[decode]\ntop_p = 1.0\n'
+        "[optim]\nbatch_rows = 2\n[grpo]\ntool_weight = 0.5\n",
+    )
+    with pytest.raises(ArenaError, match=r"V2124.*bare of data\.rollouts holds no episodes\.jsonl"):
+        run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
+    assert list(bare.iterdir()) == []
 
 
 # -- a server that samples
@@ -140,6 +191,26 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
         evaluate(*words, "--out", str(kept))
 
 
+def test_what_a_run_learnt_is_asked_of_its_lineage_wherever_it_samples(
+    stock: Stock, run: Path, node: tuple[str, ...], double: VllmDouble, server: str
+) -> None:
+    double.requests.clear()
+    words = (str(run), "--problems", str(stock.folder / "train.jsonl"), *SHORT, *node)
+    with pytest.raises(GuardStopError, match="contamination"):
+        evaluate(*words, "--sampler", server, "--sampler-model", "sft@0123")
+    assert not double.requests
+
+
+def test_a_model_the_server_does_not_hold_is_refused_before_an_episode(
+    stock: Stock, node: tuple[str, ...], double: VllmDouble, server: str
+) -> None:
+    double.requests.clear()
+    words = (str(stock.model), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node)
+    with pytest.raises(ArenaError, match=r"U3001.*serves sft@0123, not other"):
+        evaluate(*words, "--sampler", server, "--sampler-model", "other")
+    assert not double.requests
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -151,3 +222,15 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
 def test_a_server_is_named_whole_or_not_at_all(stock: Stock, words: tuple[str, ...]) -> None:
     assert "--sampler" in evaluate(str(stock.model), "--problems", "s1", *words, code=2).output
     assert evaluate("http://127.0.0.1:1/v1", "--model", "m", "--problems", "s1", *words, code=2)
+
+
+@pytest.mark.parametrize("stage", ["sft", "rejection", "teacher", "kto", "grpo_v19", "grpo_refresh"])
+def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(node: tuple[str, ...], stage: str) -> None:
+    """Qwen3-4B is known by name; what is assumed of corpora and problems is said."""
+    recipe = Path(train.__file__).parents[2] / "training" / "recipes" / "paper" / f"{stage}.toml"
+    words = ["train", stage.partition("_")[0], "--recipe", str(recipe), "--dry-run", "--json", *node]
+    shown = json.loads(CliRunner().invoke(train.app, words, catch_exceptions=False).stdout)
+    estimate = shown["estimate"]
+    assert estimate["parameters"] == pytest.approx(4.022e9, rel=1e-3) and shown["assumed"]
+    assert 10 < estimate["memory_gb"] < 80 and estimate["hours"]["NVIDIA H100"] > 0
+    assert (estimate["sampling_hours"]["NVIDIA H100"] > 0) == (not stage.startswith(("sft", "teacher")))

@@ -10,7 +10,7 @@ from arena.records.model import EvaluationRecord
 from arena.store.postgres.store import PostgresStore
 from arena.view.lines import trace_lines
 from arena.view.page import trace_pages
-from neurons.cli.records.traces import FoundTraces, ReadRules, traces_of_store
+from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
 from tests.web.episode_stand import ANSWER, EMBARGOED, NAMES, NOW_MS, PUBLISHED, RUNNING, agent_id, drawn_of, explain
 from tests.web.places import ASKED, traces_of
 

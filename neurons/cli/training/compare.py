@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.options import JsonOutOption, TrustUnsignedOption
-from neurons.cli.presenter import show
-from neurons.cli.progress import show_progress
+from neurons.cli.options import JsonOption, TrustUnsignedOption
+from neurons.cli.presenter import show, show_progress
 
 if TYPE_CHECKING:
     from training.corpus.distance.comparison import Comparison
@@ -33,7 +32,7 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draws behind intervals and chance.")] = 0,
     draws: Annotated[int, typer.Option("--draws", min=100, help="How many draws.")] = 1_000,
     trust_unsigned: TrustUnsignedOption = False,
-    as_json: JsonOutOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two corpora: does one hold behaviour that the other does not?
 
@@ -52,7 +51,7 @@ def compare(
 
     arena corpus compare mine theirs.jsonl --names arena,synthetic --problems problems.json --json
     """
-    from neurons.cli.problems.reading import read_files
+    from neurons.cli.problems import read_files
     from training.corpus.distance.comparison import compare as compare_episodes
     from training.corpus.distance.episodes import episodes_of
     from training.corpus.distance.page import render_comparison
@@ -86,7 +85,7 @@ def _traces(path: Path, trust_unsigned: bool) -> Iterator[Trace]:
     from arena.chain.keys import verify
     from arena.export.writing.manifest import MANIFEST
     from neurons.cli.store_reading import state_folder
-    from neurons.cli.training.run_inputs import SEALS
+    from neurons.cli.train import SEALS
     from training.corpus.corpus_files import read_rows
     from training.corpus.model import Quarantined
     from training.corpus.sources.foreign import read_foreign

@@ -1,0 +1,475 @@
+"""`arena init`, `check` and `run`: a miner's desk. Begin an agent, gate it, run it on problems as a validator would."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from foundation.codes import lookup
+from foundation.codes.names import NOT_RECORDED
+from foundation.errors import ArenaError, render
+from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY, exit_code
+from neurons.cli.options import BuiltIndexOption, ClusterOption, JsonOption, command
+from neurons.cli.presenter import badge, echo_json, printable, share_text, show
+
+if TYPE_CHECKING:
+    from arena.evaluate import Evaluation
+    from arena.gate.report import GateReport
+    from neurons.practice.problems import Asked, ContentCache, RunFacts
+    from neurons.practice.run import RunRow
+    from neurons.settings.settings import Settings
+
+app = typer.Typer()
+
+WIDTH = 80
+_EVIDENCE_CHARS = 100
+_TAIL_CHARS = 2_000  # of a failed agent's own output
+_COLOURS = {"accept": "green", "review": "yellow", "reject": "red"}
+_WIDTHS = {"problem": 18, "bucket": 7, "success": 8, "met": 5, "coeff": 6, "agentic": 7, "ended": 17}  # with gaps 80
+_AXES = ("title", "price", "service", "sku", "attribute")
+_WATCH_S = 0.3  # how often the file is looked at
+_SUITE, _BEGINS = "s1", '"""A second agent: '  # what `arena init` starts from: a suite, and how its example begins
+_SCRIPTED_SAYS = (
+    "scripted model: it shows that the file runs, that the model's calls get through",
+    "and what the rules count. It never reads your prompt, so it can't show whether",
+    "a prompt is good: for that use --model-url, and --record to iterate for free.",
+)
+_ENDPOINT_SAYS = "error[U3002]: {detail}. Check --model-url or OPENAI_BASE_URL and run again."
+
+AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
+
+
+@dataclass(frozen=True)
+class ModelFlags:
+    """Which model answers."""
+
+    model_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL[=N]",
+            help="OpenAI-compatible endpoint, asked N requests at a time; else OPENAI_BASE_URL. Repeatable: --workers"
+            " are dealt over them.",
+        ),
+    ] = None
+    model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None
+
+
+NO_MODEL = ModelFlags()
+
+
+@dataclass(frozen=True)
+class DeskFlags:
+    """What an agent is gated and run under."""
+
+    policy: Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a judge endpoint: demo.")] = (
+        None
+    )
+    catalogue: BuiltIndexOption = None
+    state_dir: Annotated[Path | None, typer.Option(help="State folder instead of the one set.")] = None
+
+    def settings(self, models: ModelFlags = NO_MODEL) -> Settings:
+        """A miner's settings. Raises ArenaError V2030."""
+        from neurons.practice.opening import miner_settings
+
+        urls = models.model_url or ()
+        return miner_settings(self.policy, self.catalogue, self.state_dir, urls, models.model).settings
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which problems an agent is run on, and what answers them (`neurons.practice.problems`)."""
+
+    problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None
+    problems: Annotated[
+        Path | None, typer.Option(help="Problem file, or s1, s2, s3; else practice problems are made.")
+    ] = None
+    skip_web: Annotated[bool, typer.Option("--skip-web", help="Leave a file's web problems out.")] = False
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Run problems whose answers the catalogue lacks, too.")
+    ] = False
+    suite: Annotated[str | None, typer.Option(help="The whole shipped suite s1, s2 or s3, as in qualifying.")] = None
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
+    ] = None
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED",
+            help="Run on variants drawn by SEED, as qualifying does: of the policy's suite, or of the problem file. "
+            "Any text will do; a qualifying record names the seed it ran under.",
+        ),
+    ] = None
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1
+    record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)
+    ] = None
+
+
+class _Plan(NamedTuple):
+    desk: DeskFlags
+    models: ModelFlags
+    choice: Choice
+    cluster: str
+    time_limit: float
+    bodies: Path | None
+    gate: bool
+    as_json: bool
+
+    def settings(self) -> Settings:
+        return self.desk.settings(self.models)
+
+
+@command(app)
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the agent.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Begin an agent: a file that works, its test, one problem.
+
+    arena init my_agent
+
+    The agent lets the model write every call; its comments say where to change it. Anybody may build on it: the gate
+    takes its code away before it compares agents. Nothing that exists is overwritten.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise typer.BadParameter(f"{folder} exists and is not empty: choose another folder", param_hint="FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = agent_files()
+    for name, content in files.items():
+        with (folder / name).open("x", encoding="utf-8") as stream:
+            stream.write(content)
+    agent = folder / "agent.py"
+    following = (
+        f"arena check {agent}",
+        f"arena run {agent} --problems {folder / 'problem.jsonl'}",
+        f"arena run {agent} --watch",
+    )
+    lines = [f"{folder}: {', '.join(files)}", "", "next:", *(f"  {line}" for line in following)]
+    show({"folder": str(folder), "files": list(files), "next": list(following)}, lines, as_json=as_json)
+
+
+def agent_files() -> dict[str, str]:
+    """What `arena init` writes, by file name. The agent's code is one that every gate knows as published, so nobody
+    owns it."""
+    from harness.agents.registry import published_sources
+    from problems.suites.formats import write_problems
+    from problems.suites.shipped import load_shipped
+
+    (example,) = (source for source in published_sources() if source.startswith(_BEGINS))
+    _, _, code = example.partition('"""\n\n')
+    templates = resources.files("neurons.practice").joinpath("template")
+    return {
+        "agent.py": templates.joinpath("agent_head.txt").read_text("utf-8") + code,
+        "test_agent.py": templates.joinpath("test_agent.txt").read_text("utf-8"),
+        "problem.jsonl": next(iter(write_problems(load_shipped(_SUITE).problems))) + "\n",
+    }
+
+
+@command(app)
+def check(agent: AgentFile, desk: DeskFlags, as_json: JsonOption = False) -> None:
+    """Gate an agent file with the validator's own code.
+
+    arena check my_agent/agent.py
+
+    Nothing in the file is executed. Each finding names its line and rule, shows the line, and says what to write
+    instead. A `reject` is certain; a `review` asks a person to look. What the gate accepts here it accepts at a
+    validator with the same policy and catalogue. Exit code 1 on a reject.
+    """
+    source = read_agent(agent)
+
+    import msgspec
+
+    from arena.gate.remedies import what_to_change
+
+    report = report_of(source, desk.settings())
+    if as_json:
+        rows = [
+            {
+                **msgspec.to_builtins(found),
+                "evidence": source_line(source, found.line),
+                "instead": what_to_change(found.rule, found.detail),
+            }
+            for found in report.findings
+        ]
+        failure = report.failure.code if report.failure else ""
+        echo_json({**msgspec.to_builtins(report), "findings": rows, "code": failure})
+    else:
+        show_report(agent, source, report)
+    if report.outcome == "reject":
+        raise typer.Exit(EXIT_FAILED)
+
+
+@command(app)
+def run(
+    agent: AgentFile,
+    choice: Choice,
+    desk: DeskFlags,
+    models: ModelFlags,
+    cluster: ClusterOption = "",
+    time_limit: Annotated[float, typer.Option(min=0, help="Begin no problem after so many seconds; 0: no limit.")] = 0,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
+    bodies: Annotated[Path | None, typer.Option(help="Folder to keep each trace in, as JSON.")] = None,
+    gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an agent file on problems, as a validator would.
+
+    arena run my_agent/agent.py
+    arena run my_agent/agent.py --suite s1 --workers 4 --time-limit 300
+    arena run my_agent/agent.py --model-url URL --model NAME --record replies.jsonl
+    arena run my_agent/agent.py --replay replies.jsonl --watch
+
+    The gate comes first: a file that it rejects would never run at a validator, so it does not run here either, unless
+    you say --no-gate. Then the same jail, tools, gateway, scoring and judge: the body hash in --json is the one that a
+    validator records for the same agent, problem, policy and model replies.
+
+    Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
+    tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
+    another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
+    A model folder of your own can be the endpoint: arena serve-model. With --cluster a problem runs on each processor
+    of machines that hold no key, with the same release, index and jail. Practice problems and the last run (`arena
+    view`) are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
+    """
+    if choice.suite and (choice.problems or choice.variant):
+        raise typer.BadParameter("give --suite alone, or --problems FILE and --variant", param_hint="--suite")
+    if cluster and (choice.record or choice.replay or choice.workers > 1):
+        raise typer.BadParameter("leave out --workers, --record and --replay", param_hint="--cluster")
+    plan = _Plan(desk, models, choice, cluster, time_limit, bodies, gate, as_json)
+    if not watch:
+        raise typer.Exit(_run_once(agent, read_agent(agent), plan))
+    try:
+        for raw in _versions(agent):
+            try:
+                _run_once(agent, raw, plan)
+            except ArenaError as error:  # said, and the next version of the file is waited for
+                typer.echo(str(error), err=True)
+            typer.echo(f"\nwatching {agent}; Ctrl-C ends it", err=True)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+
+
+def _versions(agent: Path) -> Iterator[bytes]:
+    """The file's bytes, now and whenever they are others; a moment without the file, as editors save it, is waited
+    for."""
+    known = read_agent(agent)
+    yield known
+    while True:
+        time.sleep(_WATCH_S)
+        if agent.exists() and (now := read_agent(agent)) != known:
+            known = now
+            yield known
+
+
+def _run_once(agent: Path, raw: bytes, plan: _Plan) -> int:
+    """One run of one version of the file; the exit code."""
+    try:
+        source = raw.decode("utf-8")  # as the gate decodes it: what runs is what was checked
+    except UnicodeDecodeError as error:
+        raise ArenaError("A1001", f"byte {raw[error.start]:#04x} at offset {error.start}") from error
+
+    from foundation.canonical import canonical_bytes, text_hash
+    from neurons.practice.problems import default_cache_dir, opened_problems
+    from neurons.practice.run import LocalRun, json_row, save_run
+
+    cache, settings = open_cache(), plan.settings()
+    if plan.gate:
+        report = report_of(raw, settings)
+        if report.outcome == "reject":
+            show_report(agent, raw, report)
+            return EXIT_FAILED
+    done: list[RunRow] = []
+    with opened_problems(settings, plan.choice, cache, is_dealt=bool(plan.models.model_url)) as (asked, facts):
+        if facts.unreachable:
+            typer.echo(_ENDPOINT_SAYS.format(detail=facts.unreachable), err=True)
+            return EXIT_NOT_READY
+        if not plan.as_json:
+            typer.echo(_line(tuple(_WIDTHS)))
+        for row in _rows(source, asked, facts, plan):
+            done.append(row)
+            if plan.bodies is not None and row.evaluation is not None:  # the bytes whose sha256 is the body hash
+                body = row.evaluation.body
+                plan.bodies.mkdir(parents=True, exist_ok=True)
+                (plan.bodies / f"{body.problem_id}.json").write_bytes(canonical_bytes(body))
+            if not plan.as_json:
+                typer.echo(_line(_cells(row)))
+    order = {one.problem_id: place for place, (one, _) in enumerate(asked)}
+    done.sort(key=lambda row: order[row.problem.problem_id])
+    kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=facts.policy, rows=tuple(done))
+    try:
+        save_run(default_cache_dir() / "last-run.json", kept)
+    except OSError as error:
+        typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
+    if plan.as_json:
+        echo_json([json_row(row) for row in done])
+    else:
+        for line in _summary_lines(done, len(asked), facts.is_scripted):
+            typer.echo(line)
+    return max((_row_exit(row) for row in done), default=0)
+
+
+def _rows(source: str, asked: list[Asked], facts: RunFacts, plan: _Plan) -> Iterator[RunRow]:
+    """Rows as they end: of a cluster, of the validator's worker pool, or of this process."""
+    limits: dict[str, Any] = {"time_limit_s": plan.time_limit, "clock": time.monotonic}
+    if plan.cluster and asked:
+        from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
+        from neurons.cluster.choice import absolute_policy, open_executor
+
+        policy, catalogue, state_dir = plan.desk.policy, plan.desk.catalogue, plan.desk.state_dir
+        episodes = AgentEpisodes(
+            source=source,
+            alike=alike(asked[0][1]),
+            policy=absolute_policy(policy),
+            catalogue=catalogue and catalogue.absolute(),
+            state_dir=state_dir and state_dir.absolute(),
+            model_urls=tuple(plan.models.model_url or ()),
+            model=plan.models.model,
+        )
+        with open_executor(plan.cluster, 0, 0, state_dir=state_dir) as executor:
+            yield from run_elsewhere(episodes, asked, executor, **limits)
+    elif facts.setups:
+        from neurons.practice.run import run_in_pool
+
+        yield from run_in_pool(source, asked, facts.setups, **limits)
+    else:
+        from neurons.practice.run import run_problems
+
+        yield from run_problems(source, asked, **limits)
+
+
+def _row_exit(row: RunRow) -> int:
+    if row.failure is not None:
+        return exit_code(ArenaError(row.failure.code))
+    return EXIT_FAILED if row.evaluation and row.evaluation.body.failure else 0
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, _WIDTHS.values(), strict=True)).rstrip()
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    """One row: what was asked, rules met of rules asked, coefficient, and how it ended."""
+    from judge.verdict import Verdict
+    from problems.scoring.outcome import OutcomeScore
+
+    if row.evaluation is None:
+        code = row.failure.code if row.failure else ""
+        return (row.problem.problem_id, row.problem.bucket, "not run", "-", "-", "-", code)
+    body, outcome, verdict = row.evaluation.body, row.evaluation.outcome, row.evaluation.verdict
+    success, met = "unscored", "-"
+    if isinstance(outcome, OutcomeScore):
+        success = "yes" if outcome.is_success else "no"
+        axes = [getattr(slot, axis) for slot in outcome.slots for axis in _AXES]
+        met = f"{sum(axis.hits for axis in axes)}/{sum(axis.total for axis in axes)}"
+    coefficient = share_text(verdict.coefficient_e4) if isinstance(verdict, Verdict) else "-"
+    ended = f"{body.failure.code} {body.stop}" if body.failure else body.stop
+    is_agentic = "yes" if body.is_agentic else "no"
+    return (body.problem_id, body.bucket, success, met, coefficient, is_agentic, ended)
+
+
+def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Iterator[str]:
+    from arena.view.lines import loss_lines
+    from arena.view.reading import loss_of
+
+    evaluations = [row.evaluation for row in done if row.evaluation is not None]
+    solved = sum(1 for evaluation in evaluations if (evaluation.score_e4 or 0) > 0)
+    scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
+    mean = sum(scores) / len(scores) / 10_000 if scores else 0.0
+    yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
+    if len(done) < asked:
+        yield f"{asked - len(done)} problems were not begun within the time limit"
+    losses = [loss for row in done if row.evaluation and (loss := loss_of(row.evaluation, row.constraints))]
+    if losses:
+        yield f"\nWhy points were lost ({len(losses)} of {len(done)}); whole traces: arena view"
+    for loss in losses:
+        yield ""
+        yield from (line.text for line in loss_lines(loss, WIDTH))
+    not_run = [(row.problem.problem_id, row.failure) for row in done if row.failure is not None]
+    if missing := [(name, failure.detail) for name, failure in not_run if failure.code == NOT_RECORDED]:
+        yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"
+        yield from (f"  {name}: {detail}" for name, detail in missing)
+        yield "The agent asks something else than when it was recorded. Record again, or give"
+        yield "--record and --replay the same file to ask the endpoint for what is missing."
+    for name, failure in not_run:
+        if failure.code != NOT_RECORDED:
+            yield f"{name}: {render(lookup(failure.code), failure.detail)}"
+    yield from _fault_lines(evaluations)
+    if is_scripted:
+        yield ""
+        yield from _SCRIPTED_SAYS
+
+
+def _fault_lines(done: Sequence[Evaluation]) -> Iterator[str]:
+    for evaluation in done:
+        if failure := evaluation.body.failure:
+            yield f"{evaluation.body.problem_id}: {render(lookup(failure.code), failure.detail)}"
+            if tail := evaluation.cost.output_tail[-_TAIL_CHARS:].strip():
+                yield printable(tail)
+
+
+def read_agent(path: Path) -> bytes:
+    """The bytes of an agent file. Raises ArenaError A1009."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArenaError("A1009", f"{path}: {error.strerror}") from error
+
+
+def open_cache() -> ContentCache:
+    """The user's cache; a folder that can't be written is said on stderr."""
+    from neurons.practice.problems import ContentCache, default_cache_dir
+
+    return ContentCache(default_cache_dir(), lambda line: typer.echo(line, err=True))
+
+
+def report_of(source: bytes, settings: Settings) -> GateReport:
+    """The gate's report on a source, from the validator's own rules and knowledge (without other miners' agents)."""
+    from arena.gate.isolation import inspect_isolated
+    from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
+
+    policy = policy_of(settings)
+    prepare_catalogue(settings)
+    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
+    return inspect_isolated(source, policy.gate, knowledge)
+
+
+def show_report(agent: Path, source: bytes, report: GateReport) -> None:
+    """Print a report: each finding with its line, what to write instead, and the next command."""
+    typer.echo(f"{badge(report.outcome, _COLOURS[report.outcome])}  {agent}")
+    for found in report.findings:
+        for line in finding_lines(agent, source, found.outcome, found.rule, found.line, found.detail):
+            typer.echo(line)
+    if report.failure is not None:
+        typer.echo(f"{report.failure.code}: arena explain {report.failure.code}")
+    elif report.outcome == "accept":
+        typer.echo(f"  next: arena run {agent}")
+    typer.echo(f"sha256 {report.source_sha256}")
+    typer.echo(f"rules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
+
+
+def finding_lines(agent: Path, source: bytes, outcome: str, rule: str, line: int, detail: str) -> Iterator[str]:
+    """One finding: where, what and why, the line as it stands, and what to write instead."""
+    from arena.gate.remedies import what_to_change
+    from arena.gate.rules import RULES
+
+    where = f"{agent}:{line}" if line else f"{agent}"
+    yield f"  {outcome}  {where}  {rule}"
+    if evidence := source_line(source, line):
+        yield f"      {line} | {evidence}"
+    said = [printable(detail), RULES[rule].meaning, f"fix: {what_to_change(rule, detail)}"]
+    for text in dict.fromkeys(filter(None, said)):
+        yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="        ")
+
+
+def source_line(source: bytes, line: int) -> str:
+    """A line of a source as text that can be printed, cut; "" for 0 or a line that is not there."""
+    lines = re.split("\r\n|\r|\n", source.decode("utf-8", "replace"))  # as Python counts them
+    return printable(lines[line - 1].strip())[:_EVIDENCE_CHARS] if 0 < line <= len(lines) else ""

@@ -1,0 +1,430 @@
+"""`arena problems partition`, `titles`, `sign-suite`, `seal`, `pool`: an operator's bank, from problems to batches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import secrets
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_FAILED
+from neurons.cli.options import ClosesPolicyOption, JsonOption, ProblemFile, ProblemFiles, WalletFlags, command
+from neurons.cli.presenter import echo_json, show, show_progress
+from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_release, refuse_existing
+from neurons.cli.store_reading import state_folder
+
+if TYPE_CHECKING:
+    from arena.bank.batches.released_problems import LearntPool, ReleasedPool
+    from arena.bank.batches.sealed_file import BatchNotice, SealedFile
+    from arena.bank.partition_file import PoolAssignment
+    from arena.bank.title_release import ReleaseReport
+    from arena.chain.port import Signer, Timelock
+    from arena.records.model import ReleaseRecord
+    from problems.model import Problem
+    from problems.pools.product_classes import ProductClasses
+
+_BAR_CHARS = 40
+_POOLS: tuple[LearntPool, ...] = ("train", "dev")
+_WHY = {
+    "held_out": "held out by name",
+    "cluster": "shares a leak cluster with another pool's problem",
+    "partition": "the partition gives it, or an answer of it, another pool",
+}
+
+
+@command(app)
+def partition(
+    paths: ProblemFiles,
+    goods: ProductFlags,
+    wallet: WalletFlags,
+    out: Annotated[Path, typer.Option(help="The private file, mode 0600; its key never leaves it.")],
+    suite: Annotated[
+        list[Path] | None, typer.Option(help="Problems that are never raced or trained on. Default: s1, s2 and s3.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw; it is published with the manifest.")] = 1,
+    eval_counts: Annotated[
+        str, typer.Option("--eval", help="Evaluation problems: product, shop, voucher.")
+    ] = "28,24,23",
+    dev_counts: Annotated[
+        str, typer.Option("--dev", help="Development problems: product, shop, voucher.")
+    ] = "20,20,20",
+    is_extending: Annotated[
+        bool, typer.Option("--extend", help="Enter the problems into the manifest that stands at --out.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Deal the clusters of a bank to its pools, once, and sign the result.
+
+    Suites are never_touch; eval (75 problems by default) and dev are drawn by seed and key over whole clusters; the
+    rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
+    that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
+    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only; --extend adds
+    SHA256.change.json, which is read with the files before it. It names no problem, but two of them side by side show
+    which clusters grew: publish each when the problems that entered with it are released. Next: `arena problems seal
+    --partition OUT`.
+    """
+    from problems.model import BUCKETS
+
+    classes = goods.classes()
+    signer = wallet.open()
+    problems = read_files(paths)
+    if is_extending:
+        from arena.bank.partition_file import PartitionFile
+        from arena.chain.keys import verify
+
+        assigned = PartitionFile(out, signer, verify, lambda: classes).assign(problems)
+        counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
+        sha256, refused = assigned.partition_sha256, assigned.refused
+        row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
+        lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
+        entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
+        show(row, [*lines, f"entered {entered}; manifest {sha256}"], as_json=as_json)
+        raise typer.Exit(EXIT_FAILED if refused else 0)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
+    from arena.bank.partition_file import write_partition
+    from problems.pools.manifest import KEY_BYTES
+    from problems.pools.partition import freeze
+
+    key = secrets.token_bytes(KEY_BYTES)
+    manifest = freeze(
+        problems,
+        read_files(suite or [Path(name) for name in ("s1", "s2", "s3")]),
+        seed=seed,
+        key=key,
+        classes=classes,
+        eval_counts=dict(zip(BUCKETS, _three(eval_counts, "--eval"), strict=True)),
+        dev_counts=dict(zip(BUCKETS, _three(dev_counts, "--dev"), strict=True)),
+    )
+    public = write_partition(out, manifest, key, signer)
+    counts = dict(manifest.problem_counts)
+    row = {"path": str(out), "public": str(public), "sha256": manifest.sha256, "signer": signer.hotkey, "pools": counts}
+    lines = [
+        f"{', '.join(f'{number} {name}' for name, number in counts.items())}; signed by {signer.hotkey}",
+        f"manifest {manifest.sha256}",
+        f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)",
+        f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER",
+    ]
+    show(row, lines, as_json=as_json)
+
+
+@command(app)
+def pool(
+    exports: Annotated[
+        list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: their releases say what is public.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="File to write; it must not exist.")],
+    wanted: Annotated[str, typer.Option("--pool", help="train or dev; no other pool comes out.")] = "train",
+    batches: Annotated[
+        Path | None, typer.Option("--batches", help="Folder of RACE.batch.json files. Default: STATE_DIR/bank.")
+    ] = None,
+    held_out: Annotated[
+        list[Path] | None, typer.Option("--held-out", help="Problems kept out, and their leak clusters. Repeatable.")
+    ] = None,
+    partition: Annotated[
+        Path | None, typer.Option("--partition", help="The bank's private file: it knows what is sealed, too.")
+    ] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="State folder of the validator. Default: ARENA_STATE_DIR.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the released problems of a pool, to sample on and learn from.
+
+    An export says which problems its races released, of which pools; what they ask and what answers them stands in no
+    record, only in the batches that a validator keeps once a race has opened them. So whoever runs the validator runs
+    this, and hands the file on with the export. A batch counts when it is the one that was released, byte for byte
+    (exit code 4 otherwise). A held-out problem never comes out, nor does one that shares a leak cluster with a problem
+    of another pool: those are named on stderr. Exit code 1 when nothing is left.
+
+    arena problems pool export --pool train --out problems/train.jsonl
+    """
+    from arena.bank.batches.batch import read_batch
+    from arena.bank.batches.released_problems import released_pool
+    from arena.bank.partition_file import read_partition
+    from arena.chain.keys import verify
+    from arena.export.releases import read_releases
+    from problems.suites.formats import write_problems
+    from training.corpus.sources.verified import open_export
+
+    chosen = next((one for one in _POOLS if one == wanted), None)
+    if chosen is None:
+        raise typer.BadParameter(f"{wanted!r} is none of {', '.join(_POOLS)}", param_hint="--pool")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(out)
+    state = state_folder(state_dir)
+    folder = batches or state / "bank"
+    held = [read_batch(path) for path in sorted(folder.glob("*.batch.json"))]
+    if not held:
+        raise typer.BadParameter(f"{folder} holds no *.batch.json", param_hint="--batches")
+    releases: list[ReleaseRecord] = []
+    with show_progress() as progress:
+        for export in exports:  # each is verified whole before its releases count
+            tell = functools.partial(progress, "verify")
+            open_export(export, verify, seals=state / "corpus" / "seals", progress=tell)
+            releases += read_releases(export)
+    entered = None if partition is None else read_partition(partition, verify)
+    taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)
+    if taken.problems:
+        out.write_text("".join(f"{line}\n" for line in write_problems(taken.problems)), encoding="utf-8")
+    _show(taken, chosen, out, folder, as_json=as_json)
+    raise typer.Exit(0 if taken.problems else EXIT_FAILED)
+
+
+def _three(text: str, flag: str) -> list[int]:
+    parts = text.split(",")
+    if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
+        raise typer.BadParameter(f"{text!r} is not three numbers: product,shop,voucher", param_hint=flag)
+    return [int(part) for part in parts]
+
+
+def _show(taken: ReleasedPool, chosen: LearntPool, out: Path, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        row = {"pool": chosen, "path": str(out) if taken.problems else None, "problems": len(taken.problems)}
+        rest = {"races": taken.races, "left_out": taken.left_out, "titles": taken.titles}
+        echo_json(row | rest | {"batches_missing": taken.batches_missing})
+        return
+    for one in taken.left_out:
+        typer.echo(f"left out: {one.problem_id}: {_WHY[one.reason]}", err=True)
+    if taken.batches_missing:
+        typer.echo(f"released, and not in {folder}: {', '.join(taken.batches_missing)}", err=True)
+    for race in taken.titles:
+        typer.echo(f"{race} brought accepted titles: arena race show {race} --titles titles-{race}.json", err=True)
+    if not taken.problems:
+        typer.echo(f"no released problem of {chosen}: nothing was written", err=True)
+        return
+    typer.echo(f"{out}: {len(taken.problems)} problems of {chosen}, of {len(taken.races)} races")
+
+
+@command(app)
+def seal(
+    paths: ProblemFiles,
+    goods: ProductFlags,
+    wallet: WalletFlags,
+    out: Annotated[Path, typer.Option(help="Folder for the sealed files; those that stand there are continued.")],
+    races: Annotated[int, typer.Option(min=1, max=400, help="For how many races.")] = 30,
+    size: Annotated[int, typer.Option(min=0, help="Problems a batch; 0: as many as the policy says.")] = 0,
+    policy: ClosesPolicyOption = "",
+    partition: Annotated[
+        Path | None, typer.Option(help="The bank's private partition file; the problems are entered into it.")
+    ] = None,
+    titles: Annotated[
+        Path | None, typer.Option(help="Title release of these problems; each batch takes its own part inside.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
+
+    Writes one NAME.sealed.json (for validators: whoever holds it can read it once the round is out) and one
+    NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
+    its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
+    twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
+    the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
+    """
+    from arena.bank.batches.sealing import deal, lock_all
+    from arena.bank.stock.sealed_stock import SealedStock
+    from arena.chain.keys import verify
+    from arena.chain.opening import open_beacon, open_timelock
+    from arena.chain.port import is_local
+    from arena.race.state.schedule import coming_closes_ms
+    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.settings import resolve
+    from problems.scoring.title_matching import cut_titles
+
+    settings = resolve({"policy": policy, "network": wallet.network}).settings
+    rules = policy_of(settings)
+    if rules.race.closes_after_ms is not None:
+        raise typer.BadParameter(
+            f"races of policy {rules.name} close some time after they open: no round can be known ahead",
+            param_hint="--policy",
+        )
+    is_real = not is_local(settings.network)  # whose validators will ask both of every batch
+    if is_real and partition is None:
+        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
+    if is_real and titles is None:
+        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
+    problems = read_files(paths)
+    accepted = cut_titles(read_release(titles), problems) if titles else None
+    signer = wallet.open()
+    timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
+    before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
+    start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
+    closes_ms = coming_closes_ms(start_ms, rules.race, races)
+    assigned = _assigned(problems, partition, signer, goods)
+    used = frozenset(problem_id for notice in before for problem_id in notice.problem_ids)
+    dealt = deal(assigned, closes_ms, size or rules.race.batch_problems, used)
+    locked = lock_all(
+        dealt,
+        timelock=timelock,
+        beacon=beacon,
+        signer=signer,
+        random_bytes=secrets.token_bytes,
+        now_ms=unix_ms,
+        titles=accepted,
+    )
+    made = _write_sealed(out, locked, races)
+    _show_sealed(made, assigned, timelock, as_json)
+    if not as_json:
+        typer.echo(
+            f"{len(made)} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
+            f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"
+        )
+
+
+def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, goods: ProductFlags) -> PoolAssignment:
+    from arena.bank.partition_file import PartitionFile, unpartitioned
+    from arena.chain.keys import verify
+
+    if partition is None:
+        return unpartitioned(problems)
+
+    def classes() -> ProductClasses:
+        if not goods.is_given:
+            typer.echo("new problems enter by their titles alone; --catalogue finds near-identical products", err=True)
+        return goods.classes()
+
+    return PartitionFile(partition, signer, verify, classes).assign(problems)
+
+
+def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[BatchNotice]:
+    """Write each file with its public notice beside it, as it is made."""
+    from arena.bank.batches.sealed_file import notice_bytes, write_sealed
+    from arena.bank.stock.sealed_stock import SUFFIX
+
+    out.mkdir(parents=True, exist_ok=True)
+    made: list[BatchNotice] = []
+    with show_progress() as progress:
+        for sealed in locked:
+            write_sealed(out / f"{sealed.notice.race_id}{SUFFIX}", sealed)
+            (out / f"{sealed.notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
+            made.append(sealed.notice)
+            progress("seal", len(made), total)
+    return made
+
+
+def _show_sealed(made: Collection[BatchNotice], assigned: PoolAssignment, timelock: Timelock, as_json: bool) -> None:
+    from arena.bank.batches.sealed_file import opening_time
+
+    for notice in made:
+        opens = opening_time(notice, timelock)
+        row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": len(notice.problems)}
+        text = f"{notice.race_id}  round {notice.round}  opens {opens}  {len(notice.problems)} problems"
+        show(row | {"batch_sha256": notice.batch_sha256}, [text], as_json=as_json)
+    for problem_id in assigned.refused:
+        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
+
+
+@command(app)
+def titles(
+    paths: ProblemFiles,
+    goods: ProductFlags,
+    out: Annotated[Path, typer.Option(help="The release to write; refused when it exists.")],
+    name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
+    embeddings: Annotated[
+        str, typer.Option(help="A /v1 endpoint that serves /embeddings. Empty: lexical/1, without any model.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="With --embeddings: the model.")] = "Qwen/Qwen3-Embedding-0.6B",
+    api_key: Annotated[
+        str, typer.Option(envvar="OPENAI_API_KEY", show_envvar=True, show_default=False, help="Of the endpoint.")
+    ] = "",
+    vectors: Annotated[
+        Path | None, typer.Option(help="With --embeddings: folder that keeps vectors, to go on after a break.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a title release: per reward title, the products that pass it.
+
+    Scoring is then membership in a list, the same on every validator. Make one for the suite, which is public as the
+    suite is (`arena problems sign-suite --titles`), and another one for the problems that will be sealed: it names
+    their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`; a
+    stock of your own: STATE_DIR/bank/titles.json). Shows how pairs lie around the threshold of 0.70: the nearer, the
+    less certain the verdict.
+    """
+    from arena.bank.embeddings import EmbeddingsEndpoint
+    from arena.bank.title_release import VectorFolder, build_lexical, build_release
+    from foundation.durable_files import write_whole
+    from problems.scoring.title_index import TitleIndex
+    from problems.scoring.title_matching import encode_accepted
+
+    refuse_existing(out)
+    problems, products = read_files(paths), tuple(goods.products())
+    if embeddings:
+        endpoint = EmbeddingsEndpoint(embeddings, model, api_key=api_key)
+        with contextlib.closing(endpoint), show_progress() as progress:
+            made = build_release(
+                problems,
+                products,
+                endpoint,
+                VectorFolder(vectors or out.parent / "vectors"),
+                name=f"{model}@{name}",
+                on_progress=functools.partial(progress, "embed"),
+            )
+    else:
+        made = build_lexical(problems, TitleIndex(products), name)
+    write_whole(out, encode_accepted(made.titles), mode=0o600)
+    show({"path": str(out), "report": made.report}, _report_lines(out, made.report), as_json=as_json)
+
+
+@command(app)
+def sign_suite(
+    path: ProblemFile,
+    goods: ProductFlags,
+    wallet: WalletFlags,
+    titles: Annotated[Path, typer.Option(help="Title release that lists every reward title of the suite.")],
+    out: Annotated[Path, typer.Option(help="Folder for the signed files, e.g. STATE_DIR/suites.")],
+    name: Annotated[str, typer.Option(help="The suite's name, as policies name it.")] = "s1",
+    as_json: JsonOption = False,
+) -> None:
+    """Sign a suite with the operator's key, so that validators qualify agents on it.
+
+    Writes NAME.jsonl, NAME.titles.json, NAME.manifest.json and NAME.signature.json. On a real network a validator reads
+    them from STATE_DIR/suites when it starts, and runs with no suite but the one that its setting bank_hotkey signed:
+    `arena operator publish OUT` brings them there.
+    Every problem must be solvable in the catalogue under these titles; one that is not is named, nothing is written,
+    and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
+    """
+    from arena.bank.suite_signature import write_suite
+    from problems.scoring.self_check import check_solvable
+    from problems.suites.shipped import CatalogueRecipe, products_sha256
+
+    if out.exists():
+        refuse_existing(out / f"{name}.manifest.json")
+    problems, release = read_file(path), read_release(titles)
+    products = {product.product_id: product for product in goods.products()}
+    checks = [check_solvable(problem, products.get, release) for problem in problems]
+    if unusable := [check for check in checks if not check.is_usable]:
+        for check in unusable:
+            said = f"{check.failure.code} {check.failure.detail}" if check.failure else "not usable"
+            typer.echo(f"{check.problem_id}: {said}", err=True)
+        raise typer.Exit(EXIT_FAILED)
+    signer = wallet.open()
+    recipe = CatalogueRecipe(
+        generator="given", documents=len(products), seed=0, products_sha256=products_sha256(products.values())
+    )
+    manifest = write_suite(out, name, problems, release, recipe, signer)
+    counts = ", ".join(f"{count} {bucket}" for bucket, count in manifest.counts.items())
+    lines = [
+        f"{name}: {counts} over {len(products):,} products, titles {manifest.titles}; signed by {signer.hotkey}",
+        f"written to {out}: next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
+    ]
+    show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines, as_json=as_json)
+
+
+def _report_lines(out: Path, report: ReleaseReport) -> Iterator[str]:
+    """The figures, and a bar for each hundredth of similarity."""
+    most = max((near.pairs for near in report.near), default=0)
+    yield (
+        f"{report.name}: {report.reward_titles:,} titles over {report.products:,} products,"
+        f" {report.pairs_accepted:,} pairs pass; {report.accepted_alone:,} titles take one product, the widest"
+        f" {report.accepted_most:,}"
+    )
+    yield f"pairs by similarity; {report.threshold_e4 / 10_000:.2f} passes"
+    for near in report.near:
+        bar = "#" * -(-_BAR_CHARS * near.pairs // most) if most else ""
+        yield f"  {near.from_e4 / 10_000:.2f}  {near.pairs:>9,}  {bar}".rstrip()
+    yield f"{report.within_a_hundredth:,} pairs lie within 0.01 of the threshold"
+    yield f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite"

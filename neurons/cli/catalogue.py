@@ -1,0 +1,168 @@
+"""`arena catalogue`: make documents, build an index, look at it, serve it, with `harness/catalogue`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foundation.durable_files import replacing
+from foundation.progress import Progress
+from neurons.cli.options import JsonOption
+from neurons.cli.presenter import field_lines, show, show_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.catalogue.engines.lucene import LuceneManifest
+    from harness.catalogue.index.layout import FileEntry, IndexManifest
+    from problems.product import Product
+
+app = typer.Typer(
+    help="""Make, build and serve product catalogues.
+
+    arena catalogue synth --out shop
+
+    arena catalogue build shop/documents.jsonl --out shop/index
+
+    arena catalogue info shop/index
+    """,
+    no_args_is_help=True,
+)
+
+_Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.")]
+_ENGINES = "auto, numpy, numba (one kind of index) or lucene (its own index and extra packages)"
+
+
+@app.command()
+def synth(
+    out: Annotated[Path, typer.Option(help="Folder for documents.jsonl; made when missing.")],
+    count: Annotated[int, typer.Option(min=1, help="How many products.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed and count make the same catalogue on every machine.")] = 7,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a synthetic catalogue that behaves like a real one, faults included.
+
+    Writes OUT/documents.jsonl in ShoppingBench's index line format, with words of our own. Build the index next.
+    """
+    from harness.catalogue.index.documents import write_documents
+    from harness.catalogue.synthetic.generator import generate
+
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "documents.jsonl"
+    with show_progress() as progress, replacing(path) as stream:
+        write_documents(_counted(generate(count, seed), count, progress), stream)
+    _show({"documents": count, "seed": seed, "path": str(path), "bytes": path.stat().st_size}, as_json)
+    if not as_json:
+        typer.echo(f"next: arena catalogue build {path} --out {out / 'index'}")
+
+
+@app.command()
+def build(
+    documents: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, help="documents.jsonl or documents.jsonl.gz, one document a line."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the index; an index that stands there is replaced.")],
+    engine: Annotated[str, typer.Option(help=f"Which engine will open it: {_ENGINES}.")] = "auto",
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the search index of a documents file.
+
+    The index appears whole or not at all. Malformed lines are left out, counted and named by line number; two documents
+    of one id stop the build. The catalogue's identity does not depend on the order of lines or on compression.
+    """
+    import msgspec
+
+    from harness.catalogue.engines.registry import build_engine
+
+    with show_progress() as progress:
+        built = build_engine(engine, documents, out, is_strict=strict, progress=progress)
+    findings = [f"line {finding.line}: {finding.detail}" for finding in built.findings]
+    if built.malformed > len(findings) and not as_json:
+        findings.append(f"... and {built.malformed - len(findings):,} more lines")
+    _show({"path": str(out), **msgspec.structs.asdict(built), "findings": findings}, as_json)
+
+
+@app.command()
+def info(
+    index: _Index,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its hash.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what an index holds and check that it is whole.
+
+    Sizes, the manifest's own hash and the hashes of small files are always checked; --verify reads everything.
+    """
+    from harness.catalogue.engines import lucene
+    from harness.catalogue.index import layout
+
+    if (index / lucene.MANIFEST).is_file():
+        other = lucene.read_lucene_manifest(index)
+        layout.check_entries(index, other.files, is_full=verify)
+        facts = _index_facts(index, other, other.files)
+    else:
+        manifest = layout.read_manifest(index)
+        layout.check_entries(index, manifest.content.files, is_full=verify)
+        facts = _index_facts(index, manifest, manifest.content.files)
+        facts |= {"terms": manifest.content.terms, "postings": manifest.content.postings}
+    _show({**facts, "fully_verified": verify}, as_json)
+
+
+@app.command()
+def serve(
+    index: _Index,
+    host: Annotated[str, typer.Option(help="Address to listen on. The server knows no users: keep it private.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free port.")] = 5631,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0 means one for each core.")] = 0,
+    engine: Annotated[str, typer.Option(help=f"What answers: {_ENGINES}.")] = "auto",
+) -> None:
+    """Serve the catalogue over HTTP with the reference search server's endpoints.
+
+    /find_product, /view_product_information, /get_product_raw and /health take the same parameters and give the same
+    JSON, so a client of the reference works unchanged. Workers share the index's memory. Ends on Ctrl-C or SIGTERM,
+    after what is being answered. Prints the base URL when it accepts connections.
+    """
+    from harness.catalogue.server import application
+
+    def announce(address: str) -> None:
+        typer.echo(f"serving {index} at {address}")
+
+    application.serve(index, engine=engine, host=host, port=port, workers=workers, announce=announce)
+
+
+def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest, files: Sequence[FileEntry]) -> dict[str, Any]:
+    return {
+        "path": str(folder),
+        "content_sha256": manifest.content_sha256,
+        "format": manifest.content.format,
+        "documents": manifest.content.documents,
+        "bytes": sum(entry.size for entry in files),
+        "blank_dropped": manifest.blank_dropped,
+        "malformed": manifest.malformed,
+        "source": manifest.source.name,
+        "source_sha256": manifest.source.sha256,
+    }
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    rows: list[tuple[str, object]] = []
+    for name, value in facts.items():
+        if isinstance(value, list):
+            rows += [(name, line) for line in value]
+        else:
+            rows.append((name, f"{value:,}" if type(value) is int and name != "seed" else value))
+    show(facts, field_lines(rows, 15), as_json=as_json)
+
+
+def _counted(items: Iterator[Product], total: int, progress: Progress) -> Iterator[Product]:
+    for done, item in enumerate(items):
+        if done % 500 == 0:
+            progress("generate", done, total)
+        yield item
+    progress("generate", total, total)

@@ -1,0 +1,428 @@
+"""`arena corpus`: from exports of the log to a corpus that a model may be trained on, a look at what was dropped, and
+thoughts for runs that code drove. It opens the inputs and prints the results; the decisions are in `training`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neurons.cli.options import (
+    AnswerTimeoutOption,
+    BankOption,
+    ClusterOption,
+    CoefficientOption,
+    CorpusArgument,
+    CorpusPoolOption,
+    HeldOutOption,
+    JsonOption,
+    PartitionOption,
+    TrustUnsignedOption,
+)
+from neurons.cli.presenter import echo_json, show, show_progress
+from neurons.cli.store_reading import state_folder
+from neurons.cli.trac import trac
+from neurons.cli.train import MICRO, SEALS, open_guard, parse_price, read_plan, usage_lines
+from neurons.cli.training.compare import compare
+from neurons.practice.opening import SCRIPTED
+
+if TYPE_CHECKING:
+    from harness.inference.port import Upstream
+    from training.corpus.building import Built, Filtered
+    from training.corpus.filter.funnel import Funnel, TokenWork
+    from training.corpus.filter.trace_features import Task
+    from training.corpus.model import RejectCode, Rules
+    from training.rewriting.model import RewriteReport
+
+
+app = typer.Typer(
+    help="""Filter exports into a training corpus, see what was dropped.
+
+    arena corpus build day1 --out corpora/train
+
+    arena corpus show corpora/train
+
+    arena corpus sample corpora/train --out sheet --rows 20
+    """,
+    no_args_is_help=True,
+)
+_E4 = 10_000
+_COUNTS = "token_counts"
+
+_StateDir = Annotated[
+    Path | None,
+    typer.Option("--state-dir", help="Keeps token counts and finished verifications. Default: ARENA_STATE_DIR."),
+]
+
+
+def refuse_files(exports: list[str] | None) -> list[str] | None:
+    """The exports as they were named. Raises typer.BadParameter for a file, which may be rows of elsewhere."""
+    for path in exports or ():
+        if Path(path).is_file():
+            raise typer.BadParameter(
+                f"{path} is a file; an export is a folder, and rows of elsewhere are --foreign {path}"
+            )
+    return exports
+
+
+_Exports = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="EXPORT...",
+        help="Folders of `arena records export`, or where such a folder lies: s3://bucket/prefix.",
+        callback=refuse_files,
+    ),
+]
+_Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")]
+_Foreign = Annotated[
+    list[Path] | None,
+    typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
+]
+_Rewritten = Annotated[
+    list[Path] | None,
+    typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
+]
+_RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
+_TokensMax = Annotated[int | None, typer.Option("--tokens-max", min=1, help="Token budget of a trace.")]
+_PerProblem = Annotated[int | None, typer.Option("--per-problem", min=1, help="Most traces of a problem.")]
+_Off = Annotated[list[str] | None, typer.Option("--off", help="Switch a rule off by its code. Repeatable.")]
+_Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Draw this many, by seed.")]
+_Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Of that draw.")]
+_Ablation = Annotated[
+    list[str] | None,
+    typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
+]
+_Tokenizer = Annotated[
+    Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
+]
+_Catalogue = Annotated[
+    Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
+]
+_Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
+]
+
+
+@app.command()
+def build(
+    context: typer.Context,
+    out: _Out,
+    exports: _Exports = None,
+    foreign: _Foreign = None,
+    rewritten: _Rewritten = None,
+    trust_unsigned: TrustUnsignedOption = False,
+    rules: _RulesFile = None,
+    pool: CorpusPoolOption = None,
+    coefficient: CoefficientOption = None,
+    tokens_max: _TokensMax = None,
+    per_problem: _PerProblem = None,
+    off: _Off = None,
+    rows: _Rows = None,
+    seed: _Seed = None,
+    ablation: _Ablation = None,
+    tokenizer: _Tokenizer = None,
+    catalogue: _Catalogue = None,
+    held_out: HeldOutOption = None,
+    partition: PartitionOption = None,
+    bank: BankOption = "",
+    workers: _Workers = None,
+    cluster: ClusterOption = "",
+    state_dir: _StateDir = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Filter exports into a training corpus.
+
+    Each export is verified whole before a row of it is read. Then every trace meets the paper's rules: the judge's
+    coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
+    are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
+    written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
+    with its codes, and report.html. A corpus is never changed. The same command goes on where a killed build was. An
+    export in an object store is brought into the state folder; a cluster's machines fetch its shards.
+
+    Exit code 1 when nothing passes (the funnel says why), 2 for unreadable files or rules, 4 for a changed export.
+
+    arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
+
+    arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
+    """
+    from arena.chain.keys import verify
+    from neurons.cluster.choice import open_executor
+    from neurons.settings.inputs import code_commit
+    from training.agents import distilled_prompt
+    from training.corpus import building
+    from training.corpus.report.page import render_page
+    from training.rewriting.results import with_rewrites
+
+    if not (exports or foreign):
+        raise typer.BadParameter("name at least one export, or a --foreign file")
+    flags = {"pool": pool, "tokens_max": tokens_max, "per_problem_max": per_problem, "off": off, "rows": rows}
+    share_e4 = None if coefficient is None else round(coefficient * _E4)
+    plan = read_plan(rules, flags | {"coefficient_e4_min": share_e4, "seed": seed})
+    _refuse_existing(out)
+    arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
+    guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
+    task = _task(plan, tokenizer and tokenizer.absolute(), state / _COUNTS, catalogue)
+    places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
+    records = building.trajectories_in(list(places))
+    executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
+    with show_progress(is_quiet=as_json) as progress:
+        named = [path.absolute() if cluster else path for path in foreign or ()]
+        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
+        ways: dict[str, Any] = {"executor": executor, "progress": progress}
+        sources = building.open_sources(list(places), named, verify, **kept, **ways)
+        sources = with_rewrites(sources, rewritten or (), distilled_prompt())
+        origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
+        journal = building.open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
+        if journal.shards and not as_json:
+            typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
+        filtered = building.filter_sources(sources, task, arms, guard, journal=journal, **ways)
+    if not all(one.kept for one in filtered.funnels):
+        journal.discard()
+        _show_nothing(filtered, as_json=as_json)
+    with show_progress(is_quiet=as_json) as bar:
+        built = building.write_filtered(filtered, out, guard, origin, draw=render_page, executor=executor, progress=bar)
+    journal.discard()
+    _show_built(built, filtered.work, as_json=as_json)
+
+
+@app.command("show")
+def show_corpus(
+    folder: CorpusArgument,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the report as a page here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a corpus was made from and what was dropped on the way.
+
+    Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
+    before and after; the long tail; who wrote the calls. The page is the same with plots, in one file.
+    """
+    from foundation.canonical import content_hash
+    from training.corpus.corpus_files import read_funnel, read_lineage
+
+    lineage, funnel = read_lineage(folder), read_funnel(folder)
+    if html:
+        from training.corpus.report.page import render_page
+
+        html.write_text(render_page(lineage, funnel), "utf-8")
+    if as_json:
+        echo_json({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel})
+        return
+    _show_funnel(funnel)
+    typer.echo(f"\nidentity   {content_hash(lineage)}")
+    typer.echo(f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}")
+    typer.echo(f"sources    {' '.join(lineage.sources)}")
+    if lineage.is_trusted_unsigned:
+        typer.echo("read from unsigned or unverified sources, because somebody said to trust them")
+    if html:
+        typer.echo(f"page       {html}")
+
+
+@app.command()
+def sample(
+    folder: CorpusArgument,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the sheet; it must not exist.")],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Traces on the sheet.")] = 50,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="What each item is, for afterwards. Default: OUT.key.jsonl beside OUT.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw a blind sheet of traces for people to read.
+
+    sheet.html is for reading, sheet.csv takes the answers: who decided, the model or a program? Neither says which
+    agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
+    """
+    from training.corpus.corpus_files import read_rows
+    from training.corpus.report.sampling import draw_sample, key_json, sheet_csv, sheet_html
+
+    key = key or out.with_name(f"{out.name}.key.jsonl")
+    for path in (out, key):
+        _refuse_existing(path)
+    items, keys = draw_sample(read_rows(folder), rows, seed)
+    out.mkdir(parents=True)
+    with (out / "sheet.csv").open("w", encoding="utf-8", newline="") as file:
+        file.write(sheet_csv(items))
+    (out / "sheet.html").write_text(sheet_html(items), "utf-8")
+    key.write_bytes(key_json(keys))
+    lines = [f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv", f"{key}: keep it from the readers"]
+    show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
+
+
+app.command()(compare)
+app.command()(trac)
+
+
+def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bool) -> dict[Path, str]:
+    """The exports' folders, and the location of each that was brought here from an object store, else ""."""
+    from arena.export.elsewhere import bring_export, is_location
+
+    found = {}
+    with show_progress(is_quiet=is_quiet) as progress:
+        for named in exports:
+            if is_location(named):
+                found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
+            else:
+                found[Path(named).absolute() if is_absolute else Path(named)] = ""
+    return found
+
+
+def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
+    """How traces are appraised; a catalogue says which ids there are, and of which category."""
+    from training.corpus.filter.trace_features import Task
+
+    if tokenizer is not None and tokenizer.is_dir():
+        tokenizer /= "tokenizer.json"
+    known: frozenset[str] | None = None
+    categories: dict[str, str] | None = None
+    if catalogue is not None:
+        from harness.catalogue.engines.native import open_catalogue
+
+        categories = {one.product_id: one.category for one in open_catalogue(catalogue).products()}
+        known = frozenset(categories)
+    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
+
+
+def _refuse_existing(path: Path) -> None:
+    """Raises ArenaError V2144: found before hours of reading, not after them."""
+    if path.exists():
+        from foundation.errors import ArenaError
+
+        raise ArenaError("V2144", str(path))
+
+
+def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
+    """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
+    from foundation.errors import ArenaError
+
+    empty = [(arm.name, one) for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept]
+    if as_json:
+        echo_json({"built": [], "funnels": dict(empty), "tokens": filtered.work})
+    else:
+        for _, one in empty[:1]:
+            _show_funnel(one, filtered.work)
+    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(name for name, _ in empty)}")
+
+
+def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> None:
+    if as_json:
+        echo_json({"built": built, "tokens": work})
+        return
+    _show_funnel(built[0].funnel, work)
+    typer.echo("")
+    for one in built:
+        codes = f"  ({one.name})" if len(built) > 1 else ""
+        typer.echo(f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{codes}")
+    typer.echo(f"page: {Path(built[0].folder) / 'report.html'}")
+    typer.echo(f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50")
+
+
+def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
+    """Tables on a terminal, aligned lines elsewhere."""
+    from rich.console import Console
+
+    from training.corpus.report.lines import plain_text, rich_tables, sections
+
+    console, found = Console(), sections(funnel, work)
+    if console.is_terminal:
+        console.print(rich_tables(found))
+    else:
+        typer.echo(plain_text(found))
+
+
+@app.command()
+def rewrite(
+    exports: Annotated[list[Path], typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of thoughts; an unfinished one goes on.")],
+    base_url: Annotated[
+        str, typer.Option("--base-url", help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
+    ],
+    writer: Annotated[str, typer.Option("--writer", help="Model that writes the thoughts.")] = "scripted-writer",
+    trust_unsigned: TrustUnsignedOption = False,
+    pool: CorpusPoolOption = None,
+    coefficient: CoefficientOption = None,
+    held_out: HeldOutOption = None,
+    partition: PartitionOption = None,
+    bank: BankOption = "",
+    price: Annotated[
+        str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
+    ] = None,
+    price_max: Annotated[
+        float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
+    ] = None,
+    parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
+    timeout: AnswerTimeoutOption = 180,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a model write the reasoning of successful runs in which a program chose every call.
+
+    Calls, results and answers stay as they were recorded; before each call comes a thought that names only what was
+    known by then. Code checks every thought, sends it back with the reason, and leaves a run out that cannot be told
+    truly: OUT/left_out.jsonl says why. Runs that the corpus would reject anyway are not asked about.
+
+    Then give the folder to the corpus, which checks the thoughts again and puts them before the calls:
+
+    arena corpus rewrite day1 --out thoughts --base-url http://127.0.0.1:8000/v1 --writer qwen3-32b
+
+    arena corpus build day1 --rewritten thoughts --out corpus
+
+    Every answer is kept in OUT/answers: the same command goes on after a stop and asks nothing twice. The endpoint's
+    key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
+    """
+    from msgspec import to_builtins
+
+    from arena.chain.keys import verify
+    from harness.inference.client import OpenAIUpstream
+    from training.corpus.building import open_sources, trajectories_in
+    from training.corpus.filter.gates import codes_of, gates
+    from training.corpus.model import ExecutedTrace, Trace
+    from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
+    from training.rewriting.results import with_calls, write_results
+    from training.rewriting.scripted import ScriptedWriter
+    from training.rewriting.writing import report, rewrite_all
+    from training.trac.asking import Answers, Asker
+
+    if price_max is not None and price is None:
+        raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
+    share_e4 = None if coefficient is None else round(coefficient * 10_000)
+    plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
+    guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
+    prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
+    access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
+    upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else OpenAIUpstream(*access)
+    limit = None if price_max is None else round(price_max * MICRO)
+    asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
+
+    def would_reject(trace: Trace) -> Sequence[RejectCode]:
+        return sorted({*codes_of(trace, plan, every), *guard(trace)})
+
+    made, seals = list[Rewrite | OmittedRun](), state_folder(state_dir) / "corpus" / SEALS
+    with show_progress(is_quiet=as_json) as progress:
+        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
+        traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
+        for one in rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):
+            made.append(one)
+            progress("rewrite", len(made), trajectories)
+    found = report(made, writer, rules, asker, sources.hashes)
+    write_results(out, made, found)
+    show(to_builtins(found), _rewrite_lines(found, out), as_json=as_json)
+
+
+def _rewrite_lines(found: RewriteReport, out: Path) -> Iterator[str]:
+    yield f"{found.traces:,} runs, {found.rewritten:,} with thoughts"
+    yield f"{found.steps:,} thoughts, {found.refused:,} refused on the way"
+    for code, count in found.left_out:
+        yield f"  {code:<18}{count:>8,}"
+    yield from usage_lines(found.usage)
+    yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`"
+    yield f"{out / 'left_out.jsonl'}: the others, and why"

@@ -1,0 +1,192 @@
+"""`arena records export`: records of a validator as files that anybody can check.
+
+It reads the store and never writes to it; what goes out is decided by `arena.export`, not here.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags, complete_format
+from neurons.cli.presenter import show, show_progress
+from neurons.cli.store_reading import logs_of
+
+if TYPE_CHECKING:
+    from arena.chain.port import Signer
+    from arena.export.model import Cursor, Manifest, Request
+    from arena.store.postgres.store import PostgresStore
+
+_E4 = 10_000
+_WHY = {
+    "unreleased": "their race is not released yet (export again later)",
+    "pool": "their pool was not asked for (--pool)",
+    "filter": "your filters leave them out",
+    "exported": "an earlier export has them",
+    "secret": "the log keeps them out for what looks like a credential; the views have them with it removed",
+    "oversize": "larger than --max-bytes",
+    "undecodable": "can't be read: quarantined",
+}
+
+OutOption = Annotated[Path, typer.Option("--out", help="Folder to write, empty or holding this export unfinished.")]
+FormatOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable; the log is always there.",
+        autocompletion=complete_format,
+    ),
+]
+PoolOption = Annotated[
+    list[str] | None, typer.Option("--pool", help="train (default), dev, eval or never_touch. Repeatable.")
+]
+DayOption = Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")]
+RaceOption = Annotated[list[str] | None, typer.Option("--race", help="Only this race. Repeatable.")]
+AgentOption = Annotated[
+    list[str] | None, typer.Option("--agent", help="Only this agent version id or miner hotkey. Repeatable.")
+]
+BucketOption = Annotated[list[str] | None, typer.Option("--bucket", help="product, shop or voucher. Repeatable.")]
+CoefficientOption = Annotated[
+    float, typer.Option("--min-coefficient", min=0.0, max=1.0, help="Least reasoning coefficient of the verdict.")
+]
+AgenticOption = Annotated[bool, typer.Option("--agentic", help="Only runs whose calls came from the model.")]
+SinceOption = Annotated[
+    Path | None, typer.Option("--since-cursor", help="Go on from this finished export: bring what is new since.")
+]
+ArgumentsOption = Annotated[
+    str,
+    typer.Option(
+        "--arguments",
+        metavar="text|object",
+        help="How `messages` and Parquet show calls' arguments (FORMATS.md: which template wants which).",
+    ),
+]
+RowsOption = Annotated[int, typer.Option("--rows-per-shard", min=1, help="Trajectories in one shard.")]
+BytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Largest record with its body, in bytes.")]
+
+
+def export(
+    out: OutOption,
+    store: StoreFlags,
+    wallet: WalletFlags,
+    formats: FormatOption = None,
+    pool: PoolOption = None,
+    from_day: DayOption = "",
+    to_day: DayOption = "",
+    race: RaceOption = None,
+    agent: AgentOption = None,
+    bucket: BucketOption = None,
+    min_coefficient: CoefficientOption = 0.0,
+    agentic: AgenticOption = False,
+    since_cursor: SinceOption = None,
+    arguments: ArgumentsOption = "text",
+    rows_per_shard: RowsOption = 1_000,
+    max_bytes: BytesOption = 4 << 20,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Export released trajectories with the signed log they come from.
+
+    Every record up to the newest signed checkpoint stands in OUT/log, whole or as a stub with its reason, so that
+    `arena records verify --export OUT` can check the lot on any machine, without a store. OUT/README.md is a dataset
+    card: what is in it, and how to read it. Nothing of a race goes out before its release, nor a winner's source before
+    its embargo has ended. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left
+    out: `arena corpus build` wants that. Killed half-way? Give the same command again: it goes on behind the last
+    finished shard.
+
+    arena records export --out day1 --format parquet --format messages
+
+    arena records export --out day2 --format parquet --since-cursor day1
+    """
+    import msgspec
+
+    from arena.export.model import Request
+    from arena.export.selection import check_request
+    from foundation.errors import ArenaError
+
+    filters = {
+        "from_day": from_day,
+        "to_day": to_day,
+        "races": race or [],
+        "agents": agent or [],
+        "buckets": bucket or [],
+        "coefficient_e4_min": round(min_coefficient * _E4),
+        "is_agentic_only": agentic,
+    }
+    asked: dict[str, object] = {"formats": formats or ["jsonl"], "pools": pool or ["train"], "filters": filters}
+    asked |= {"validator": "", "rows_per_shard": rows_per_shard, "row_bytes_max": max_bytes}
+    if arguments != "text":
+        asked["arguments"] = arguments
+    try:
+        request = msgspec.convert(asked, Request)
+    except msgspec.ValidationError as error:
+        raise ArenaError("V2073", str(error)) from error
+    check_request(request)
+    if since_cursor is not None and not since_cursor.exists():
+        raise ArenaError("V2072", f"{since_cursor} does not exist")
+    signer = wallet.open() if wallet.wallet_hotkey else None
+    manifest = store.run(lambda log: _export(log, request, out, validator, since_cursor, signer))
+    show(manifest, summary_lines(manifest, out), as_json=as_json)
+
+
+def summary_lines(manifest: Manifest, out: Path) -> list[str]:
+    """What an export holds, what it leaves out and why, and how to go on."""
+    from arena.export.agents import SOURCES
+
+    log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
+    lines = [
+        f"{out}: {manifest.trajectories:,} trajectories in {len(manifest.files)} files, {size_mb:,.1f} MB",
+        f"log of {log.validator}: records {log.first_seq} to {log.last_seq}; whole: {kinds or 'none'}",
+    ]
+    lines += [f"{count:,} records skipped: {_WHY[reason]}" for reason, count in manifest.withheld.items()]
+    if manifest.quarantined:
+        lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
+    if manifest.scrubbed:
+        lines.append(f"credentials removed from the views of {manifest.scrubbed:,} trajectories")
+    if manifest.version > 1:
+        opened = sum(file.path.startswith(f"{SOURCES}/") for file in manifest.files)
+        lines.append(f"files of {opened:,} agents; agents.jsonl says of each other agent why its file is not here yet")
+        lines.append(f"read it:   {out / 'README.md'}")
+    lines.append(f"check it:  arena records verify --export {out}")
+    lines.append(f"go on:     arena records export --since-cursor {out} --out NEXT")
+    return lines
+
+
+async def _export(
+    store: PostgresStore, request: Request, out: Path, validator: str, since: Path | None, signer: Signer | None
+) -> Manifest:
+    import msgspec
+
+    from arena.chain.keys import verify as verify_signature
+    from arena.export.writing.exporter import continued, export_records
+    from arena.export.writing.manifest import read_manifest
+
+    previous = read_manifest(since) if since else None
+    names = await logs_of(store, validator or (previous.request.validator if previous else ""))
+    if len(names) != 1:
+        logs = ", ".join(names) or "none"
+        raise typer.BadParameter(f"name one log with --validator; this store has: {logs}")
+    request = msgspec.structs.replace(request, validator=names[0])
+    start: Cursor | None = continued(previous, request) if previous else None
+    try:
+        software = f"agent-arena {version('agent-arena')}"
+    except PackageNotFoundError:
+        software = "agent-arena (from a checkout)"
+    with show_progress() as progress:
+        return await export_records(
+            store,
+            request,
+            out,
+            verify_signature=verify_signature,
+            software=software,
+            now_ms=int(time.time() * 1000),
+            start=start,
+            signer=signer,
+            progress=functools.partial(progress, "export"),
+        )

@@ -1,0 +1,371 @@
+"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is, let people rate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from neurons.cli.calibration import (
+    PanelFlags,
+    RubricPolicyOption,
+    calibrate,
+    judge_meter,
+    rubric_of,
+)
+from neurons.cli.exit_codes import EXIT_FAILED
+from neurons.cli.options import JsonOption, RecordArgument, StoreFlags, ValidatorOption, command
+from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text, show_progress
+from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, logs_of, read_or_none
+
+if TYPE_CHECKING:
+    from arena.evaluate.replay import ReplayComparison, ReplayRow
+    from arena.records.model import EvaluationRecord
+    from arena.store.postgres.store import PostgresStore
+    from harness.trace import EvaluationBody
+    from judge.explanation import Explanation
+    from judge.verdict import UnscoredVerdict, Verdict
+
+_MICRO = 1_000_000
+
+app = typer.Typer(
+    help="""Explain verdicts, judge again, measure the judge.
+
+    arena judge explain 7 --state-dir DIR
+
+    arena judge replay --out build/replay --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
+command(app)(calibrate)
+
+
+@command(app)
+def explain(
+    record: RecordArgument,
+    store: StoreFlags,
+    policy: RubricPolicyOption = "demo",
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show why a trace has its quality: what code required, the quotes in their place, what was refused.
+
+    arena judge explain 42
+    arena judge explain 42 --json
+
+    Exit code 1 when the record is not there or is no evaluation, 4 when its body is missing.
+    """
+    from judge.explanation import explain_verdicts
+
+    found = store.run(lambda logs: _body_and_verdicts(logs, record, validator))
+    if found is None:
+        typer.echo(MESSAGE_NOT_FOUND.format(which=record), err=True)
+        raise typer.Exit(EXIT_FAILED)
+    explanation = explain_verdicts(found[0], rubric_of(policy, ""), found[1])
+    if as_json:
+        echo_json(explanation)
+    else:
+        _print_explanation(explanation)
+
+
+@command(app)
+def replay(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the replay; run again, it goes on.", file_okay=False)],
+    store: StoreFlags,
+    panel: PanelFlags,
+    policy: RubricPolicyOption = "demo",
+    race: Annotated[str, typer.Option("--race", help="Only this race's records.")] = "",
+    budget_tokens: Annotated[int, typer.Option("--budget-tokens", min=0, help="Stop after so many; 0: no bound.")] = 0,
+    budget_usd: Annotated[float, typer.Option("--budget-usd", min=0, help="Stop after so much; needs --price.")] = 0,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Judge recorded traces again with another rubric or panel, and compare.
+
+    arena judge replay --out build/replay --policy my-policy.json --race race-000014
+    arena judge replay --out build/replay --base-url http://127.0.0.1:8000/v1 --models qwen --budget-tokens 2000000
+
+    Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
+    owed replay goes on where it stopped. Shows what each agent's traces would have earned.
+    """
+    import msgspec
+
+    from arena.evaluate.replay import compare_replay, replay_row, rubric_sha256, settled_keys
+    from foundation.errors import ArenaError
+    from judge.panel import judge_body
+    from judge.verdict import Verdict
+
+    if budget_usd and not any(panel.price):
+        raise ArenaError("V2030", "--budget-usd needs --price: what a token costs is not known")
+    rubric, meter = rubric_of(policy, panel.models), judge_meter(panel.price)
+    judges = panel.judges(rubric, meter)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "replay.jsonl"
+    rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_sha256(rubric)]
+    done, tokens, micro_usd, is_stopped = settled_keys(rows), 0, 0, False
+
+    async def work(logs: PostgresStore) -> None:
+        nonlocal tokens, micro_usd, is_stopped
+        found = await evaluations_of(logs, validator, race)
+        if not found:
+            raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
+        with show_progress(is_quiet=as_json) as progress, path.open("ab") as stream:
+            for number, (name, seq, record) in enumerate(found, 1):
+                if (record.body_sha256, rubric_sha256(rubric)) in done:
+                    continue
+                if (budget_tokens and tokens >= budget_tokens) or (budget_usd and micro_usd >= budget_usd * _MICRO):
+                    is_stopped = True
+                    return
+                body, counted = await body_and_verdicts(logs, name, record.body_sha256)
+                verdict = judge_body(body, rubric, judges)
+                spent = meter.take(int(isinstance(verdict, Verdict)))
+                tokens, micro_usd = tokens + spent.tokens, micro_usd + spent.micro_usd
+                row = replay_row(name, seq, record, rubric, counted[-1] if counted else None, verdict, spent)
+                _append(stream, row)
+                rows.append(row)
+                progress("replay", number, len(found))
+
+    store.run(work)
+    compared = compare_replay(rows)
+    if as_json:
+        echo_json({**msgspec.to_builtins(compared), "is_stopped": is_stopped})
+        return
+    _print_comparison(compared)
+    if is_stopped:
+        typer.echo("stopped: the budget is spent. Run the same command again to go on.")
+
+
+@command(app)
+def sheet(
+    out: Annotated[Path, typer.Option("--out", help="Folder of sheet, forms and key.", file_okay=False)],
+    store: StoreFlags,
+    raters: Annotated[str, typer.Option("--raters", help="Names of the raters, separated by commas.")] = "",
+    traces: Annotated[int, typer.Option("--traces", min=2, help="How many traces to rate.")] = 30,
+    seed: Annotated[str, typer.Option("--seed", help="Another seed, another choice and order.")] = "1",
+    policy: RubricPolicyOption = "demo",
+    race: Annotated[str, typer.Option("--race", help="Only this race's traces.")] = "",
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a blind sheet for people to rate; without --raters, compare the forms that came back.
+
+    arena judge sheet --out build/sheet --raters anna,ben --traces 30
+
+    arena judge sheet --out build/sheet
+
+    Give raters sheet.txt and their form (CSV: a quality of 0.1, 0.3, 0.5, 0.7 or 0.9 per trace). Keep key.json: the
+    forms are read by it. Compared by Krippendorff's alpha (interval) over all raters, and quadratic weighted kappa of
+    pairs, with the panel too; empty lines are left out.
+    """
+    if raters:
+        names = [name.strip() for name in raters.split(",") if name.strip()]
+        _write_sheet(out, names, store, traces, seed, policy, race, validator)
+    else:
+        _compare_forms(out, as_json=as_json)
+
+
+def _write_sheet(
+    out: Path,
+    names: list[str],
+    store: StoreFlags,
+    traces: int,
+    seed: str,
+    policy: str,
+    race: str,
+    validator: str,
+) -> None:
+    import msgspec
+
+    from foundation.durable_files import write_whole
+    from foundation.errors import ArenaError
+    from judge.calibration.sheet import SheetKey, empty_form, sheet_text, shuffled
+    from judge.prompts import prompt_text
+    from judge.verdict import Verdict
+
+    async def read(logs: PostgresStore) -> dict[str, tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]]:
+        found = await evaluations_of(logs, validator, race)
+        return {
+            record.body_sha256: await body_and_verdicts(logs, name, record.body_sha256) for name, _, record in found
+        }
+
+    if out.exists() and any(out.iterdir()):
+        raise ArenaError("V2027", f"{out} is not empty: a sheet that raters may have filled in is not replaced")
+    found = store.run(read)
+    chosen = shuffled({name: body for name, (body, _) in found.items()}, seed)[:traces]
+    verdicts = [found[name][1][-1] if found[name][1] else None for name in chosen]
+    key = SheetKey(
+        body_sha256s=tuple(chosen),
+        panel_e4=tuple(one.quality_e4 if isinstance(one, Verdict) else None for one in verdicts),
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    text = sheet_text([found[name][0] for name in chosen], prompt_text(rubric_of(policy, "").rubric_id))
+    write_whole(out / "sheet.txt", text.encode())
+    for name in names:
+        write_whole(out / f"form-{name}.csv", empty_form(len(chosen)).encode())
+    write_whole(out / "key.json", msgspec.json.encode(key), mode=0o600)
+    typer.echo(f"{len(chosen)} traces in {out / 'sheet.txt'}, {len(names)} forms; key.json is not for raters")
+
+
+def _compare_forms(folder: Path, *, as_json: bool) -> None:
+    import msgspec
+
+    from foundation.errors import ArenaError
+    from judge.calibration.sheet import SheetKey, compare_raters, read_form
+
+    key, forms = folder / "key.json", sorted(folder.glob("form-*.csv"))
+    try:
+        known = msgspec.json.decode(key.read_bytes(), type=SheetKey)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2081", f"{key} is no key of a sheet: {error}") from error
+    traces = len(known.body_sha256s)
+    given = {form.stem.removeprefix("form-"): read_form(form.read_text("utf-8-sig"), traces) for form in forms}
+    found = compare_raters(given, known)
+    if as_json:
+        echo_json(found)
+        return
+    typer.echo(f"{found.traces} traces, {len(given)} raters")
+    typer.echo(f"alpha between raters    {_number(found.alpha_e4)}")
+    typer.echo(f"alpha with the panel    {_number(found.alpha_with_panel_e4)}")
+    for names, value in found.between.items():
+        typer.echo(f"kappa {names:<18}{_number(value)}")
+    for name, value in found.with_panel.items():
+        typer.echo(f"kappa {name + ' and panel':<18}{_number(value)}")
+
+
+def _number(value_e4: int | None) -> str:
+    return "not defined" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
+
+
+def read_rows(path: Path) -> Iterator[ReplayRow]:
+    """The rows of a file; a last line that a kill cut short is left out. Raises ArenaError V2050 for any other one."""
+    import msgspec
+
+    from arena.evaluate.replay import ReplayRow
+    from foundation.errors import ArenaError
+
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    *lines, cut_short = content.split(b"\n")
+    if cut_short:
+        os.truncate(path, len(content) - len(cut_short))
+    for number, line in enumerate(lines, 1):
+        try:
+            yield msgspec.json.decode(line, type=ReplayRow)
+        except msgspec.DecodeError as error:
+            raise ArenaError("V2050", f"{path}:{number} is no replay row: {error}") from error
+
+
+def _append(stream: BinaryIO, row: ReplayRow) -> None:
+    import msgspec
+
+    stream.write(msgspec.json.encode(row) + b"\n")
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+async def evaluations_of(store: PostgresStore, validator: str, race: str) -> list[tuple[str, int, EvaluationRecord]]:
+    """The evaluations of a log, or of all; `race` "" takes every race. Each with its log and number."""
+    from arena.records.model import EvaluationRecord, RecordContent
+
+    found = []
+    for name in await logs_of(store, validator):
+        async for record in store.records(name, kinds=("evaluation",), race_id=race or None):
+            content = read_or_none(record)
+            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
+                found.append((name, record.seq, content.payload))
+    return found
+
+
+async def body_and_verdicts(
+    store: PostgresStore, validator: str, body_sha256: str
+) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]:
+    """A body and the verdicts on it in a log, the oldest first. Raises ArenaError V2050 where the body is missing."""
+    from arena.records.body import decode_body, decode_content
+    from arena.records.model import VerdictRecord
+    from foundation.errors import ArenaError
+
+    stored = await store.body(body_sha256, validator)
+    if stored is None:
+        raise ArenaError("V2050", f"no body {body_sha256}")
+    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
+    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
+
+
+async def _body_and_verdicts(
+    store: PostgresStore, which: str, validator: str
+) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
+    from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
+
+    found = await find_record(store, which, validator)
+    if found is None:
+        return None
+    record, content = found
+    if not isinstance(content, RecordContent) or not isinstance(content.payload, EvaluationRecord | VerdictRecord):
+        return None
+    payload = content.payload
+    sha256 = payload.verdict.body_sha256 if isinstance(payload, VerdictRecord) else payload.body_sha256
+    return await body_and_verdicts(store, record.validator, sha256)
+
+
+def _print_explanation(found: Explanation) -> None:
+    from judge.rubric import GATES
+    from judge.verdict import UnscoredVerdict
+
+    typer.echo("What code found, before any model was asked")
+    for one in found.completions:
+        kind = "inference" if one.is_inference else "too short" if one.own_chars else "repeats its request"
+        typer.echo(
+            f"  span {one.span}, step {one.step}: {kind} ({one.tokens} tokens, repeated {share_text(one.echo_e4)}, "
+            f"{one.own_chars} characters of its own"
+            f"{'' if one.is_before_recommendation else ', said after the recommendation: counts for nothing'})"
+        )
+    for gate in GATES:
+        typer.echo(f"  {gate:<20} {'possible' if gate in found.possible else 'not carried by the words of the trace'}")
+    typer.echo(f"  highest quality that any judge can give: {share_text(found.ceiling_e4)}")
+    for verdict in found.verdicts:
+        if isinstance(verdict, UnscoredVerdict):
+            typer.echo(f"No verdict: {verdict.failure.code} {printable(verdict.failure.detail)}")
+        else:
+            typer.echo(
+                f"Verdict by {verdict.rubric_id}: quality {share_text(verdict.quality_e4)}, coefficient "
+                f"{share_text(verdict.coefficient_e4)}, spread {share_text(verdict.spread_e4)}"
+            )
+            for opinion in verdict.opinions:
+                typer.echo(
+                    f"  {opinion.model}: {share_text(opinion.quality_e4)} after {opinion.attempts} "
+                    f"{'reply' if opinion.attempts == 1 else 'replies'}. {printable(cut(opinion.explanation))}"
+                )
+            if not verdict.opinions and not verdict.refused:
+                typer.echo("  code decided: no inference before the recommendation, so no model was asked")
+        for refusal in verdict.refused:
+            whose = "put off by the trace" if refusal.is_by_trace else "no usable reply"
+            typer.echo(
+                f"  {refusal.model}: {whose} after {refusal.attempts} replies. Last: {printable(cut(refusal.reason))}"
+            )
+    for quote in found.quotes:
+        typer.echo(f"  [{quote.gate}] span {quote.span}, {quote.model}{'' if quote.is_there else ': NOT IN THE TRACE'}")
+        typer.echo(f"    …{printable(quote.before)}»{printable(quote.quote)}«{printable(quote.after)}…")
+
+
+def _print_comparison(found: ReplayComparison) -> None:
+    from rich.console import Console
+
+    change = "-" if found.mean_change_e4 is None else f"{found.mean_change_e4 / 10_000:+.4f}"
+    typer.echo(f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})")
+    typer.echo(
+        f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens, {found.spent.micro_usd / _MICRO:.4f} USD"
+    )
+    if found.agents:
+        columns = ("traces", "score", "replayed")
+        table = make_table("race", "agent", *columns, right=columns, box=None, pad_edge=False)
+        for one in found.agents:
+            scores = (share_text(one.score_e4), share_text(one.replayed_e4))
+            table.add_row(one.race_id or "qualifying", one.agent_version_id[:12], str(one.traces), *scores)
+        Console().print(table)
+    for race, (before, after) in found.tops.items():
+        if race and before != after:
+            typer.echo(f"{race}: the best agent would have been {after[:12]}, not {before[:12]}")

@@ -1,0 +1,276 @@
+"""`arena operator`: the files that every validator must have, signed once; `arena submissions`: what the gate holds.
+
+A heuristic of the gate never rejects; a person decides here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_USAGE
+from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, complete_policy
+from neurons.cli.presenter import echo_json, show
+from neurons.cli.store_reading import location_of, state_folder
+
+if TYPE_CHECKING:
+    from arena.exchange.operator_files.release import SignedRelease
+    from arena.exchange.operator_files.release_store import ReleaseStore
+    from arena.store.port import StoredSubmission
+    from arena.store.postgres.store import PostgresStore
+
+app = typer.Typer(
+    help="""Hand out what all validators share, signed.
+
+    arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
+
+    arena operator releases --state-dir STATE
+    """,
+    no_args_is_help=True,
+)
+
+
+@command(app)
+def publish(
+    wallet: WalletFlags,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER|FILE...", help="What to publish.")] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            help="Also publish this policy: a shipped one by name, or a JSON file.",
+            autocompletion=complete_policy,
+        ),
+    ] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Drop what the release before held, instead of carrying it on.")
+    ] = False,
+    state_dir: StateDirOption = None,
+    netuid: NetuidOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign a release of files that validators share; the node of the state folder hands it to all others.
+
+    arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
+
+    Takes signed suites (`arena problems sign-suite`), sealed batches (`arena problems seal`), policy.json, an index
+    folder, and title releases that are named one by one. Other files of a folder are left out and named. What the
+    release before held goes on, but for batches whose round is a week past; its number rises by one, so publish through
+    one node. That node must share races (`--share`); it may run meanwhile. Next: `arena operator releases`.
+    """
+    from arena.chain.keys import verify
+    from arena.chain.opening import open_timelock
+    from arena.exchange.operator_files.publishing import collect
+    from arena.exchange.operator_files.publishing import publish as sign_and_keep
+    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.released import open_releases, write_policy
+    from neurons.settings.settings import resolve
+
+    flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
+    settings = resolve(flags).settings
+    if not paths and not policy:
+        raise typer.BadParameter("name a folder, a file or --policy", param_hint="FOLDER|FILE")
+    signer = wallet.open()
+    found = collect(paths or ())
+    sources = list(found.sources)
+    if policy:
+        rules = policy_of(settings)
+        sources.append(("policy", "policy.json", write_policy(settings.state_dir, rules, rules.policy_sha256)))
+    store = open_releases(settings.state_dir)
+    signed = sign_and_keep(
+        store,
+        sources,
+        signer=signer,
+        netuid=settings.netuid,
+        now_ms=unix_ms(),
+        timelock=open_timelock(settings.network),
+        verify=verify,
+        is_carried=not replace,
+    )
+    row = _describe(signed, store) | {"left_out": [str(path) for path in found.skipped]}
+    lines = [*_lines(signed, store), *(f"left out: {path} is nothing that validators share" for path in found.skipped)]
+    lines.append(f"validators set operator_hotkey = {signer.hotkey}, or take it from the chain as the subnet's owner")
+    show(row, lines, as_json=as_json)
+
+
+@app.command()
+def releases(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Show the operator's newest release as this state folder holds it: who signed it, its files, what is missing.
+
+    Reads files alone, whether or not a validator runs. A second release that the operator signed with one number is
+    shown beside it: validators keep the one they saw first.
+    """
+    from neurons.settings.released import open_releases
+    from neurons.settings.settings import resolve
+
+    settings = resolve({"state_dir": state_dir}).settings
+    store = open_releases(settings.state_dir)
+    newest, whole, second = store.newest(), store.whole(), store.second()
+    if newest is None:
+        none = f"no release in {store.folder}: `arena operator publish`, or start a validator that shares races"
+        show({"release": None}, [none], as_json=as_json)
+        return
+    lines = list(_lines(newest, store))
+    if whole is not None and whole != newest:
+        lines.append(f"release {whole.release.sequence} is the newest that is whole")
+    if second is not None:
+        about = f"release {second.release.sequence}, {second.release.release_sha256}"
+        lines.append(f"U3047: {second.release.signer} signed another {about}, which is not used")
+    row = _describe(newest, store) | {
+        "whole_sequence": whole.release.sequence if whole else 0,
+        "second_sha256": second.release.release_sha256 if second else "",
+    }
+    show(row, lines, as_json=as_json)
+
+
+def _describe(signed: SignedRelease, store: ReleaseStore) -> dict[str, Any]:
+    release = signed.release
+    missing = {file.sha256 for file in store.missing(release)}
+    files = [
+        {
+            "kind": file.kind,
+            "name": file.name,
+            "sha256": file.sha256,
+            "size_bytes": file.size_bytes,
+            "is_here": file.sha256 not in missing,
+        }
+        for file in release.files
+    ]
+    return {
+        "release": release.sequence,
+        "release_sha256": release.release_sha256,
+        "signer": release.signer,
+        "netuid": release.netuid,
+        "made_ms": release.made_ms,
+        "files": files,
+        "missing": len(missing),
+    }
+
+
+def _lines(signed: SignedRelease, store: ReleaseStore) -> list[str]:
+    from datetime import UTC, datetime
+
+    release, row = signed.release, _describe(signed, store)
+    made = datetime.fromtimestamp(release.made_ms / 1_000, UTC).isoformat(timespec="seconds")
+    return [
+        f"release {release.sequence} for netuid {release.netuid}, {release.release_sha256}",
+        f"signed by {release.signer}, {made}",
+        *(
+            f"  {file['kind']:<9} {file['sha256'][:12]} {file['size_bytes']:>11,}  {file['name']}"
+            + ("" if file["is_here"] else "  MISSING")
+            for file in row["files"]
+        ),
+        f"{len(release.files)} files, {row['missing']} missing in {store.folder}",
+    ]
+
+
+submissions_app = typer.Typer(
+    help="""See what the gate holds, and decide it.
+
+    arena submissions list --state-dir DIR
+
+    arena submissions accept 3f9a --state-dir DIR
+
+    arena submissions reject 3f9a --reason "answers by table" --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
+
+REASON_CHARS_MAX = 200
+AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
+
+
+@submissions_app.command("list")
+def list_submissions(
+    state: Annotated[
+        str, typer.Option(help="Only this state; `review` waits for you, `all` shows everything.")
+    ] = "review",
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List submissions with the findings that put them where they are."""
+    import msgspec
+
+    from arena.gate.report import GateReport
+    from arena.store.port import EVERY_STATE
+    from neurons.race.sentences import short
+
+    async def read() -> list[StoredSubmission]:
+        async with _store(state_dir) as store:
+            return await store.submissions(EVERY_STATE)
+
+    found = [submission for submission in asyncio.run(read()) if state in ("all", submission.state)]
+    if as_json:
+        echo_json(found)
+        return
+    for submission in found:
+        who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
+        typer.echo(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {who}")
+        if submission.report:
+            for finding in msgspec.json.decode(submission.report, type=GateReport).findings:
+                typer.echo(f"    {finding}")
+    if not found:
+        typer.echo("no submission yet" if state == "all" else f"no submission is in state {state}")
+
+
+@submissions_app.command()
+def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
+    """Let a reviewed submission qualify.
+
+    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
+    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
+    """
+    asyncio.run(_decide(state_dir, agent, "accepted"))
+
+
+@submissions_app.command()
+def reject(
+    agent: AgentArgument,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why, in one line; its miner reads it in `arena status`.")
+    ] = "",
+    state_dir: StateDirOption = None,
+) -> None:
+    """Reject a reviewed submission; its report stays with it.
+
+    Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
+    more than half of the validators reject it.
+    """
+    if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
+        raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
+    asyncio.run(_decide(state_dir, agent, "rejected", reason.strip()))
+
+
+async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
+    from foundation.errors import Failure
+
+    async with _store(state_dir) as store:
+        matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
+        if len(matches) != 1:
+            typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
+            raise typer.Exit(EXIT_USAGE)
+        version = matches[0].subject.agent_version_id
+        failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else None
+        await store.set_submission_state(version, state, was="review", failure=failure)
+    typer.echo(f"{version[:16]}  {state}  {matches[0].name}")
+
+
+@asynccontextmanager
+async def _store(state_dir: Path | None) -> AsyncIterator[PostgresStore]:
+    """The validator's store, through its own role; the server is started when the validator is not running."""
+    from arena.store.embedded.server import embedded_server
+    from arena.store.postgres.store import PostgresStore
+
+    folder = state_folder(state_dir)
+    location = location_of("", folder)
+    async with AsyncExitStack() as stack:
+        if location.kind == "embedded":
+            await stack.enter_async_context(embedded_server(folder))
+        store = await PostgresStore.open(location.dsn, location.validator)
+        stack.push_async_callback(store.close)
+        yield store

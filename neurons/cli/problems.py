@@ -1,0 +1,524 @@
+"""`arena problems`: list, check, score, make and reword problems, and make what an operator seals of them.
+
+Rules: `problems`, `arena/bank`. Files, suites and catalogues that the commands read are opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_FAILED
+from neurons.cli.options import CatalogueOption, DocumentsOption, JsonOption, ProblemFile, TitlesOption, command
+from neurons.cli.presenter import echo_json, make_table, show, show_progress
+
+if TYPE_CHECKING:
+    from arena.bank.rephrasing import Reworded, Unworded
+    from problems.model import Bucket, Problem
+    from problems.pools.product_classes import ProductClasses
+    from problems.product import Product
+    from problems.scoring.title_index import TitleIndex
+    from problems.scoring.title_matching import AcceptedTitles, TitleMatcher
+    from problems.suites.distributions import BucketShape, SetShape, Spread
+    from problems.synthesis.difficulty import Mix
+
+CHUNK = 50  # problems made between two reports of progress
+_TIMEOUT_MS = 120_000
+
+app = typer.Typer(
+    help="""List, check, score, make, sort and seal problems.
+
+    arena problems list s1
+
+    arena problems check problems.jsonl
+    """,
+    no_args_is_help=True,
+)
+
+
+@dataclass(frozen=True)
+class ProductFlags:
+    """The catalogue that problems are asked of: documents, or an index of them."""
+
+    documents: DocumentsOption = None
+    catalogue: CatalogueOption = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether one of the two was given."""
+        return self.documents is not None or self.catalogue is not None
+
+    def products(self) -> Iterator[Product]:
+        """Every product of exactly one of the two sources. Raises typer.BadParameter for none or both."""
+        from harness.catalogue.engines.native import open_catalogue
+        from harness.catalogue.index.documents import read_products
+
+        if (self.documents is None) == (self.catalogue is None):
+            raise typer.BadParameter("give either --documents or --catalogue")
+        if self.documents is not None:
+            yield from read_products(self.documents)
+        elif self.catalogue is not None:
+            yield from open_catalogue(self.catalogue).products()
+
+    def title_index(self) -> TitleIndex:
+        """The products with the index that synthesis and ambiguity look things up in."""
+        from problems.scoring.title_index import TitleIndex
+
+        return TitleIndex(self.products())
+
+    def classes(self) -> ProductClasses:
+        """Which products are near-identical; by their titles alone where no catalogue is given."""
+        from problems.pools.product_classes import NO_CATALOGUE, find_classes
+
+        return find_classes(self.products()) if self.is_given else NO_CATALOGUE
+
+
+@app.command("list")
+def list_problems(
+    path: Annotated[
+        Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Leave out to see the shipped suites.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the shipped suites, or the problems of one file or suite: id, bucket, items, query.
+
+    Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line
+    and the field; web problems are refused, since no rule can score them.
+    """
+    if path is not None:
+        for problem in read_file(path):
+            first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
+            line = f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}"
+            show(problem.view(), [line], as_json=as_json)
+        return
+    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
+    from arena.chain.keys import verify
+    from problems.suites.shipped import SUITES
+
+    for name in SUITES:
+        suite = open_shipped(name, verify)
+        manifest, documents, counts = suite.manifest, suite.manifest.catalogue.documents, suite.manifest.counts
+        row = {
+            "suite": name,
+            "problems": len(suite.problems),
+            "counts": counts,
+            "documents": documents,
+            "titles": manifest.titles,
+            "problems_sha256": manifest.problems_sha256,
+            "signer": DEVELOPMENT_HOTKEY,
+        }
+        said = ", ".join(f"{value} {key}" for key, value in counts.items())
+        line = f"{name}  {said}  over {documents:,} documents  sha256 {manifest.problems_sha256[:16]}"
+        show(row, [line], as_json=as_json)
+
+
+@command(app)
+def check(
+    path: ProblemFile,
+    goods: ProductFlags,
+    similarity_e4: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Share of content words in common from which a pair is listed.")
+    ] = 6_000,
+    clusters: Annotated[bool, typer.Option("--clusters", help="Also show which problems share an answer.")] = False,
+    titles: TitlesOption = "lexical/1",
+    accepted_max: Annotated[
+        int, typer.Option(min=1, help="Most products that may satisfy one item, the answer included.")
+    ] = 3,
+    seed: Annotated[int, typer.Option(help="Draws the random answers.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
+
+    Reading the file checks its form. With --documents or --catalogue each problem's own answer must score 1 and no
+    answer 0, random products must not satisfy it (20 a slot, of a catalogue with at least 200), and no item may be
+    satisfied by more than --accepted-max products. The problems that fail are named with a code, and the exit code is
+    1. With --clusters: problems whose answers are the same thing (near-identical products of several shops are one)
+    share a leak cluster, whatever their words; then pairs of different clusters whose words resemble each other, for a
+    person to read. Next: `arena problems partition` and `seal`.
+    """
+    problems = read_file(path)
+    if clusters:
+        _show_clusters(problems, goods, similarity_e4, as_json=as_json)
+    if not goods.is_given:
+        show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"], as_json=as_json)
+        return
+    import msgspec
+
+    from problems.scoring.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
+    from problems.synthesis.ambiguity import measure_ambiguity
+
+    matcher, index = read_matcher(titles), goods.title_index()
+    bad = luck = tried = 0
+    with show_progress() as progress:
+        for done, problem in enumerate(problems, start=1):
+            solvable = check_solvable(problem, index.product, matcher)
+            if solvable.is_usable and len(index.products) >= CROWD_MIN:
+                solvable = check_chance(solvable, problem, index.products, matcher, seed)
+                luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
+            ambiguity = measure_ambiguity(problem, index, matcher, accepted_max) if solvable.is_usable else None
+            # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
+            # read back
+            accepted = enumerate(ambiguity.accepted if ambiguity else ())
+            too_many = [
+                f"reward[{slot}]: {count} products satisfy it" for slot, count in accepted if count > accepted_max
+            ]
+            crowded = "; ".join(too_many)
+            bad += bool(crowded) or not solvable.is_usable
+            counts = {"accepted": ambiguity.accepted, "fitting": ambiguity.fitting} if ambiguity else {}
+            lines = []
+            if solvable.failure is not None:
+                lines.append(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
+            if crowded:
+                lines.append(f"{solvable.problem_id}: P4019 {crowded}")
+            if solvable.warnings:
+                lines.append(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
+            show(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}, lines, as_json=as_json)
+            progress("check", done, len(problems))
+    if not as_json:
+        typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
+        if tried:
+            earned = luck / tried / 10_000
+            typer.echo(f"the best of {RANDOM_DRAWS} random products a slot earns {earned:.4f} on average")
+        elif len(index.products) < CROWD_MIN:
+            typer.echo(f"what random products earn was not measured: that takes a catalogue of at least {CROWD_MIN}")
+    raise typer.Exit(EXIT_FAILED if bad else 0)
+
+
+@app.command()
+def score(
+    cases: Annotated[Path, typer.Option(help="Cases, one JSON object a line: case_id, reward, voucher, product_ids.")],
+    documents: Annotated[Path, typer.Option(help="The documents the recommended ids are looked up in.")],
+    titles: TitlesOption = "lexical/1",
+) -> None:
+    """Score recommendations kept in a file, with the validator's own code.
+
+    Prints one JSON line per case: its case_id and the reference scorer's keys (gt, rule, product, title, price,
+    service, sku & attrs, shop or budget, success), rounded to 12 digits. A malformed case or document gives that case
+    `unscored` with a code instead, and exit code 1.
+    """
+    from problems.scoring.cases import Documents, score_cases
+
+    matcher = read_matcher(titles)
+    with opened(documents) as stream:
+        held = Documents(stream)
+    unscored = 0
+    with opened(cases) as stream:
+        for result in score_cases(stream, held, matcher):
+            unscored += result.failure is not None
+            echo_json(result.plain())
+    raise typer.Exit(EXIT_FAILED if unscored else 0)
+
+
+@command(app)
+def synthesize(
+    out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
+    goods: ProductFlags,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many problems in all, spread evenly over the buckets asked for.")
+    ] = None,
+    bucket: Annotated[
+        list[str] | None, typer.Option(help="With --count: product, shop or voucher. Repeatable. Default: all three.")
+    ] = None,
+    product: Annotated[int, typer.Option(min=0, help="Without --count: how many product problems.")] = 28,
+    shop: Annotated[int, typer.Option(min=0, help="Without --count: how many shop problems.")] = 24,
+    voucher: Annotated[int, typer.Option(min=0, help="Without --count: how many voucher problems.")] = 23,
+    difficulty: Annotated[
+        str, typer.Option(help="easy, medium or hard, or weights: easy=1,hard=2. Default: as the public set falls.")
+    ] = "",
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Problem files or suites whose answers must not answer here. Repeatable."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes the set reproducible, and guessable: for tests. Default: 256 random bits.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make new problems over a catalogue, each solvable by construction.
+
+    They are written in our own format, one a line, into a file that only you can read (mode 0600). Whoever knows seed
+    and catalogue knows the answers, so leave the seed out for problems that will be raced. The suites' answers are
+    always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
+    OUT --catalogue ...`.
+    """
+    from foundation.durable_files import write_whole
+    from problems.model import BUCKETS
+    from problems.suites.formats import write_problems
+    from problems.suites.shipped import shipped_answers
+    from problems.synthesis.generator import ProblemMaker
+
+    refuse_existing(out)
+    if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
+        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
+    wanted = [name for name in BUCKETS if not bucket or name in bucket]
+    share, rest = divmod(count or 0, len(wanted))
+    spread = {name: share + (place < rest) for place, name in enumerate(wanted)}
+    each: dict[Bucket, int] = {"product": product, "shop": shop, "voucher": voucher}
+    counts = spread if count else {name: each[name] for name in wanted}
+    mix = _mix(difficulty)
+    maker = ProblemMaker(goods.title_index())
+    maker.exclude(shipped_answers())
+    maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
+    chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())
+    made: list[Problem] = []
+    with show_progress() as progress:
+        for problem in maker.make_apart(seed=chosen, counts=counts, mix=mix):
+            made.append(problem)
+            if len(made) % CHUNK == 0 or len(made) == total:
+                progress("synthesize", len(made), total)
+    write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
+    show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
+
+
+def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, similarity_e4: int, *, as_json: bool) -> None:
+    from problems.pools.clusters import find_clusters
+    from problems.pools.review_net import similar_pairs
+
+    clusters = find_clusters(problems, goods.classes())
+    shared = {name: ids for name, ids in sorted(clusters.problems_of.items()) if len(ids) > 1}
+    name_of = clusters.name_of
+    suspects = [pair for pair in similar_pairs(problems, similarity_e4) if name_of[pair.left] != name_of[pair.right]]
+    if as_json:
+        for name, ids in shared.items():
+            echo_json({"cluster": name, "problems": ids})
+        for pair in suspects:
+            echo_json({"left": pair.left, "right": pair.right, "similarity_e4": pair.similarity_e4})
+        echo_json({"problems": len(problems), "clusters": len(clusters.problems_of), "review": len(suspects)})
+        return
+    for name, ids in shared.items():
+        typer.echo(f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}")
+    for pair in suspects:
+        typer.echo(f"review {pair.similarity_e4 / 100:>5.1f} %  {pair.left} {pair.right}")
+    typer.echo(
+        f"{len(problems)} problems in {len(clusters.problems_of)} clusters, {len(shared)} of more than one;"
+        f" {len(suspects)} pairs to read"
+    )
+
+
+@app.command()
+def reword(
+    path: ProblemFile,
+    out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
+    base_url: Annotated[str, typer.Option(help="The endpoint, with its version path: http://127.0.0.1:8000/v1.")],
+    model: Annotated[str, typer.Option(help="The model that writes, by the endpoint's name for it.")],
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of each request.")] = 0.9,
+    attempts: Annotated[int, typer.Option(min=1, help="Replies a problem, the last of them told what was lost.")] = 3,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 4,
+    seed: Annotated[int, typer.Option(help="For endpoints that take one.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a model say problems in other words, and keep only wordings that say every constraint and no other.
+
+    Code reads each reply back item by item. One that loses or adds something is sent back with the reason; after the
+    last attempt the problem keeps its own words, and why is shown. Answers, prices and the voucher's paragraph stay as
+    they are, and so do ids and leak clusters. The model sees neither answers' ids nor the voucher.
+
+    arena problems synthesize --catalogue index --count 120 --out bank.jsonl
+
+    arena problems reword bank.jsonl --out worded.jsonl --base-url http://127.0.0.1:8000/v1 --model qwen3-32b
+
+    The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
+    line and mode 0600. Next: `arena problems partition` and `seal`.
+    """
+    from arena.bank.rephrasing import Reworded, Sampling, reword_or_keep
+    from foundation.durable_files import write_whole
+    from harness.inference.client import OpenAIUpstream
+    from problems.suites.formats import write_problems
+
+    refuse_existing(out)
+    problems = read_file(path)
+    upstream = OpenAIUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
+    sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
+    made: list[Reworded | Unworded] = []
+    with show_progress(is_quiet=as_json) as progress, ThreadPoolExecutor(parallel) as pool:
+        try:
+            for one in pool.map(lambda problem: reword_or_keep(problem, upstream, sampling, attempts), problems):
+                made.append(one)
+                progress("reword", len(made), len(problems))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    write_whole(out, "".join(f"{line}\n" for line in write_problems(one.problem for one in made)).encode(), mode=0o600)
+    told = {"problems": len(made), "reworded": sum(isinstance(one, Reworded) for one in made), "path": str(out)}
+    kept = [
+        {"problem_id": one.problem.problem_id, "code": one.failure.code, "detail": one.failure.detail}
+        for one in made
+        if not isinstance(one, Reworded)
+    ]
+    replies = sum(one.attempts for one in made)
+    lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]
+    lines.append(f"{told['reworded']} of {len(made)} problems reworded in {replies} replies, written to {out}")
+    show({**told, "replies": replies, "kept": kept}, lines, as_json=as_json)
+
+
+@command(app)
+def stats(
+    paths: Annotated[list[Path], typer.Argument(help="Problem files or suites, side by side.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show what sets of problems look like: constraint mix, prices, vouchers, query lengths.
+
+    Figures are shares of items, and medians with the 5th and 95th percentile.
+    """
+    from rich.console import Console
+
+    from problems.suites.distributions import describe
+
+    shapes = {path.name: describe(read_file(path)) for path in paths}
+    if as_json:
+        for name, shape in shapes.items():
+            echo_json({"set": name, "shape": shape})
+        return
+    table = make_table("", *shapes, right=tuple(shapes), box=None, pad_edge=False, header_style="bold")
+    for label, values in table_rows(list(shapes.values())):
+        table.add_row(label, *values)
+    Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
+    typer.echo("ranges: median (5th to 95th percentile)")
+
+
+def table_rows(shapes: Sequence[SetShape]) -> list[tuple[str, list[str]]]:
+    """The table: a label and one text per set."""
+    from problems.model import BUCKETS
+
+    rows = [("problems", [f"{shape.problems:,}" for shape in shapes])]
+    for bucket in BUCKETS:
+        held = [shape.buckets.get(bucket) for shape in shapes]
+        if any(held):
+            rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
+            for label, figure in _BUCKET_FIGURES:
+                values = [figure(one) if one else "-" for one in held]
+                if {*values} - {"-", "0 %"}:  # it says something
+                    rows.append((f"  {label}", values))
+    kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
+    rows += [(f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]) for kind in kinds]
+    for label, field in _VOUCHER_FIELDS if kinds else ():
+        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
+    return rows
+
+
+def read_file(path: Path) -> Sequence[Problem]:
+    """The problems of a file, or of the shipped suite of that name where no such file exists.
+
+    Raises ArenaError P4001 to P4009 naming the line and the field, typer.BadParameter when it can't be opened or holds
+    no problem.
+    """
+    from problems.suites.formats import read_problems
+
+    if not path.exists() and (suite := shipped_named(str(path))):
+        return suite
+    with opened(path) as stream:
+        problems = read_problems(stream)
+    if not problems:
+        raise typer.BadParameter(f"{path} holds no problem")
+    return problems
+
+
+def read_files(paths: Sequence[Path]) -> list[Problem]:
+    """The problems of several files, in order."""
+    return [problem for path in paths for problem in read_file(path)]
+
+
+def shipped_named(name: str) -> Sequence[Problem]:
+    """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4018 for damaged files."""
+    from arena.bank.suite_signature import open_shipped
+    from arena.chain.keys import verify
+    from problems.suites.shipped import SUITES
+
+    return open_shipped(name, verify).problems if name in SUITES else ()
+
+
+def read_matcher(name: str) -> TitleMatcher:
+    """A built-in matcher, or the release in the file of that name."""
+    from problems.scoring.title_matching import decode_accepted, matcher_named
+
+    path = Path(name)
+    return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
+
+
+def read_release(path: Path) -> AcceptedTitles:
+    """The title release in a file. Raises ArenaError P4012 when it is none, typer.BadParameter for an unreadable
+    one."""
+    from problems.scoring.title_matching import decode_accepted
+
+    with opened(path) as stream:
+        return decode_accepted(stream.read())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file, for reading. Raises typer.BadParameter when it can't be opened."""
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def refuse_existing(path: Path, instead: str = "choose another path, or move it away") -> None:
+    """Raise typer.BadParameter when something stands at `--out` already, or there is no folder to put it in."""
+    if path.exists():
+        raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
+    if not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--out")
+
+
+def _mix(text: str) -> Mix | None:
+    """The weights that `--difficulty` names."""
+    from problems.synthesis.difficulty import LEVELS
+
+    if not text:
+        return None
+    weights = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().partition("=")
+        level = next((level for level in LEVELS if level == name), None)
+        if level is None or not (weight or "1").isdecimal():
+            raise typer.BadParameter(f"{part!r} is no level of {', '.join(LEVELS)}", param_hint="--difficulty")
+        weights[level] = int(weight or "1")
+    if not any(weights.values()):
+        raise typer.BadParameter("at least one weight is positive", param_hint="--difficulty")
+    return weights
+
+
+def _mean(spread: Spread) -> str:
+    return f"{spread.mean_e4 / 10_000:.2f}" if spread.count else "-"
+
+
+def _range(spread: Spread) -> str:
+    low, _, median, _, high = spread.percentiles
+    return f"{median:,} ({low:,} to {high:,})" if spread.count else "-"
+
+
+def _share(share_e4: int) -> str:
+    return f"{share_e4 / 100:.0f} %"
+
+
+_BUCKET_FIGURES: tuple[tuple[str, Callable[[BucketShape], str]], ...] = (
+    ("items a problem, mean", lambda one: _mean(one.items)),
+    ("constraints an item, mean", lambda one: _mean(one.constraints)),
+    ("attributes an item, mean", lambda one: _mean(one.attributes)),
+    ("items with sku", lambda one: _share(one.with_sku_e4)),
+    ("items with attributes", lambda one: _share(one.with_attributes_e4)),
+    ("items with service", lambda one: _share(one.with_service_e4)),
+    ("items with price", lambda one: _share(one.with_price_e4)),
+    ("items with title only", lambda one: _share(one.title_only_e4)),
+    ("price from, PHP", lambda one: _range(one.price_low_php)),
+    ("price to, PHP", lambda one: _range(one.price_high_php)),
+    ("query characters", lambda one: _range(one.query_chars)),
+)
+_VOUCHER_FIELDS = (
+    ("threshold, PHP", "threshold_php"),
+    ("budget, PHP", "budget_php"),
+    ("face value, PHP", "face_value_php"),
+    ("discount, %", "discount_percent"),
+    ("cap, PHP", "cap_php"),
+)
+_WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown

@@ -1,0 +1,328 @@
+"""`arena race`: settled races from records, and settled again; weight vectors.
+
+It presents what `neurons.race.log` finds; a race that is not settled yet shows nothing. The rules are in
+`arena/race`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, complete_policy
+from neurons.cli.presenter import echo_json, show
+from neurons.cli.race_sweep import sweep_lambda
+from neurons.cli.store_reading import logs_of
+
+if TYPE_CHECKING:
+    from arena.bank.batches.disclosure import Disclosure
+    from arena.race.consensus.reducer import RaceRecords
+    from arena.records.model import SettlementRecord
+    from arena.store.postgres.store import PostgresStore
+    from neurons.race.log import Settled
+
+app = typer.Typer(
+    help="""Look at races.
+
+    arena race list --state-dir DIR
+
+    arena race show race-000001 --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
+
+
+_Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race, as `arena race list` shows it.")]
+
+
+@command(app, "list")
+def list_races(
+    store: StoreFlags,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List settled races, oldest first: who raced, who is at the top, what was void, and whose settlement is in force.
+
+    Validators that share races need a quorum. own: this validator settled as the quorum did. adopted: it took over what
+    the others settled. none: no quorum agreed with this validator's result.
+    """
+    import msgspec
+
+    settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
+    if as_json:
+        echo_json([msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled])
+        return
+    if not settled:
+        typer.echo("no race is settled yet; `arena validator status` shows the one that runs")
+        return
+    typer.echo(f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  {'top':<25} why")
+    for each in settled:
+        row = each.settlement
+        top = _agent(row.top_agent_version_id, names) + ("*" if row.is_promotion else "")
+        typer.echo(
+            f"{row.race_id:<12} {row.state:<9} {each.force:<7} {len(row.standings):>6} {len(row.void):>4}  {top:<25}"
+            f" {row.reason}".rstrip()
+        )
+    typer.echo("* promoted by this race")
+
+
+@command(app, "show")
+def show_race(
+    race: _Race,
+    store: StoreFlags,
+    release: Annotated[
+        bool, typer.Option("--release", help="Check what its release opened against what it committed to.")
+    ] = False,
+    titles: Annotated[
+        Path | None, typer.Option("--titles", help="Also write the titles that its batch accepted here.")
+    ] = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show one settled race: standings with their intervals, what counted, and its weights.
+
+    Of a settlement that was adopted from other validators it says in what this validator's own differs. With --release
+    every cluster commitment is computed again with the salt of the release record, and, where the batch stands in
+    STATE_DIR/bank, its problems, answers, pools and hash too: exit code 4 when a commitment was broken. The titles of
+    --titles belong as titles-RACE.json beside the index, for everybody to score the batch again, or to train on it.
+    """
+    import msgspec
+
+    settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
+    found = _of_race([each.settlement for each in settled], race)
+    (whole,) = [each for each in settled if each.settlement is found]
+    lines = [
+        f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
+        *_force_lines(whole),
+        f"policy {found.policy_sha256[:16]}  blocks {found.closing_block} to {found.settling_block}",
+        f"{len(found.drawn)} problems drawn with round {found.beacon_round}, {len(found.void)} void",
+    ]
+    for log in found.inputs.logs if found.inputs else ():
+        lines.append(f"counted: {log.validator} up to record {log.size}, root {log.root[:16]}")
+    if release or titles is not None:
+        lines += _release_lines(store, race, titles)
+    shown = msgspec.to_builtins(found) | {"force": whole.force, "differing": whole.differing}
+    show(shown, [*lines, *_standing_lines(found, names)], as_json=as_json)
+
+
+@command(app)
+def replay(
+    race: _Race,
+    store: StoreFlags,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Also settle under this policy; a name or a JSON file.", autocompletion=complete_policy
+        ),
+    ] = None,
+    lambdas: Annotated[
+        str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
+    ] = "",
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Settle a race again from records alone: draw, scores, ranking and weights.
+
+    Ends with 0 when every byte is the same, with 4 when something is not, and names it. Under another policy nothing
+    is compared: the table shows how the race would have ended.
+    """
+    from neurons.race.log import replay_race, with_lambda
+    from neurons.settings.inputs import policy_of
+    from neurons.settings.settings import resolve
+
+    try:
+        grid = [int(part) for part in lambdas.split(",") if part]
+    except ValueError as error:
+        raise typer.BadParameter(f"{lambdas!r}: ten-thousandths, joined by commas") from error
+    settlements, records = store.run(lambda logs: read_with_history(logs, store.folder, validator, race))
+    found = _of_race(settlements, race)
+    again = replay_race(found, records, settlements)
+    policies = [policy_of(resolve({"policy": name}).settings) for name in policy or ()]
+    policies += [with_lambda(found, lambda_e4) for lambda_e4 in grid]
+    others = [(other.name, replay_race(found, records, settlements, other).made) for other in policies]
+    lines = [
+        f"{race}: settled again from {again.evaluations} evaluations and {again.verdicts} verdicts",
+        f"DIFFERENT: {', '.join(again.differing)}" if again.differing else "equal, byte for byte",
+    ]
+    for name, made in others:
+        lines += [f"\nunder {name}:", *_standing_lines(made, {})]
+    shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
+    show(shown, lines, as_json=as_json)
+    if again.differing:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+app.command("sweep")(sweep_lambda)
+
+
+@app.command()
+def weights(
+    cases: Annotated[
+        Path,
+        typer.Option(
+            help="Cases, one JSON object a line: case_id, metagraph_hotkeys, finishers, t_top, t_burn.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+) -> None:
+    """Compute SN15's reference weight vector for cases kept in a file.
+
+    Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
+    shares raise. Exit code 2 for a line that is no case.
+    """
+    import msgspec
+
+    from arena.race.settlement.weights import WeightCase, reference_vector
+
+    with cases.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                case = msgspec.json.decode(line, type=WeightCase)
+            except msgspec.DecodeError as error:
+                typer.echo(f"line {number} is no case: {error}", err=True)
+                raise typer.Exit(EXIT_USAGE) from error
+            try:
+                vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
+            except ValueError as error:
+                echo_json({"case_id": case.case_id, "error": type(error).__name__})
+            else:
+                echo_json({"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights})
+
+
+async def settled_races(store: PostgresStore, validator: str) -> list[Settled]:
+    """The settled races of a log, or of all, oldest first."""
+    from neurons.race.log import read_settled
+
+    return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
+
+
+async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
+    """The settled races, and the names of agents by version."""
+    from neurons.race.sentences import names_of
+
+    return await settled_races(store, validator), names_of(await store.submissions())
+
+
+def _agent(agent_version_id: str, names: Mapping[str, str]) -> str:
+    """An agent's name beside its hash, in at most 22 columns."""
+    name = names.get(agent_version_id, "").split(" ")[0]
+    return f"{name[:13]} {agent_version_id[:8]}".strip()
+
+
+async def read_with_history(
+    store: PostgresStore, folder: Path, validator: str, race: str
+) -> tuple[list[SettlementRecord], RaceRecords]:
+    """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
+    from arena.exchange.peer_logs import PeerLogStore
+    from neurons.race.log import read_race
+    from neurons.settings.inputs import held_path
+
+    settled = await settled_races(store, validator)
+    given = _of_race([each.settlement for each in settled], race)
+    history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
+    pulled = held_path(folder)
+    held = PeerLogStore(pulled, is_reader=True) if pulled.exists() else None
+    return history, await read_race(store, held, given)
+
+
+def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord:
+    for settlement in settlements:
+        if settlement.race_id == race:
+            return settlement
+    known = ", ".join(settlement.race_id for settlement in settlements[-5:]) or "none yet"
+    raise typer.BadParameter(f"{race} is not settled; the latest settled: {known}")
+
+
+def _force_lines(race: Settled) -> Iterator[str]:
+    if race.force == "none":
+        yield "in force: nothing, since no quorum settled alike; this is this validator's word"
+    elif race.force == "adopted":
+        yield "in force: this settlement, adopted from the other validators"
+        if race.differing is None:
+            yield "this validator has none of its own; its log says what was lacking (`no settlement of ours`)"
+        elif race.differing:
+            yield f"this validator's own differs in {', '.join(race.differing)}"
+
+
+def _standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
+    from neurons.race.sentences import top_sentence
+
+    if not settlement.standings:
+        yield f"no standings: {settlement.reason or 'nobody raced'}"
+        return
+    weights = dict(zip(settlement.uids, settlement.weights_u16, strict=True))
+    yield f"{'#':>2} {'agent':<23} {'score':>5} {'95 %':>11} {'solved':>6} {'quality':>7} {'agentic':>7} {'missing':>7}"
+    for row in settlement.standings:
+        mark = "*" if row.agent_version_id == settlement.top_agent_version_id else " "
+        yield (
+            f"{row.rank:>2} {_agent(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
+            f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
+            f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
+            f"{row.missing + (row.faulted or 0):>7}"
+        )
+    total = sum(weights.values()) or 1
+    paid = ", ".join(f"uid {uid} {weight / total:.1%}" for uid, weight in sorted(weights.items()) if weight)
+    yield f"* top: {top_sentence(settlement, names)}"
+    yield f"weights: {paid} (uid 0 is burned)"
+    yield "missing: problems without a result, or lost to faults"
+
+
+async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosure | str:
+    """The check, or the state of a race that released nothing."""
+    from arena.bank.batches.batch import read_batch
+    from arena.bank.batches.disclosure import check_release
+    from arena.records.body import decode_content
+    from arena.records.model import ReleaseRecord
+    from neurons.race.log import read_state
+
+    state = await read_state(store, race)
+    if state.opened is None or not state.is_released:
+        return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
+    path = folder / f"{race}.batch.json"
+    batch = state.opened.batch
+    async for signed in store.records(kinds=("release",), race_id=race):
+        payload = decode_content(signed.content).payload
+        if isinstance(payload, ReleaseRecord):
+            return check_release(
+                payload,
+                batch_sha256=batch.batch_sha256,
+                partition_sha256=batch.partition_sha256,
+                commitments={problem.problem_id: problem.cluster_commitment for problem in batch.problems},
+                batch=read_batch(path) if path.exists() else None,
+            )
+    return "released, but the log holds no release record"
+
+
+def _release_lines(store: StoreFlags, race: str, titles: Path | None) -> list[str]:
+    """What the race's release opened, held against what the race committed to; `titles`: the file to write the batch's
+    accepted titles to. Ends the command with 4 for a broken commitment."""
+    from arena.bank.batches.batch import read_batch
+    from problems.scoring.title_matching import encode_accepted
+
+    found = store.run(lambda logs: _disclosure(logs, race, store.folder / "bank"))
+    if isinstance(found, str):
+        return [f"release: {found}: nothing is open"]
+    if not found.is_ok:
+        for fault in found.faults:
+            typer.echo(f"broken: {fault}", err=True)
+        raise typer.Exit(EXIT_INTEGRITY)
+    if titles is not None:
+        path = store.folder / "bank" / f"{found.race_id}.batch.json"
+        released = read_batch(path).titles if found.batch == "kept" else None
+        if released is None:
+            held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"
+            raise typer.BadParameter(f"{path} {held}", param_hint="--titles")
+        titles.write_bytes(encode_accepted(released))
+        typer.echo(f"{titles}: {len(released.accepted)} titles of {released.name}", err=True)
+    return [
+        *(f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems),
+        f"released: {len(found.problems)} problems, salt {found.salt}; batch {found.batch_sha256}: {found.batch};"
+        " every commitment is kept",
+    ]

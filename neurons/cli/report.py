@@ -1,0 +1,223 @@
+"""`arena report`, and the tables of evaluations: alone, beside another one, and beside the paper's Table 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.options import JsonOption
+from neurons.cli.presenter import echo_json, make_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from training.evaluation.report import EvalReport, SetSpend
+    from training.evaluation.statistics import Estimate
+    from training.report.document import Document
+
+
+SPEND_NAMES = ("tokens a solved", "USD a solved", "seconds a solved")
+
+
+def read_report(path: Path) -> EvalReport:
+    """The report in a file. Raises typer.BadParameter."""
+    import msgspec
+
+    from training.evaluation.report import EvalReport
+
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
+    except (OSError, msgspec.DecodeError) as error:
+        raise typer.BadParameter(f"{path} is no report: {error}") from error
+
+
+def show_evaluation(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
+    """Print a report, beside the one in the file `against` where one is named. Raises typer.BadParameter for reports
+    that can't be compared."""
+    from rich.console import Console
+
+    from training.evaluation.report import compare
+
+    other = read_report(against) if against else None
+    try:
+        paired = compare(report, other) if other else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--against") from error
+    if as_json:
+        echo_json({"report": report, "paired": paired})
+        return
+    shown, measured = [report, other] if other else [report], report.conditions.set
+    labels = [one.label for one in shown]
+    table = make_table("", *labels, title=f"{measured.name}: {measured.problems} problems", right=labels)
+    rows = [_report_rows(one) for one in shown]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        table.add_row(name, *(row.get(name, "") for row in rows))
+    Console().print(table)
+    names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
+    told = (
+        ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256) or f"asked as {report.weights}"
+    )
+    typer.echo(f"{report.label}: {told}; {report.contamination}")
+    if paired and other:
+        typer.echo(
+            f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "
+            f"p = {paired.p_value:.4f} (exact McNemar)"
+        )
+
+
+def _report_rows(report: EvalReport) -> dict[str, str]:
+    return {
+        "success (ASR)": _share(report.asr),
+        **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
+        "exact": _share(report.gt_exact),
+        **({"partial": _share(report.partial)} if report.partial else {}),
+        **{f"axis {axis}": "-" if share is None else f"{share:.3f}" for axis, share in report.axes.items()},
+        **{f"pass@{k}": _share(estimate) for k, estimate in report.pass_at.items()},
+        **{
+            f"seed {seed}": f"{share:.3f}"
+            for seed, share in zip(report.conditions.seeds, report.asr_by_seed, strict=True)
+        },
+        "rule score": f"{report.rule:.3f}",
+        "recommends": f"{report.emission:.3f}",
+        "invented ids": f"{report.hallucinated:.2f}",
+        "steps": f"{report.steps:.1f}",
+        **dict(zip(SPEND_NAMES, spend_texts(report.spent), strict=True)),
+        "unscored": f"{report.unscored} of {report.episodes}",
+        "overflows": str(report.overflows),
+    }
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def spend_texts(spent: SetSpend | None) -> tuple[str, str, str]:
+    """Tokens, dollars and seconds for each solved episode; dashes where nothing was recorded, or nothing solved."""
+    if spent is None or not spent.solved:
+        return "-", "-", "-"
+    tokens = (spent.prompt_tokens + spent.completion_tokens) / spent.solved
+    dollars = f"{spent.cost_micro_usd / spent.solved / 1_000_000:.6f}" if spent.cost_micro_usd else "-"
+    seconds = "-" if spent.episode_ms is None else f"{spent.episode_ms / spent.solved / 1_000:.1f}"
+    return f"{tokens:,.0f}", dollars, seconds
+
+
+COLUMNS = 80  # where no terminal says how wide it is
+app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
+
+
+@app.command()
+def report(
+    reports: Annotated[
+        list[Path] | None, typer.Argument(metavar="REPORT.json...", help="Evaluation reports, the base first.")
+    ] = None,
+    run: Annotated[
+        list[Path] | None, typer.Option("--run", help="Folder of a run, for its curves; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Post-training report",
+    note: Annotated[list[str] | None, typer.Option("--note", help="A line to stand on top; repeatable.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lay evaluations beside the paper's Table 1.
+
+    Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with curves
+    of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other,
+    and ablations (labels NAME@ARM) against NAME@full alone, in a family of their own for Holm's correction.
+    """
+    import msgspec
+    from rich.console import Console
+
+    from training.evaluation.report import EvalReport
+    from training.report.document import make_document, read_curves
+    from training.report.page import render_page
+
+    found: list[EvalReport] = []
+    for path in reports or ():
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=EvalReport))
+        except OSError as error:
+            raise typer.BadParameter(f"{path}: {error.strerror}") from error
+        except msgspec.DecodeError as error:
+            raise typer.BadParameter(f"{path} is no evaluation report: {error}") from error
+    curves = [one for folder in run or () for one in read_curves(folder)]
+    if not found and not curves:
+        raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
+    try:
+        document = make_document(found, curves, title=title, notes=note or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(render_page(document), encoding="utf-8")
+    if as_json:
+        echo_json(document)
+        return
+    console = Console() if Console().is_terminal else Console(width=COLUMNS)
+    for table in _tables(document):
+        console.print(table)
+    if out is not None:
+        typer.echo(f"{out}: {len(document.rows)} rows, {len(document.curves)} runs")
+
+
+def _tables(document: Document) -> list[Table]:
+    from rich.box import SIMPLE
+
+    from training.report.page import p_text
+
+    figures = ("ASR", "pass@8", "n", "unscored")
+    rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
+    for one in document.published:
+        asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
+        eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
+        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", "-")
+    for row in document.rows:
+        ours = f"{row.report.asr.value:.1%} [{100 * row.report.asr.low:.1f}, {100 * row.report.asr.high:.1f}]"
+        eighth = f"{row.report.pass_at['8'].value:.1%}" if "8" in row.report.pass_at else "-"
+        unscored = f"{row.report.unscored} of {row.report.episodes}"
+        label = f"{row.label} ({row.ending})" if row.ending else row.label
+        rows.add_row(
+            label, f"{row.letter}: {row.report.conditions.set.name}", ours, eighth, str(row.report.asr.n), unscored
+        )
+    published: dict[str, list[str]] = {}
+    for one in document.published:
+        letters = published.setdefault(one.harness, [])
+        letters += [] if one.group[0] in letters else [one.group[0]]
+    rows.caption = "\n".join(f"{', '.join(letters)}: {harness}" for harness, letters in published.items())
+    rows.caption_justify = "left"
+    conditions = make_table(
+        "", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions", box=SIMPLE
+    )
+    for named in document.conditions:
+        one_of, decode = named.conditions, named.conditions.decode
+        decoding = f"T {decode.temperature}, top_p {decode.top_p}, {decode.turns_max} turns"
+        if one_of.asked_by == "agent":
+            decoding = f"as the agent file asks, at most {decode.turns_max} turns"
+        conditions.add_row(
+            named.letter,
+            f"{one_of.set.name}, {one_of.set.problems} problems",
+            decoding,
+            str(one_of.samples),
+            ", ".join(map(str, one_of.seeds)),
+            one_of.tool_profile,
+            one_of.prompt_sha256[:12],
+        )
+    tests = make_table(
+        "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", box=SIMPLE
+    )
+    for test in document.tests:
+        gap = test.difference
+        difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
+        names = f"{test.second} against {test.first}"
+        tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
+    took = make_table("row", "cond.", *SPEND_NAMES, title="What it took", right=SPEND_NAMES, box=SIMPLE)
+    for row in document.rows:
+        took.add_row(row.label, row.letter, *spend_texts(row.report.spent))
+    is_spent = any(row.report.spent for row in document.rows)
+    return [
+        rows,
+        *([took] if is_spent else []),
+        *([conditions] if document.rows else []),
+        *([tests] if document.tests else []),
+    ]

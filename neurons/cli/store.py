@@ -1,0 +1,277 @@
+"""`arena store`: look after the database of a node: prepare a Postgres of your own, count, back up, restore.
+
+The embedded server needs no preparation. A command uses `--owner-dsn` once and does not keep it: a validator must never
+have the owner's login.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_INTEGRITY
+from neurons.cli.options import DsnOption, JsonOption, StateDirOption
+from neurons.cli.presenter import echo_json, show_progress
+from neurons.cli.store_reading import location_of, run_on_store, state_folder
+
+if TYPE_CHECKING:
+    from arena.store.embedded.pgtools import PgTools
+
+
+app = typer.Typer(
+    help="""Back up, restore and prepare the database.
+
+    arena store backup --out backup1 --state-dir DIR
+
+    arena store restore backup1 --state-dir NEW
+
+    arena store status --state-dir DIR
+
+    The database that a node brings with it needs no preparation; `migrate` and `provision` are for a Postgres
+    server of your own.
+    """,
+    no_args_is_help=True,
+)
+
+OwnerDsn = Annotated[
+    str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
+]
+OptionalOwnerDsn = Annotated[
+    str,
+    typer.Option(
+        "--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner. Default: the state folder's server."
+    ),
+]
+ObjectsOption = Annotated[
+    str,
+    typer.Option(
+        "--objects",
+        help="Where bodies lie that are not in Postgres: file:///folder or s3://bucket/prefix?endpoint=...&region=..."
+        " Default: what the state folder says; with a DSN, ARENA_BODIES_URL.",
+    ),
+]
+ToolsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tools",
+        help="With --owner-dsn: folder of pg_dump and pg_restore, no older than the server. Default: the installed"
+        " package's (version 18, without TLS).",
+    ),
+]
+
+
+class OwnedServer(NamedTuple):
+    """A database as its owner sees it."""
+
+    owner_dsn: str
+    tools: PgTools
+    dsn_for: Callable[[str], str]  # makes the login role of a hotkey
+
+
+@app.command()
+def migrate(owner_dsn: OwnerDsn) -> None:
+    """Bring the schema of a database to what this code needs. Safe to repeat; appends wait while it runs.
+
+    There is no way back to an earlier schema: make a backup first, and start the new code after it.
+    """
+    from arena.store.schema import SCHEMA_REVISION
+    from arena.store.schema import migrate as migrate_schema
+
+    before = migrate_schema(owner_dsn)
+    if before == SCHEMA_REVISION:
+        typer.echo(f"the schema was at {SCHEMA_REVISION} already")
+    else:
+        typer.echo(f"the schema went from {before or 'nothing'} to {SCHEMA_REVISION}")
+
+
+@app.command()
+def provision(
+    owner_dsn: OwnerDsn,
+    hotkey: Annotated[str, typer.Option(help="The validator's ss58 address, whose login role this makes.")],
+) -> None:
+    """Make the login role of one validator, with a generated password that is printed once.
+
+    The role can append to and read its own hotkey's log and nothing else. Give the validator a DSN with this role and
+    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
+    """
+    from arena.store.schema import provision_validator, role_of
+
+    password = secrets.token_urlsafe(24)
+    provision_validator(owner_dsn, hotkey, password)
+    typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
+
+
+@app.command()
+def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Count what each log of a store holds: records, bodies and where they lie, checkpoints, open work.
+
+    A validator's own login counts its own log; the owner's, given with --dsn, all of them.
+    """
+    from arena.store.schema import SCHEMA_REVISION
+
+    logs = run_on_store(dsn, state_dir, lambda store: store.statuses())
+    if as_json:
+        echo_json({"schema": SCHEMA_REVISION, "logs": logs}, is_indented=True)
+        return
+    typer.echo(f"schema {SCHEMA_REVISION}, {len(logs)} logs")
+    for log in logs:
+        typer.echo(
+            f"{log.validator}\n  records {log.seq}, bodies {log.bodies} ({log.body_bytes / 1e6:.1f} MB unpacked;"
+            f" {log.bodies_elsewhere} in the object store)"
+        )
+        typer.echo(
+            f"  checkpoints {log.checkpoints}, the last of {log.checkpoint_size} records, anchored {log.anchored_size}"
+            f"; work: {log.items_open} open, {log.items_leased} leased"
+        )
+
+
+@app.command()
+def backup(
+    out: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
+    owner_dsn: OptionalOwnerDsn = "",
+    state_dir: StateDirOption = None,
+    objects: ObjectsOption = "",
+    tools: ToolsOption = None,
+    copy: Annotated[
+        bool, typer.Option("--copy/--refer", help="Copy bodies from the object store, or only say where they are.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Back up the whole store to a folder, as of one moment, while validators write.
+
+    The folder holds a pg_dump archive, the bodies of the object store (unless --refer), and manifest.json with row
+    counts and the head of every log. It holds no password. Whoever can read it reads every trace and source in it.
+    Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
+    """
+    from arena.store.backup.backup import back_up
+    from arena.store.objects import open_objects
+
+    of_node = location_of(owner_dsn, state_folder(state_dir))
+    if of_node.kind == "external" and not owner_dsn:
+        raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
+    location = objects or of_node.objects
+    with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
+        manifest = asyncio.run(
+            back_up(
+                server.owner_dsn,
+                out,
+                server.tools,
+                objects=open_objects(location) if location else None,
+                is_copying=copy,
+                progress=progress,
+            )
+        )
+    if as_json:
+        echo_json(manifest, is_indented=True)
+    else:
+        kept, rows = manifest.objects, manifest.store.rows
+        typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
+        if kept.kind != "none":
+            typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
+    if manifest.objects.missing:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.")],
+    owner_dsn: OptionalOwnerDsn = "",
+    state_dir: StateDirOption = None,
+    objects: Annotated[
+        str, typer.Option("--objects", help="URL of where the backup's bodies of an object store go, or are.")
+    ] = "",
+    hotkey: Annotated[
+        str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
+    ] = "",
+    tools: ToolsOption = None,
+    new_passwords: Annotated[
+        bool,
+        typer.Option(
+            "--new-passwords",
+            help="With --owner-dsn: also for logins that this server has already, which locks out whoever uses them.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
+
+    Refuses a database that holds any record. Logins that are made get new passwords: those of the state folder's server
+    are kept in the folder, those of your own server are printed once, as DSNs. A login that your server has already
+    keeps its password (a DSN without one): try a backup beside the live store, and nobody is locked out. Verify with
+    `arena records verify` afterwards. A validator that published checkpoints after the backup was made must not go on
+    from it: its log would deny them.
+    """
+    from arena.store.backup.backup import read_manifest
+    from arena.store.backup.restore import restore as restore_store
+    from arena.store.location import StoreLocation, write_location
+    from arena.store.objects import folder_location, open_objects
+
+    if not owner_dsn:
+        held = sorted(read_manifest(folder).store.hotkeys)
+        if hotkey not in held and (hotkey or len(held) > 1):  # the folder would not know whose node it is
+            raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
+    place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
+    with (
+        _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
+        show_progress() as progress,
+    ):
+        restored = asyncio.run(
+            restore_store(
+                server.owner_dsn,
+                folder,
+                server.tools,
+                server.dsn_for,
+                objects=open_objects(objects) if objects else None,
+                place=place,
+                progress=progress,
+            )
+        )
+        mine = [role for role in restored.roles if role.hotkey == hotkey or len(restored.roles) == 1]
+        for role in () if owner_dsn else mine:
+            node = StoreLocation(kind="embedded", validator=role.hotkey, dsn=role.dsn, objects=restored.objects)
+            write_location(state_folder(state_dir), node)
+    shown = restored.roles if owner_dsn else [role.hotkey for role in restored.roles]
+    if as_json:
+        echo_json({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, is_indented=True)
+        return
+    rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
+    typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
+    for role in restored.roles:
+        typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
+
+
+@contextlib.contextmanager
+def _owned(
+    owner_dsn: str, state_dir: Path | None, tools: Path | None, *, is_rekeying: bool = False
+) -> Iterator[OwnedServer]:
+    """The server of a DSN, or that of a state folder, which runs while the block does."""
+    if owner_dsn:
+        from arena.store.embedded.pgtools import own_tools
+
+        dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
+        yield OwnedServer(owner_dsn, own_tools(tools), dsn_for)
+        return
+    from arena.store.embedded.server import start_embedded
+
+    server = start_embedded(state_folder(state_dir))
+    try:
+        yield OwnedServer(server.owner_dsn, server.tools, server.dsn_for)
+    finally:
+        server.stop()
+
+
+def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
+    """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
+    from arena.store.postgres.connect import login_dsn
+    from arena.store.schema import provision_validator, role_of
+
+    password = secrets.token_urlsafe(24)
+    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
+    return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)

@@ -1,0 +1,515 @@
+"""`arena submit`, `status`, `withdraw` and `winner`: a miner's agent to the validators, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
+from neurons.cli.options import (
+    JsonOption,
+    NetworkOption,
+    WalletHotkeyOption,
+    WalletNameOption,
+    WalletPathOption,
+    command,
+)
+from neurons.cli.presenter import badge, printable, share_text, show
+from neurons.settings import flags as wallet_flags
+
+if TYPE_CHECKING:
+    from arena.chain.port import Metagraph, Signer, Subtensor
+    from arena.door.client import DoorClient
+    from arena.door.delivery import FoundDoor
+    from arena.door.races import RaceStatus
+    from arena.door.status import SubmissionStatus
+    from neurons.settings.settings import Settings
+
+app = typer.Typer()
+
+FINAL_PAUSE_S = 0.5
+WATCH_S = 3.0
+SENTENCES_SHOWN = 3
+_COLOURS = {
+    "waiting": "cyan",
+    "withdrawn": "yellow",
+    "refused": "red",
+    "rejected": "red",
+    "review": "yellow",
+    "accepted": "green",
+    "qualified": "green",
+    "unqualified": "red",
+}
+_ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
+
+_Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
+_Policy = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file.")]
+_AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
+
+
+@dataclass(frozen=True)
+class ChainFlags:
+    """Which validators are asked, over which network."""
+
+    url: Annotated[
+        list[str] | None,
+        typer.Option("--url", help="A validator's door, http://host:port; repeatable. Default: those the chain names."),
+    ] = None
+    netuid: Annotated[str, typer.Option(*wallet_flags.NETUID, help="The subnet.", metavar="INTEGER")] = ""
+    network: NetworkOption = ""
+    state_dir: Annotated[
+        str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
+    ] = ""
+    config: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None
+
+    def settings(self, **more: str) -> Settings:
+        """The settings under these flags. Raises ArenaError V2030."""
+        from neurons.settings.settings import resolve
+
+        flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
+        return resolve(flags | more, self.config).settings
+
+
+@dataclass(frozen=True)
+class KeyFlags:
+    """The hotkey that signs."""
+
+    wallet_name: WalletNameOption = ""
+    wallet_hotkey: WalletHotkeyOption = ""
+    wallet_path: WalletPathOption = ""
+
+
+@dataclass(frozen=True)
+class MinerSession:
+    """A hotkey, its chain, and a client for doors."""
+
+    settings: Settings
+    signer: Signer
+    chain: Subtensor
+    client: DoorClient
+
+    async def doors(self, urls: Sequence[str] | None, metagraph: Metagraph) -> list[FoundDoor]:
+        """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3053 for none."""
+        from arena.door.delivery import find_doors
+
+        found = await find_doors(self.client, metagraph, urls or ())
+        if not any(door.state for door in found):
+            raise _no_door(found, "none publishes an address on chain")
+        return found
+
+
+@contextlib.asynccontextmanager
+async def open_session(settings: Settings) -> AsyncIterator[MinerSession]:
+    """The session of the settings' hotkey. Raises ArenaError V2031, U3030."""
+    from arena.chain.auth import HttpAuth
+    from arena.door.client import DoorClient
+    from neurons.settings.inputs import chain_of, signer_of
+
+    signer, chain = signer_of(settings), chain_of(settings)
+    async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
+        yield MinerSession(settings=settings, signer=signer, chain=chain, client=client)
+
+
+@command(app)
+def submit(
+    agent: _AgentFile,
+    key: KeyFlags,
+    chain: ChainFlags,
+    name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
+    register: _Register = False,
+    policy: _Policy = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Sign an agent file and submit it.
+
+    First the gate's rules on form and names are checked here, so that a typing mistake costs nothing (`arena check`
+    also knows the catalogue), and validators are looked for: on chain, or at --url. Then sha256(hotkey, source) is
+    committed on chain, and only then the source is handed in, to as many validators as are to qualify it. The others
+    fetch it from those. Doing it again with the same file is safe. Exit code 1 when the gate would reject it or the
+    hotkey may not submit, 3 when wallet, chain or validators are not there.
+    """
+    settings = chain.settings(**vars(key), policy=policy)
+    source, review = _checked_source(settings, agent)
+    answer = asyncio.run(_submit(settings, name or agent.stem, source, chain.url, is_registering=register))
+    lines = _submit_lines(answer)
+    lines[-1:-1] = [f"note: {found}; a person will look" for found in review]
+    show(answer | {"review": review}, lines, as_json=as_json)
+
+
+@command(app)
+def commit(
+    agent: _AgentFile,
+    key: KeyFlags,
+    chain: ChainFlags,
+    again: Annotated[
+        bool, typer.Option("--again", help="Commit anew where this commitment stands: after a cooldown.")
+    ] = False,
+    register: _Register = False,
+    policy: _Policy = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Commit to an agent file on chain; hand nothing in.
+
+    The first half of `arena submit`: the same checks, then sha256(hotkey, source). Clients of the published SN15 API
+    sign no file, so a validator that speaks it takes from them only what was committed before: first this command, then
+    `oro submit --base-url http://VALIDATOR ...` with the same wallet and file. Change the file and commit again.
+    """
+    settings = chain.settings(**vars(key), policy=policy)
+    source, review = _checked_source(settings, agent)
+    answer = asyncio.run(_commit(settings, source, is_registering=register, is_anew=again))
+    lines = [
+        f"{badge('committed', 'cyan', 9)}  {answer['commitment_sha256'][:16]} in block {answer['commitment_block']}"
+        f" by {answer['hotkey']}",
+        *(f"note: {found}; a person will look" for found in review),
+        "next: arena submit with the same file, or oro submit to a validator that speaks the SN15 API",
+    ]
+    show(answer | {"review": review}, lines, as_json=as_json)
+
+
+@command(app)
+def status(
+    key: KeyFlags,
+    chain: ChainFlags,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and print what changes.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where submissions stand.
+
+    Asks the validators that the chain names, or those at --url, in requests signed by the hotkey. For each version:
+    gate and findings, qualifying, races with rank and score once they are settled, what the judge said once their
+    problems are released, from which block the next commitment is allowed, and what to do. With --watch until nothing
+    can change any more.
+    """
+    asyncio.run(_watch(chain.settings(**vars(key)), chain.url, is_staying=watch, as_json=as_json))
+
+
+@command(app)
+def withdraw(
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="Agent version id, or the beginning of one.")],
+    key: KeyFlags,
+    chain: ChainFlags,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a submitted version back that waits for the gate.
+
+    It is dropped by the validators that have it and costs no cooldown. What a gate has looked at stays: of a hotkey's
+    versions the one that qualified best races. Exit code 1 where no validator dropped it.
+    """
+    answer = asyncio.run(_withdraw(chain.settings(**vars(key)), version, chain.url))
+    lines = [f"version {answer['agent_version_id'][:16]} is withdrawn from {each}" for each in answer["withdrawn_from"]]
+    lines += [f"not from {row['validator']}: {row['code']} {row['detail']}" for row in answer["kept_by"]]
+    show(answer, lines, as_json=as_json)
+
+
+@command(app)
+def winner(
+    chain: ChainFlags,
+    out: Annotated[Path | None, typer.Option("--out", help="File to write; else AGENT_VERSION.py here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch the file of the agent at the top, once it is public.
+
+    Asks a validator that the chain names, or the one at --url, for its latest settled race; no wallet is needed. The
+    file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
+    is over exit code 3 says from when on it can be read.
+    """
+    from arena.api.reads.client import read_winner
+    from foundation.durable_files import write_whole
+
+    found = read_winner(asyncio.run(_reads_url(chain.settings(), chain.url)))
+    agent = found.agent.agent
+    path = out or Path(f"{agent.agent_version_id[:16]}.py")
+    write_whole(path, found.source)
+    answer: dict[str, Any] = {
+        "race_id": found.race_id,
+        "agent_version_id": agent.agent_version_id,
+        "name": agent.name,
+        "miner_hotkey": agent.miner_hotkey,
+        "score_e4": found.score_e4,
+        "file": str(path),
+    }
+    scored = f" with {share_text(found.score_e4)}" if found.score_e4 is not None else ""
+    lines = [
+        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {found.race_id}{scored}",
+        f"its file: {path} ({len(found.source)} bytes, sha256 {agent.agent_sha256[:16]})",
+    ]
+    show(answer, lines, as_json=as_json)
+
+
+# -- submitting
+async def _submit(
+    settings: Settings, name: str, source: str, urls: list[str] | None, *, is_registering: bool
+) -> dict[str, Any]:
+    from arena.door.delivery import ask_doors, deliver
+    from arena.race.consensus.assignment import permitted_validators
+    from arena.race.consensus.rulings import asked_count
+    from arena.submissions.model import agent_version_id, commit, is_agent_name
+    from foundation.canonical import text_hash
+    from neurons.settings.inputs import policy_of, unix_ms
+
+    if not is_agent_name(name):
+        raise ArenaError("A1010", name[:80])
+    async with open_session(settings) as session:
+        metagraph = await session.chain.metagraph()
+        if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
+            raise ArenaError("A1008", session.signer.hotkey)
+        doors = await session.doors(urls, metagraph)
+        version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
+        doors = await ask_doors(session.client, doors, version, block, is_registered=not is_registering)
+        refusals = [door.failure for door in doors if door.failure is not None]
+        if len(refusals) == len(doors):  # before anything is committed
+            failure = next((each for each in refusals if each.owner is Owner.AGENT), refusals[0])
+            raise ArenaError(failure.code, failure.detail)
+        if is_registering:
+            await _register(session)
+        submission, block = await commit(session.signer, name, source, subtensor=session.chain, now_ms=unix_ms())
+        wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
+        said = await deliver(session.client, submission, doors, wanted)
+    taken = [each for each in said if each.taken is not None]
+    refused = [(each, each.failure) for each in said if each.failure is not None]
+    if not taken:
+        for _, failure in refused:
+            if failure.owner is Owner.AGENT:  # it is the miner's to mend, with every validator
+                raise ArenaError(failure.code, failure.detail)
+        raise ArenaError("U3052", "; ".join(f"{at.url}: {failure.code} {failure.detail}" for at, failure in refused))
+    return {
+        "name": name,
+        **_commitment_row(submission, block, settings),
+        "next_allowed_block": max(each.taken.next_allowed_block for each in taken if each.taken),
+        "wanted": wanted,
+        "taken_by": [{"validator": each.validator, "url": each.url} for each in taken],
+        "refused_by": [_failure_row(at.url, at.validator, failure) for at, failure in refused],
+        "not_reached": [_failure_row(door.url, door.validator, door.failure) for door in doors if door.failure],
+    }
+
+
+async def _commit(settings: Settings, source: str, *, is_registering: bool, is_anew: bool) -> dict[str, Any]:
+    from arena.submissions.model import commit
+    from neurons.settings.inputs import unix_ms
+
+    async with open_session(settings) as session:
+        if is_registering:
+            await _register(session)
+        submission, block = await commit(
+            session.signer, "committed", source, subtensor=session.chain, now_ms=unix_ms(), is_anew=is_anew
+        )
+    return _commitment_row(submission, block, settings)
+
+
+def _commitment_row(submission: Any, block: int, settings: Settings) -> dict[str, Any]:
+    names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
+    row = {name: getattr(submission, name) for name in names}
+    return row | {"commitment_block": block, "network": settings.network}
+
+
+async def _register(session: MinerSession) -> None:
+    """Register the session's hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
+    registered = await session.chain.register(session.signer)
+    if registered.status != "ok":
+        raise ArenaError("U3031", registered.detail)
+    typer.echo("registered. Waiting until it is final; validators use final blocks only.", err=True)
+    while (await session.chain.metagraph(await session.chain.finalized_block())).uid_of(session.signer.hotkey) is None:
+        await asyncio.sleep(FINAL_PAUSE_S)
+
+
+def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
+    """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
+
+    Raises ArenaError as `read_source`, or with the first rejection."""
+    from arena.gate.isolation import inspect_isolated
+    from arena.gate.knowledge import make_knowledge
+    from arena.submissions.model import read_source
+    from neurons.settings.inputs import policy_of
+
+    rules = policy_of(settings).gate
+    source = read_source(agent, rules.source_bytes)
+    # without a catalogue: every rule but the tables, in a process of its own
+    report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
+    if report.failure is not None:
+        for found in report.rejections:
+            typer.echo(f"{agent}:{found.line}: {found}", err=True)
+        raise ArenaError(report.failure.code, report.failure.detail)
+    return source, [str(found) for found in report.findings]
+
+
+def _submit_lines(answer: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{badge('waiting', 'cyan', 8)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
+        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
+        *(f"taken by {row['validator']} at {row['url']}" for row in answer["taken_by"]),
+        *(f"refused by {row['validator']}: {row['code']} {row['detail']}" for row in answer["refused_by"]),
+        *(f"not reached: {row['url']}: {row['code']} {row['detail']}" for row in answer["not_reached"]),
+    ]
+    if len(answer["taken_by"]) < answer["wanted"]:
+        lines.append(f"note: {answer['wanted']} validators were wanted; the others fetch it by its commitment")
+    return [*lines, "next: arena status --watch, with the same flags"]
+
+
+async def _withdraw(settings: Settings, version: str, urls: list[str] | None) -> dict[str, Any]:
+    async with open_session(settings) as session:
+        having: dict[str, list[FoundDoor]] = {}
+        for door in await session.doors(urls, await session.chain.metagraph()):
+            for each in await session.client.statuses(door.url, door.validator) if door.state else ():
+                if each.agent_version_id.startswith(version):
+                    having.setdefault(each.agent_version_id, []).append(door)
+        if len(having) != 1:
+            raise typer.BadParameter(f"{len(having)} versions of this hotkey begin with {version!r}: arena status")
+        ((agent, having_it),) = having.items()
+        dropped, kept = [], []
+        for door in having_it:
+            try:
+                await session.client.withdraw(door.url, door.validator, agent)
+                dropped.append(door.validator)
+            except ArenaError as error:
+                kept.append(_failure_row(door.url, door.validator, error.failure))
+    if not dropped:
+        raise ArenaError(kept[0]["code"], kept[0]["detail"])
+    return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": kept}
+
+
+# -- status
+async def _watch(settings: Settings, urls: list[str] | None, *, is_staying: bool, as_json: bool) -> None:
+    shown: list[str] = []
+    while True:
+        answer = await _read(settings, urls)
+        lines = list(status_lines(answer))
+        if not shown or lines[2:] != shown[2:]:  # the first two name the block, which always grows
+            show(answer, lines, as_json=as_json)
+            shown = lines
+        told = [each for door in answer["validators"] for each in door["submissions"][:1]]
+        if not is_staying or (told and all(each.state in _ENDED for each in told)):
+            return
+        await asyncio.sleep(WATCH_S)
+
+
+async def _read(settings: Settings, urls: list[str] | None) -> dict[str, Any]:
+    async with open_session(settings) as session:
+        metagraph = await session.chain.metagraph()
+        hotkey = session.signer.hotkey
+        validators, failed = [], []
+        for door in await session.doors(urls, metagraph):
+            try:
+                if door.failure is not None:
+                    raise ArenaError(door.failure.code, door.failure.detail)
+                told = await session.client.statuses(door.url, door.validator)
+                validators.append({"url": door.url, "validator": door.validator, "submissions": told})
+            except ArenaError as error:
+                failed.append(_failure_row(door.url, door.validator, error.failure))
+        return {
+            "hotkey": hotkey,
+            "network": settings.network,
+            "netuid": settings.netuid,
+            "uid": metagraph.uid_of(hotkey),
+            "block": await session.chain.block(),
+            "finalized_block": await session.chain.finalized_block(),
+            "commitment": await session.chain.commitment(hotkey),
+            "validators": validators,
+            "failed": failed,
+        }
+
+
+def status_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """What `arena status` says to a person, given the answer that `--json` prints."""
+    uid = "not registered" if answer["uid"] is None else f"uid {answer['uid']}"
+    held = answer["commitment"]
+    committed = "no commitment" if held is None else f"commitment {held.sha256[:16]} of block {held.block}"
+    yield f"{answer['hotkey']}  {uid} on {answer['network']} {answer['netuid']}"
+    yield f"block {answer['block']}, finalized {answer['finalized_block']}  {committed}"
+    for door in answer["validators"]:
+        yield f"validator {door['validator']} at {door['url']}"
+        for told in door["submissions"]:
+            yield from _submission_lines(told)
+        if not door["submissions"]:
+            yield "  knows no submission of this hotkey; next: arena submit AGENT.py"
+    for row in answer["failed"]:
+        yield f"{row['url']} did not answer: {row['code']} {row['detail']}"
+
+
+def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
+    yield f"  {badge(told.state, _COLOURS[told.state], 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
+    if told.failure is not None:
+        yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
+    for found in told.findings:
+        yield f"    {printable(str(found))}"
+    if told.qualifying is not None:
+        known = told.qualifying
+        score = f", score {share_text(known.score_e4)}" if known.score_e4 is not None else ""
+        yield f"    qualifying: {known.done} of {known.total} problems{score}, needed {share_text(known.needed_e4)}"
+    if told.agreed is not None:
+        agreed = told.agreed
+        ended = "it races" if agreed.is_racing else "it does not race"
+        if agreed.state == "cooldown":
+            ended += f": committed too early, submit again from block {agreed.allowed_block}"
+        rejected = f", rejected by {agreed.rejects}" if agreed.rejects else ""
+        suite = f"suite passed by {agreed.suite_passes} of {agreed.suite_finished} that finished it"
+        needed = f"needed: {agreed.needed} and {agreed.suite_needed}"
+        yield f"    at the last close: {ended}"
+        yield f"    gate passed by {agreed.accepts} of {agreed.speakers} validators{rejected}; {suite} ({needed})"
+    for race in told.races:
+        yield f"    {printable(_race_line(race))}"
+    for judged in told.judged[:SENTENCES_SHOWN]:
+        said = printable(" ".join(judged.sentences))
+        yield f"    judge on {judged.problem_id}: {share_text(judged.quality_e4)} {said}"
+    if len(told.judged) > SENTENCES_SHOWN:
+        yield f"    and {len(told.judged) - SENTENCES_SHOWN} problems more (--json)"
+    if told.held_until_block:
+        yield f"    undecided, it counts as accepted from block {told.held_until_block}"
+    left = told.next_allowed_block - told.block
+    wait = f"in {left} blocks" if left > 0 else "now"
+    yield f"    committed in block {told.commitment_block}, next from block {told.next_allowed_block} ({wait})"
+    yield f"    to do: {printable(told.what_to_do)}"
+
+
+def _race_line(race: RaceStatus) -> str:
+    from datetime import UTC, datetime
+
+    if race.stage == "upcoming":
+        try:
+            closes = f"{datetime.fromtimestamp(race.closes_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
+        except (ValueError, OverflowError, OSError):  # a number that no calendar has: a door may say anything
+            closes = f"at {race.closes_ms} ms"
+        return f"{race.race_id} closes {closes}"
+    if race.stage == "racing":
+        return f"{race.race_id} running: {race.done} of {race.total} episodes here, {race.agents} agents"
+    if race.stage == "cancelled":
+        return f"{race.race_id} cancelled: {printable(race.reason)}"
+    if race.rank is None or race.score_e4 is None or race.low_e4 is None or race.high_e4 is None:
+        return f"{race.race_id} settled without a score of this agent"
+    top = ", at the top" if race.is_top else ""
+    interval = f"{share_text(race.low_e4)} to {share_text(race.high_e4)}"
+    return f"{race.race_id}: rank {race.rank} of {race.agents}{top}, score {share_text(race.score_e4)} ({interval})"
+
+
+def _failure_row(url: str, validator: str, failure: Any) -> dict[str, Any]:
+    return {"url": url, "validator": validator, "code": failure.code, "detail": failure.detail}
+
+
+def _no_door(doors: Sequence[FoundDoor], otherwise: str) -> ArenaError:
+    reasons = [f"{door.url}: {door.failure.code} {door.failure.detail}" for door in doors if door.failure]
+    return ArenaError("U3053", "; ".join(reasons) or otherwise)
+
+
+async def _reads_url(settings: Settings, urls: list[str] | None) -> str:
+    """Where the first validator that can be asked serves its public reads. Raises ArenaError U3053 for none."""
+    from urllib.parse import urlsplit
+
+    from arena.door.client import DoorClient
+    from arena.door.delivery import find_doors
+    from neurons.settings.inputs import chain_of
+
+    chain = chain_of(settings)
+    async with DoorClient() as client:
+        doors = await find_doors(client, await chain.metagraph(), urls or ())
+    for door in doors:
+        if door.state is not None and door.state.reads_port:
+            host = urlsplit(door.url).hostname or ""
+            return f"http://{f'[{host}]' if ':' in host else host}:{door.state.reads_port}"
+    raise _no_door(doors, "none serves public reads")

@@ -1,0 +1,272 @@
+"""Traces from wherever a person has them: a local run, a body, a folder of bodies, an export, a node's store.
+
+A node's store is read under the release rule (`arena.visibility`): whoever runs the node sees everything, and what is
+made for others holds only what they may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from arena.bank.batches.explanation import Explain, explain_nothing
+from arena.chain.keys import verify
+from arena.export.agents import AGENTS, AgentRow
+from arena.export.model import LogRow
+from arena.export.reading import read_rows, read_scrubbed, row_trajectory
+from arena.export.selection import releases_of
+from arena.export.writing.shards import LOG
+from arena.records.body import decode_content
+from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.records.verify.inspection import Entry, inspect
+from arena.view.chain import chain_fact
+from arena.view.model import Field, TraceView
+from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
+from arena.visibility.moments import embargoed_races, standing_of
+from arena.visibility.rule import Thing, Viewer, may_see
+from harness.trace import EvaluationBody, ToolCall
+from judge.verdict import UnscoredVerdict, Verdict
+from neurons.cli.store_reading import find_record, logs_of, read_or_none
+from neurons.practice.run import LocalRun, read_run
+from neurons.race.sentences import names_of
+from problems.model import Pool
+from problems.scoring.constraints import Constraint
+from problems.scoring.outcome import OutcomeScore
+
+if TYPE_CHECKING:
+    from arena.store.port import StoredCheckpoint
+    from arena.store.postgres.store import PostgresStore
+
+MANIFEST = "manifest.json"
+
+
+class FoundTrace(NamedTuple):
+    """A trace's view and its body."""
+
+    view: TraceView
+    body: EvaluationBody
+
+
+class FoundTraces(NamedTuple):
+    """What was found, and why the rest is not shown: a line for each reason."""
+
+    title: str
+    traces: tuple[FoundTrace, ...]
+    withheld: tuple[str, ...] = ()
+
+
+class ReadRules(NamedTuple):
+    """Who looks, at what pools that were named, when, and at how many traces at most. `explain` says what problems
+    asked; it is asked for those that `viewer` may see."""
+
+    viewer: Viewer
+    pools: tuple[Pool, ...]
+    now_ms: int
+    most: int
+    validator: str = ""
+    explain: Explain = explain_nothing
+
+
+def traces_of_file(path: Path) -> FoundTraces:
+    """Those of a run or a body in a file. Raises msgspec.MsgspecError for another file, OSError."""
+    found = read_run(path.read_bytes())
+    if isinstance(found, LocalRun):
+        return traces_of_run(found)
+    return FoundTraces(str(path), (FoundTrace(view_trace(found), found),))
+
+
+def traces_of_run(run: LocalRun) -> FoundTraces:
+    """Those of a local run."""
+    done = [(row.evaluation, row.constraints) for row in run.rows if row.evaluation is not None]
+    traces = tuple(FoundTrace(view_evaluation(one, constraints), one.body) for one, constraints in done)
+    missing = [f"{row.problem.problem_id}: {row.failure.code} {row.failure.detail}" for row in run.rows if row.failure]
+    return FoundTraces(f"{run.agent} under policy {run.policy}", traces, tuple(missing))
+
+
+def traces_of_folder(folder: Path, most: int) -> FoundTraces:
+    """Those of an export, or of a folder of bodies. Raises ArenaError V2050, msgspec.MsgspecError, OSError."""
+    if not (folder / MANIFEST).exists():
+        files = sorted(folder.glob("*.json"))[:most]
+        found = [trace for path in files for trace in traces_of_file(path).traces]
+        return FoundTraces(str(folder), tuple(found))
+    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
+    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
+    for row in (row for path in shards for row in read_rows(path)):
+        if row.content is not None and b'"kind":"verdict"' in bytes(row.content):
+            payload = decode_content(bytes(row.content)).payload
+            if isinstance(payload, VerdictRecord):
+                verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+    return FoundTraces(str(folder), tuple(_exported(folder, shards, verdicts, most)))
+
+
+async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
+    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing.
+
+    What `rules.viewer` may not see yet is left out and named with its reason.
+    """
+    found: list[tuple[SignedRecord, EvaluationRecord]] = []
+    for name in await logs_of(store, rules.validator):
+        async for record in store.records(name, kinds=("evaluation",), race_id=which):
+            content = read_or_none(record)
+            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
+                found.append((record, content.payload))
+            if len(found) >= rules.most:
+                break
+    if not found:
+        one = await find_record(store, which, rules.validator)
+        if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
+            return None
+        found = [(one[0], one[1].payload)]
+    names = names_of(await store.submissions())
+    releases: dict[str, Mapping[str, ReleaseRecord]] = {}
+    points: dict[str, Sequence[StoredCheckpoint]] = {}
+    traces: list[FoundTrace] = []
+    withheld: dict[str, int] = {}
+    for record, evaluation in found:
+        name = record.validator
+        if name not in releases:
+            releases[name] = await _releases(store, name)
+            points[name] = await store.checkpoints(name)
+        if reason := withheld_reason(evaluation, releases[name], rules):
+            withheld[reason] = withheld.get(reason, 0) + 1
+            continue
+        stored = await store.body(evaluation.body_sha256, name)
+        if stored is None:
+            withheld["its body is not stored"] = withheld.get("its body is not stored", 0) + 1
+            continue
+        on_body = [
+            decode_content(one.content).payload for one in await store.verdicts_on([evaluation.body_sha256], name)
+        ]
+        body = msgspec.json.decode(stored.content, type=EvaluationBody)
+        verdicts_on_body = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
+        is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
+        asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
+        facts = attribution_facts(body) if len(found) == 1 else ()
+        view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names, facts, constraints=asked)
+        traces.append(FoundTrace(view, body))
+    return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
+
+
+def view_stored(
+    record: SignedRecord,
+    evaluation: EvaluationRecord,
+    body: EvaluationBody | None,
+    verdicts: Sequence[Verdict | UnscoredVerdict],
+    points: Sequence[StoredCheckpoint],
+    names: Mapping[str, str],
+    facts: Sequence[Field] = (),
+    constraints: Sequence[Constraint] = (),
+) -> TraceView:
+    """The view of an evaluation's record, with `facts` beside its own. `body` None: the store does not hold it.
+    `names`: of agent versions, where they are known; `constraints`: of its problem, where they may be seen."""
+    name, told = str(record.seq), (*record_facts(evaluation, names), *facts)
+    proof = (*signature_facts(record), chain_fact(record.seq, points))
+    if body is not None:
+        return view_trace(
+            body,
+            name=name,
+            outcome=evaluation.outcome,
+            verdicts=verdicts,
+            constraints=constraints,
+            facts=told,
+            proof=proof,
+        )
+    outcome = evaluation.outcome
+    return TraceView(
+        name=name,
+        heading=evaluation.context.asked_id,
+        result=result_line(outcome, verdicts),
+        query="",
+        facts=(*told, ("body", f"{evaluation.body_sha256} is not stored")),
+        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
+        proof=proof,
+    )
+
+
+def withheld_reason(
+    evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules, thing: Thing = "trace"
+) -> str:
+    """Why `rules.viewer` may not see this trace, or another thing of its problem, now; "" where it may."""
+    embargoed = embargoed_races(releases, rules.now_ms)
+    moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
+    return may_see(rules.viewer, thing, moment, pool=pool, pools=rules.pools).reason
+
+
+def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
+    """Whose trace a record holds, and where it belongs. `names`: of agent versions, where they are known."""
+    context, subject = evaluation.context, evaluation.subject
+    name = "control" if not subject.miner_hotkey else names.get(subject.agent_version_id, "").split(" ")[0]
+    return (
+        ("stage", context.stage + (f", {context.race_id}" if context.race_id else "")),
+        ("version", f"{name} {subject.agent_version_id}".strip()),
+        ("miner", subject.miner_hotkey or "nobody: a control agent"),
+        ("policy", evaluation.conditions.policy_sha256),
+        ("jail", evaluation.conditions.sandbox.name),
+        ("attempt", evaluation.attempt_id),
+    )
+
+
+def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
+    """A record's place in its log, and whether hash and signature hold."""
+    content = None if record.content is None else bytes(record.content)
+    entry = Entry(record.validator, record.seq, record.prev, record.content_sha256, record.signature, content)
+    wrong = [f"{rule}: {why}" for rule, why in inspect(entry, verify).faults if rule != "body"]
+    holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
+    return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
+
+
+async def _releases(store: PostgresStore, validator: str) -> dict[str, ReleaseRecord]:
+    """By race; of two releases of one race the first counts."""
+    found: dict[str, ReleaseRecord] = {}
+    async for record in store.records(validator, kinds=("release",)):
+        content = read_or_none(record)
+        if isinstance(content, RecordContent) and isinstance(content.payload, ReleaseRecord):
+            found.setdefault(content.payload.race_id, content.payload)
+    return found
+
+
+def _exported(
+    folder: Path, shards: Sequence[Path], verdicts: Mapping[str, Verdict | UnscoredVerdict], most: int
+) -> Iterator[FoundTrace]:
+    names: dict[str, str] = {}
+    if (folder / AGENTS).exists():
+        rows = (msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines())
+        names = {row.agent_version_id: row.name or "" for row in rows}
+    for path in shards:
+        scrubbed = read_scrubbed(folder, int(path.name.partition(".")[0]))
+        for row in read_rows(path):
+            trajectory = scrubbed.get(row.seq) or row_trajectory(
+                row, lambda body: (0, verdicts.get(body)), lambda _: ("train", "")
+            )
+            if trajectory is None:
+                continue
+            if most <= 0:
+                return
+            most -= 1
+            view = view_trace(
+                trajectory.body,
+                name=str(row.seq),
+                outcome=trajectory.evaluation.outcome,
+                verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
+                facts=record_facts(trajectory.evaluation, names),
+                proof=signature_facts(row),
+            )
+            yield FoundTrace(view, trajectory.body)
+
+
+def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
+    """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
+    from harness.emission.attribution import EMISSIONS, emitters_of, version_of
+    from harness.emission.call_reader import CallReader
+    from harness.tools.registry import PROFILES, profile_schemas
+
+    if body.tool_profile not in PROFILES or version_of(body) not in EMISSIONS:
+        return ()
+    recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
+    again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
+    differ = sum(one != two for one, two in zip(recorded, again, strict=True))
+    said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
+    return ((f"who wrote the calls, worked out again by {version_of(body)}", said),)

@@ -1,0 +1,426 @@
+"""`arena train`, `lineage`, `reenter`, `serve-model`: stages of post-training, where checkpoints come from, and back.
+
+It opens what a recipe names and prints the results; the decisions are in `training`. A dry run counts what the recipe
+names where that is there, says what it assumed where it is not, and names the device that would compute here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_FAILED
+from neurons.cli.options import (
+    BuiltIndexOption,
+    ClusterOption,
+    JsonOption,
+    PolicyOption,
+    RunStateDirOption,
+    complete_stage,
+    complete_suite,
+)
+from neurons.cli.presenter import field_lines, show, show_progress
+from neurons.practice.opening import open_bench, open_endpoint, open_settings
+
+if TYPE_CHECKING:
+    from harness.inference.port import Upstream
+    from problems.model import Pool, Problem
+    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.model import CorpusPool, Rules
+    from training.model import RunLineage
+    from training.models.estimate import Work
+    from training.recipe import Recipe
+    from training.rollouts.rollout import RunJobs
+    from training.run_context import RunContext
+    from training.trac.model import Price, Usage
+
+
+SEALS = "seals"  # folder of finished verifications
+MICRO = 1_000_000  # of a dollar, or of a token's price
+
+
+def say_device(work: str) -> None:
+    """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
+    from training.models.model_folder import find_device
+
+    device = find_device()
+    typer.echo(f"{work} on {device.describe()}", err=True)
+    if device.warning:
+        typer.echo(f"warning: {device.warning}", err=True)
+
+
+@contextlib.contextmanager
+def open_teacher(plan: Recipe) -> Iterator[Upstream]:
+    """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
+    from foundation.errors import ArenaError
+
+    if not plan.teacher:
+        raise ArenaError("U3001", "the recipe names no teacher")
+    with open_endpoint("teacher", plan.teacher) as upstream:
+        yield upstream
+
+
+def parse_price(text: str) -> tuple[str, Price]:
+    """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
+    from training.trac.model import Price
+
+    model, _, amounts = text.rpartition("=")
+    parts = amounts.split(",")
+    try:
+        prompt, completion = (round(float(part) * MICRO) for part in parts)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60") from None
+    if not model or min(prompt, completion) < 0:
+        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
+    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
+
+
+def read_plan(path: Path | None, flags: Mapping[str, object]) -> Rules:
+    """The file's rules with the flags over them. Raises ArenaError V2146."""
+    import msgspec
+
+    from training.corpus.building import read_rules, rules_of
+
+    given = msgspec.to_builtins(read_rules(path)) if path else {}
+    return rules_of(given | {name: value for name, value in flags.items() if value is not None}, "flags")
+
+
+def open_guard(
+    held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
+) -> Guard:
+    """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+
+    Raises ArenaError P4001, P4023, P4028.
+    """
+    from arena.bank.partition_file import read_partition, read_public_manifest
+    from arena.chain.keys import verify
+    from neurons.cli.problems import ProductFlags, read_files
+    from training.corpus.filter.leak_guard import Guard
+
+    problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
+    classes = ProductFlags(None, catalogue).classes()
+    if partition is None:
+        return Guard(None, problems, classes=classes, admits=admits)
+    if bank:
+        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
+    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
+
+
+def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
+    """One line a model: what it was asked for and what that cost."""
+    for one in usage:
+        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
+        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
+
+
+# of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
+ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
+
+app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
+
+_RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
+_StageName = Annotated[
+    str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage)
+]
+_Partition = Annotated[
+    Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
+]
+_HeldOut = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--held-out",
+        help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster.",
+        autocompletion=complete_suite,
+    ),
+]
+_TinyModel = Annotated[
+    bool,
+    typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
+]
+_Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
+]
+_Workers = Annotated[int, typer.Option(min=0, help="Rollouts: processes that run them; 0: this one.")]
+_Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
+
+
+@app.command()
+def train(
+    stage: _StageName,
+    recipe: _RecipeFile,
+    out: _Out = None,
+    catalogue: BuiltIndexOption = None,
+    policy: PolicyOption = None,
+    state_dir: RunStateDirOption = None,
+    partition: _Partition = None,
+    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
+    held_out: _HeldOut = None,
+    tiny_model: _TinyModel = False,
+    workers: _Workers = 0,
+    cluster: ClusterOption = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train one stage of a model from a recipe.
+
+    arena train sft --recipe training/recipes/first/sft.toml --out runs/first --tiny-model
+
+    arena train sft --recipe sft.toml --dry-run
+
+    On several devices: `accelerate launch --config_file training/recipes/paper/fsdp2.yaml --num_processes N -m
+    neurons.cli.app train ...`, for sft, rejection and teacher.
+
+    Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
+    finished folder is returned as it is, a killed run goes on. Exit code 1: a guard ended it; 4: its parent changed.
+
+    A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
+    --partition, which tells the pool of each. Corpora have to be of the partition in use.
+    With --workers or --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run in
+    processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
+    The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
+    """
+    from training.recipe import parse_recipe, read_whole_text, require_runnable
+
+    text = read_whole_text(recipe)
+    plan = parse_recipe(text, str(recipe))
+    if plan.stage != stage:
+        raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
+    require_runnable(plan, str(recipe))
+    if (workers or cluster) and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
+        raise typer.BadParameter("rollouts of a teacher or a sampler can run elsewhere", param_hint="--cluster")
+    if dry_run:
+        show_plan(plan, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("name the folder of the run", param_hint="--out")
+    from neurons.cli.problems import read_file, read_files
+    from training.models.model_folder import require_model
+    from training.stages.run import LINEAGE
+
+    if tiny_model and not Path(plan.model).exists():
+        from training.models.tiny_model import make_starting_model
+
+        count = make_starting_model(Path(plan.model), Path(__file__).parents[2] / "training/recipes/smoke/tokenizer")
+        typer.echo(f"{plan.model}: made a model of {count:,} random weights", err=True)
+    if not (out / LINEAGE).exists():  # a finished run is only returned
+        require_model(plan.model)
+    say_device(f"{plan.name}: {stage}")
+    from training.stages.pipeline import run_stage
+    from training.stages.run import launched
+
+    pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
+    with show_progress(is_quiet=as_json) as progress:
+        bench = open_bench(
+            open_settings(catalogue, policy, state_dir),
+            problems=pools[0],
+            dev=pools[1],
+            held_out=read_files(held_out or []),
+            partition=partition,
+            bank=bank,
+            progress=progress,
+        )
+        with _rollouts_elsewhere(plan, bench, workers, cluster, (catalogue, policy, state_dir)) as run_jobs:
+            done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
+    if launched(os.environ).is_first:
+        show(done, _run_lines(out, done), as_json=as_json)
+    if done.stopped_by:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def _rollouts_elsewhere(
+    plan: Recipe,
+    bench: RunContext,
+    workers: int,
+    cluster: str,
+    flags: tuple[Path | None, str | None, Path | None],
+) -> Iterator[RunJobs | None]:
+    """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
+    processes the first one makes them."""
+    from training.stages.run import launched
+
+    if not (workers or cluster) or not launched(os.environ).is_first:
+        yield None
+        return
+    from neurons.cluster.choice import open_executor
+    from neurons.cluster.model_episodes import by_executor, inputs_of, stage_episodes
+
+    catalogue, policy, state_dir = flags
+    inputs = inputs_of(bench, catalogue=catalogue, policy=policy, state_dir=state_dir)
+    with open_executor(cluster, workers, 0, state_dir=state_dir) as executor:
+        yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
+
+
+@app.command()
+def lineage(run: _Run, as_json: JsonOption = False) -> None:
+    """Show where a checkpoint comes from.
+
+    Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
+    names: exit code 4 names what differs.
+    """
+    from training.stages.run import lineage_chain
+
+    chain = lineage_chain(run)
+    lines = [
+        f"{found.stage:<10} {checkpoint.lineage_sha256[:16]}  weights {found.weights_sha256[:16]}  {place}"
+        for place, checkpoint, found in chain
+    ]
+    base = f"base       {chain[-1][2].parent_sha256[:16]}"
+    show([found for _, _, found in chain], [*lines, base], as_json=as_json)
+
+
+@app.command()
+def reenter(
+    run: _Run,
+    name: Annotated[str, typer.Option(help="Name of the model.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for model/, agent.py and policy.json.")],
+    policy: PolicyOption = None,
+    is_fp32: Annotated[bool, typer.Option("--fp32", help="Served weights in fp32 instead of bf16.")] = False,
+) -> None:
+    """Make a checkpoint race again.
+
+    The weights to serve with all adapters merged, an agent file that asks for them, and a policy that lists the model.
+    Serve OUT/model under the printed id (`vllm serve OUT/model --served-model-name ID`; docker/vllm.Dockerfile), run a
+    validator with the policy and with OPENAI_BASE_URL naming that server (http://127.0.0.1:8000/v1; OPENAI_API_KEY
+    where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
+    records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
+    """
+    import msgspec
+
+    from neurons.settings.inputs import policy_of
+    from training.models.opening import save_served
+    from training.package_agent import make_reentry, require_name
+    from training.stages.run import open_checkpoint
+
+    try:
+        require_name(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    checkpoint, _ = open_checkpoint(run)
+    rules = policy_of(open_settings(None, policy, None))
+    weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
+    entry = make_reentry(name, weights_sha256, checkpoint.lineage_sha256, rules)
+    (out / "agent.py").write_text(entry.source, encoding="utf-8")
+    (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(entry.policy), indent=2))
+    typer.echo(f"{entry.model_id}")
+    typer.echo(f"  {out / 'model'}: weights {weights_sha256}")
+    typer.echo(f"  {out / 'agent.py'}: check it with `arena check`, then `arena submit`")
+    typer.echo(f"  {out / 'policy.json'}: policy {entry.policy.policy_sha256[:16]}, for `arena validator --policy`")
+
+
+def _run_lines(out: Path, done: RunLineage) -> Iterator[str]:
+    yield f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"
+    for name, value in (done.metrics | {f"dropped {reason}": float(n) for reason, n in done.dropped.items()}).items():
+        yield f"  {name:<20} {value:g}"
+    if done.stopped_by:
+        yield f"  stopped by {done.stopped_by}"
+
+
+def show_plan(plan: Recipe, *, as_json: bool) -> None:
+    """Print the recipe, what it works on, and the estimate.
+
+    Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
+    """
+    import msgspec
+
+    from training.models.estimate import estimate_run
+    from training.models.model_folder import find_device
+
+    rows, work, assumed = count_work(plan)
+    estimate, device = estimate_run(plan, work), find_device()
+    fields: list[tuple[str, object]] = [
+        ("rows in the corpus", f"{rows}, {work.corpus_tokens:,} tokens"),
+        ("problems", f"{work.problems}, for guards {work.dev}; episodes taken over {work.taken}"),
+        *(("assumed", line) for line in assumed),
+        ("parameters", f"{estimate.parameters:,}, trained {estimate.trained_parameters:,}"),
+        ("memory", f"{estimate.memory_gb:.1f} GB"),
+        ("trained on", f"{estimate.tokens:,} tokens an epoch, {estimate.episodes:,} episodes sampled"),
+    ]
+    for name, hours in estimate.hours.items():
+        sampling = estimate.sampling_hours[name]
+        fields.append((f"time on {name}", f"{hours:.2f} h of training, {sampling:.2f} h of sampling"))
+    fields.append(("uncertainty", f"hours may be {estimate.uncertainty:g} times as many, or as few"))
+    fields.append(("device here", device.describe()))
+    if device.warning:
+        fields.append(("warning", device.warning))
+    recipe = msgspec.json.format(msgspec.json.encode(plan), indent=2).decode()
+    shown = {"recipe": plan, "rows": rows, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
+    show(shown, [recipe, *field_lines(fields, 22)], as_json=as_json)
+
+
+def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:
+    """(rows in the corpora, what the run works on, what was assumed of things that are not there)."""
+    from training.corpus.corpus_files import read_rows
+    from training.models.estimate import Work
+    from training.rollouts.rollout import EpisodeFile
+    from training.stages.episodes import EPISODES
+
+    assumed: list[str] = []
+    rows = tokens = taken = 0
+    for folder in map(Path, plan.data.corpus):
+        if folder.exists():
+            counts = [row.tokens or 0 for row in read_rows(folder)]
+            rows, tokens = rows + len(counts), tokens + sum(counts)
+        else:
+            assumed.append(f"{folder}: {ASSUMED_TOKENS:,} tokens")
+            tokens += ASSUMED_TOKENS
+    problems = _problems(plan.data.problems, ASSUMED_PROBLEMS, assumed)
+    for run in map(Path, plan.data.rollouts):
+        if (run / EPISODES).exists():
+            taken += len(EpisodeFile(run / EPISODES).lines())
+        else:
+            assumed.append(f"{run}: {ASSUMED_PROBLEMS:,} episodes")
+            taken += ASSUMED_PROBLEMS
+    dev = _problems(plan.data.dev_problems, ASSUMED_DEV, assumed)
+    return rows, Work(corpus_tokens=tokens, problems=problems, taken=taken, dev=dev), assumed
+
+
+def _problems(name: str, otherwise: int, assumed: list[str]) -> int:
+    from neurons.cli.problems import read_file, shipped_named
+
+    if not name:
+        return 0
+    if not Path(name).exists() and not shipped_named(name):
+        assumed.append(f"{name}: {otherwise:,} problems")
+        return otherwise
+    return len(read_file(Path(name)))
+
+
+@app.command("serve-model")
+def serve_model(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A model folder, or a run.", exists=True, file_okay=False)
+    ],
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0: a free one.")] = 8410,
+    context: Annotated[int, typer.Option("--context", min=256, help="Tokens of prompt and answer together.")] = 16_384,
+    answer: Annotated[int, typer.Option("--answer", min=16, help="Tokens of an answer, at most.")] = 1_024,
+) -> None:
+    """Serve a model folder on this machine, to try agents on it.
+
+    arena serve-model models/qwen3-0.6b
+
+    Needs the extra `train` (torch) and a model in Hugging Face's form: no package ships weights, so the folder is
+    yours, such as a downloaded Qwen3 or a run of `arena train`. One request at a time; minutes a problem on a CPU.
+    A small model solves little: it shows whether a prompt is understood, not how a large model scores. Ctrl-C ends it.
+    """
+    from training.evaluation.model_loader import open_candidate
+    from training.model import Decode
+    from training.rollouts.model_server import ModelEndpoint, open_model_server
+
+    loaded = open_candidate(folder, ())
+    decode = Decode(temperature=0, top_p=1.0, turn_tokens_max=answer, context_tokens_max=context)
+    name = folder.resolve().name
+    server = open_model_server(ModelEndpoint(loaded.sampler, loaded.codec, name, decode), port)
+    typer.echo(f"serving {name}; Ctrl-C ends it. In another shell:")
+    typer.echo(f"  arena run AGENT.py --model-url http://127.0.0.1:{server.server_address[1]}/v1 --model {name}")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+    finally:
+        server.server_close()

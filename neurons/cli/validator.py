@@ -1,0 +1,281 @@
+"""`arena validator`, `demo`, `doctor`: run a validator, the whole arena once, and look whether this host is ready.
+
+The settings of a node are options of `arena validator` and `arena doctor`: `neurons.settings.settings` reads them; here
+they are only shown and completed, in groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from neurons.cli.exit_codes import EXIT_FAILED, EXIT_INTEGRITY, EXIT_NOT_READY
+from neurons.cli.options import JsonOption, StateDirOption, complete_policy, json_flag
+from neurons.cli.presenter import echo_json, show
+
+if TYPE_CHECKING:
+    from neurons.settings.settings import Settings
+
+_RUN, _WORDS = "run", ("status", "pause", "resume")
+_MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+_ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+GROUPS: dict[str, str] = {
+    "Who this validator is": "wallet_name wallet_hotkey wallet_path wallet_password_file wallet_proxy network netuid"
+    " mechanism",
+    "Rules of the race": "policy operator_hotkey bank_hotkey bank_days_min models shadow",
+    "Folders and store": "state_dir catalogue_dir guest_dir database_dsn bodies_url",
+    "Jails and workers": "workers sandbox",
+    "Model endpoint": "openai_base_url openai_api_key",
+    "Judge endpoint": "judge_base_url judge_api_key judge_prompt_micro_usd judge_completion_micro_usd"
+    " judge_reasoning_tokens judge_reasoning_effort judge_race_tokens judge_race_micro_usd judge_race_minutes",
+    "Door for miners": "door_host door_port local_chain_port",
+    "Public reads": "serve_host serve_port serve_clients serve_sn15",
+    "Racing with other validators": "share public_endpoint exchange_port",
+    "Checkpoints and anchors": "checkpoint_every_s checkpoint_dir anchor_every_s",
+    "Log and metrics": "log_format log_level metrics_host metrics_port parent_pid",
+}
+_FLAGS = {
+    "wallet_name": "--wallet.name",
+    "wallet_hotkey": "--wallet.hotkey",
+    "wallet_path": "--wallet.path",
+    "network": "--subtensor.network",
+}
+
+
+class SettingsCommand(TyperCommand):
+    """Shows every setting in its help and completes it, and leaves reading them to `neurons.settings.settings`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help with one option for each setting, grouped."""
+        super(SettingsCommand, self._with_settings()).format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Names of options, those of settings included."""
+        return super(SettingsCommand, self._with_settings()).shell_complete(ctx, incomplete)
+
+    def _with_settings(self) -> SettingsCommand:
+        shown = copy.copy(self)
+        shown.params = [*self.params, *setting_options()]
+        return shown
+
+
+def setting_options() -> list[Any]:
+    """One option for each setting that a flag can give, in the order and under the headings of `GROUPS`."""
+    from neurons.settings.settings import Settings
+
+    def option(name: str, group: str) -> inspect.Parameter:
+        field = Settings.model_fields[name]
+        words = [word for word in get_args(field.annotation) if isinstance(word, str) and word]
+        complete: Callable[[str], list[str]] = lambda incomplete: [one for one in words if one.startswith(incomplete)]  # noqa: E731
+        shown = typer.Option(
+            _FLAGS.get(name, f"--{name.replace('_', '-')}"),
+            help=field.description,
+            metavar="VALUE",
+            rich_help_panel=group,
+            autocompletion=complete_policy if name == "policy" else complete,
+        )
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, shown])
+
+    def settings() -> None:
+        """Only its signature is read."""
+
+    parameters = [option(name, group) for group, names in GROUPS.items() for name in names.split()]
+    vars(settings)["__signature__"] = inspect.Signature(parameters)
+    shown = typer.Typer(add_completion=False)
+    shown.command()(settings)
+    return list(typer.main.get_command(shown).params)
+
+
+class _ValidatorGroup(TyperGroup):
+    """`validator` runs one, whatever flags follow; only `status`, `pause` and `resume` ask for something else."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        chosen = args if args and args[0] in _WORDS else [_RUN, *args]
+        parsed: list[str] = super().parse_args(ctx, chosen)
+        return parsed
+
+
+app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
+demo_app, doctor_app = typer.Typer(), typer.Typer()
+
+
+@app.command(_RUN, cls=SettingsCommand, hidden=True, context_settings=_ANY_FLAG)
+def validator(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
+    as_json: Annotated[bool, json_flag("With --dry-run: print JSON.")] = False,
+) -> None:
+    """Run a validator.
+
+    arena validator --wallet.hotkey //Alice --policy demo --state-dir alice
+
+    arena validator status --state-dir alice
+
+    arena validator pause --state-dir alice --reason "maintenance until 18:00 UTC"
+
+    arena validator resume --state-dir alice
+
+    Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
+    weights. Every setting below can also stand in arena.toml (another file: --config FILE) or the environment
+    (--state-dir: state_dir, ARENA_STATE_DIR); --dry-run shows the value of each and where it comes from. Several model
+    endpoints are tables named `upstreams` in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s
+    to finish.
+    """
+    from neurons.settings.inputs import policy_of
+    from neurons.settings.settings import refuse_unknown_flags, resolve_arguments, show_settings
+
+    resolved = resolve_arguments(context.args)
+    refuse_unknown_flags(resolved.rest)
+    policy_of(resolved.settings)  # an unknown policy is refused by --dry-run, too
+    if dry_run:
+        show_settings(resolved, is_json=as_json)
+        return
+    from neurons.validator import run_validator
+
+    run_validator(resolved.settings)
+
+
+@app.command()
+def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Show how the validator of a state folder is doing, whether or not it runs.
+
+    One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
+    them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
+    """
+    from foundation.errors import ArenaError
+    from neurons.cli.store_reading import run_on_store, state_folder
+    from neurons.health.status import page
+    from neurons.node.reporting import look, read_store
+    from neurons.settings.inputs import unix_ms
+
+    folder, now_ms = state_folder(state_dir), unix_ms()
+    facts = failure = None
+    try:
+        facts = run_on_store("", folder, lambda store: read_store(store, now_ms))
+    except ArenaError as error:  # a store that can't be read is part of the status
+        failure = error.failure
+    found = look(folder, facts, now_ms, failure)
+    show(found, [page(found)], as_json=as_json)
+    if found.needs_person:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def pause(
+    reason: Annotated[str, typer.Option("--reason", help="Shown to every miner that is turned away.")],
+    state_dir: StateDirOption = None,
+) -> None:
+    """Take no more submissions, and tell miners why.
+
+    What was taken goes on: gate, qualifying and races. Miners' commitments keep their place on chain. Also for a
+    validator that does not run at present.
+    """
+    from arena.door.pause import REASON_CHARS_MAX
+
+    if not reason.strip() or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
+        raise typer.BadParameter(f"give a reason of one line, at most {REASON_CHARS_MAX} characters")
+    _switch(state_dir, reason.strip())
+    typer.echo("paused: submissions are answered 503 with this reason; next: arena validator resume")
+
+
+@app.command()
+def resume(state_dir: StateDirOption = None) -> None:
+    """Take submissions again."""
+    _switch(state_dir, "")
+    typer.echo("submissions are taken again")
+
+
+def _switch(state_dir: Path | None, reason: str) -> None:
+    from arena.door.pause import PauseState, put_pause
+    from neurons.cli.store_reading import run_on_store
+    from neurons.settings.inputs import unix_ms
+
+    state = PauseState(is_paused=bool(reason), reason=reason, since_ms=unix_ms())
+    run_on_store("", state_dir, lambda store: put_pause(store, state))
+
+
+@doctor_app.command(cls=SettingsCommand, context_settings=_ANY_FLAG)
+def doctor(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings instead of arena.toml here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check this host; print the fix for what is missing.
+
+    Looks at Python, C library, cores, memory, disk, the jail for agents, Postgres, the model endpoint, the search
+    engine, the chain's keys, the bank's stock, and on a real network this hotkey's place there, for a node with these
+    settings: give the flags that `arena validator` is started with. Changes no setting. `warn` means it runs with
+    less; exit code 3 that something failed.
+    """
+    from neurons.node.doctor import CHECKS, examine
+    from neurons.settings.released import with_held_release
+    from neurons.settings.settings import refuse_unknown_flags, resolve_arguments
+
+    resolved = resolve_arguments([*context.args, *(["--config", str(config)] if config else [])])
+    refuse_unknown_flags(resolved.rest)
+    rows = []
+    for row in examine(with_held_release(resolved.settings), CHECKS):
+        rows.append(row)
+        if not as_json:
+            mark, colour = _MARK[row.status]
+            typer.echo(f"{typer.style(mark, fg=colour)}  {row.name:<14}  {row.found}")
+            if row.fix and row.status != "ok":
+                typer.echo(f"      fix: {row.fix}")
+    is_ready = all(row.status != "fail" for row in rows)
+    if as_json:
+        echo_json({"is_ready": is_ready, "rows": rows})
+    elif is_ready:
+        typer.echo("\nThis host is ready. Next: arena demo")
+    if not is_ready:
+        raise typer.Exit(EXIT_NOT_READY)
+
+
+@demo_app.command()
+def demo(
+    state_dir: Annotated[Path | None, typer.Option(help="Keep runs here instead of the default state folder.")] = None,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or reference-agents-only.")] = "",
+    workers: Annotated[int, typer.Option(help="Episodes at once; 0: one per core.")] = 0,
+    models: Annotated[str, typer.Option(help="Model ids for a model endpoint of yours, comma-separated.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Run the whole arena once on this machine.
+
+    Seven agents are gated, qualified and raced in jails over a synthetic catalogue of 20,000 products, judged, signed
+    into a real Postgres, verified and paid in weights on a local chain. The models are scripted; set OPENAI_BASE_URL
+    (and --models) to use an OpenAI-compatible endpoint instead. Exit code 4 when a record fails verification.
+    """
+    from neurons.settings.settings import resolve
+
+    flags = {"policy": "demo", "state_dir": state_dir, "sandbox": sandbox, "models": models, "workers": workers or None}
+    if not asyncio.run(_demo(resolve(flags).settings, as_json)):
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+async def _demo(settings: Settings, as_json: bool) -> bool:
+    import time
+
+    from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
+    from neurons.demo.view import DemoScreen
+    from neurons.settings.inputs import policy_of
+
+    started_s = time.monotonic()
+    screen = DemoScreen(is_quiet=as_json)
+    run = await prepare_run(settings, screen.tell)
+    policy = policy_of(settings)
+    with running_validator(run) as process:
+        screen.tell("validator: python neurons/validator.py (its log is validator.log in the run's folder)")
+        await hand_in(run, process)
+        screen.tell("submissions: handed in at the validator's door over HTTP")
+        view = await screen.follow(run, process, (policy.qualifying.problems, policy.race.problems))
+    result = await conclude(run, view, time.monotonic() - started_s)
+    screen.show(run, result, as_json=as_json)
+    return result.report.is_ok

@@ -1,0 +1,393 @@
+"""`arena records verify`, `prove`, `schema` and `verifier`: what anybody can check, and what a stranger needs for it.
+
+It reads stores and exports and never writes a record. An export carries its own checkpoints, and a forger with the
+validator's key could sign others; what was kept elsewhere or committed on chain he cannot change. So an export that
+verifies by itself is also held against those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
+from neurons.cli.options import ClusterOption, JsonOption, RecordArgument, StoreFlags, ValidatorOption
+from neurons.cli.presenter import echo_json, printable, show_progress
+from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, state_folder
+from neurons.settings import flags as wallet_flags
+
+if TYPE_CHECKING:
+    from arena.chain.port import Subtensor
+    from arena.export.verify.verification import Wrong
+    from arena.records.log.checkpoint import Checkpoint
+    from arena.records.model import SignedRecord
+    from arena.records.verify.proof import Proof
+    from arena.records.verify.sources import SourcesReport
+    from arena.records.verify.verification import VerifyReport
+    from arena.store.postgres.store import PostgresStore
+
+NETUID = 15
+DEFECTS_SHOWN = 10
+
+_Notes = Annotated[
+    list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
+]
+_Since = Annotated[
+    list[Path] | None,
+    typer.Option("--since", help="A signed checkpoint: up to it check chain and tree only. Repeatable, one a log."),
+]
+_Chain = Annotated[str, typer.Option("--chain", help="Compare anchors with this network: local, finney, test, a URL.")]
+_Processes = Annotated[
+    int | None,
+    typer.Option("--processes", min=0, help="Processes that verify; 0: only this one. Default: cores."),
+]
+
+
+def verify(
+    store: StoreFlags,
+    export: Annotated[
+        str | None, typer.Option("--export", help="Check an export, without a store: a folder, or s3://bucket/prefix.")
+    ] = None,
+    checkpoint: _Notes = None,
+    since: _Since = None,
+    chain: _Chain = "",
+    netuid: Annotated[int, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet on --chain.")] = NETUID,
+    processes: _Processes = None,
+    cluster: ClusterOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Check every signature, hash, link, body and reference of every log this login may read.
+
+    Of a state folder every log in it is checked. With --dsn a validator's own login reads its own log; give the owner's
+    to check all logs of a shared server.
+
+    Ends with 0 when nothing is wrong. Ends with 4 when something is, and names the first bad record. The log's stored
+    checkpoints are checked too, how the store files each record, and the agents' sources kept beside the log. If
+    someone deletes the newest records and their checkpoints, the rest still verifies. To detect that, pass --checkpoint
+    FILE saved elsewhere, or --chain.
+
+    An export in an object store is brought into the state folder first. It is held against itself, then against the
+    checkpoints given here, and with --chain against the block it names.
+
+    With --since, records up to that checkpoint are not read again: their links and hashes must lead to the root it
+    signs, and everything after them is checked in full.
+    """
+    from arena.export.elsewhere import bring_export, is_location
+    from neurons.cli.records import plain
+
+    if cluster and export is None:
+        raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
+    if export is not None:
+        if is_location(export):
+            with show_progress() as progress:
+                below = store.folder / "exports"
+                folder = bring_export(export, below, functools.partial(progress, "fetch"))
+        elif not (folder := Path(export)).is_dir():
+            raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
+        if since:
+            raise typer.BadParameter("--since is for a store: an export begins behind the records of an earlier one")
+        verify_folder(
+            folder,
+            as_json=as_json,
+            processes=processes,
+            cluster=cluster,
+            state_dir=store.state_dir,
+            points=_read_points(checkpoint or []),
+            subtensor=_subtensor(chain, netuid, store.state_dir),
+        )
+        return
+    report, sources = store.run(
+        lambda logs: _verify(
+            logs, checkpoint or [], since or [], _subtensor(chain, netuid, store.state_dir), processes, is_quiet=as_json
+        ),
+        is_owner=True,  # every log that a state folder holds, also one of another hotkey
+    )
+    is_ok = report.is_ok and not sources.defects
+    if as_json:
+        echo_json({"ok": is_ok, **plain(report), "sources": plain(sources)})
+    else:
+        for line in (*source_lines(sources), *report_lines(report)):
+            typer.echo(line)
+    if not is_ok:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+def prove(
+    which: RecordArgument,
+    store: StoreFlags,
+    out: Annotated[Path, typer.Option("--out", help="File to write the proof to.")],
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="Signed checkpoint to prove under. Default: the newest stored.")
+    ] = None,
+    older: Annotated[
+        Path | None, typer.Option("--from", help="An older signed checkpoint: prove that nothing in it was changed.")
+    ] = None,
+    content: Annotated[
+        Path | None, typer.Option("--content", help="Also write the record's content here, byte for byte.")
+    ] = None,
+    validator: ValidatorOption = "",
+) -> None:
+    """Write a proof that a record stands in the log whose state its validator signed.
+
+    Whoever gets the file checks it with `arena records verifier`, one short script that needs nothing but Python. The
+    proof says nothing about what the record holds; its content is a file of its own, and what it says about a problem
+    is not public before the problem's release.
+    """
+    from arena.records.verify.proof import encode_proof
+
+    notes = [_read_note(path) if path else "" for path in (checkpoint, older)]
+    found = store.run(lambda log: _prove(log, which, validator, *notes))
+    if found is None:
+        typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
+        raise typer.Exit(EXIT_USAGE)
+    proof, record = found
+    out.write_bytes(encode_proof(proof))
+    typer.echo(f"{out}: record {proof.seq} of {proof.validator}, {len(proof.inclusion)} hashes to the signed root")
+    if content:
+        content.write_bytes(record.content)
+        typer.echo(f"{content}: its content, {len(record.content)} bytes")
+    typer.echo(f"check: arena records verifier > verify_proof.py; python verify_proof.py {out}")
+
+
+def schema(
+    name: Annotated[str, typer.Argument(metavar="record|body", help="Record contents, or bodies.")] = "record",
+) -> None:
+    """Print the JSON Schema of records or bodies: every field with its type and its meaning."""
+    from arena.records.json_schema import SCHEMA_NAMES, published_schema
+
+    for known in SCHEMA_NAMES:
+        if name == known:
+            typer.echo(published_schema(known), nl=False)
+            return
+    raise typer.BadParameter(f"there is no schema {name!r}; there are {' and '.join(SCHEMA_NAMES)}")
+
+
+def verifier() -> None:
+    """Print the stand-alone script that checks a proof: under 200 lines, standard library only, to be read first."""
+    from importlib.resources import files
+
+    typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
+
+
+def verify_folder(
+    folder: Path,
+    *,
+    as_json: bool,
+    processes: int | None = None,
+    cluster: str = "",
+    state_dir: Path | None = None,
+    points: Sequence[Checkpoint] = (),
+    subtensor: Subtensor | None = None,
+) -> None:
+    """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
+
+    `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
+    `subtensor`: what stands outside of the export (`hold_against`), asked when it holds by itself. Ends the command
+    with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
+    processes died, and V2207, V2060, V2208 for a cluster.
+    """
+    import msgspec
+
+    from arena.chain.keys import verify as verify_signature
+    from arena.export.verify.verification import verify_export
+    from arena.export.writing.manifest import read_manifest
+    from foundation.errors import ArenaError
+    from neurons.cluster.choice import open_executor
+
+    try:
+        log = read_manifest(folder).log
+        records = log.last_seq - log.first_seq + 1
+    except ArenaError:  # verification will say so
+        records = 0
+    with open_executor(cluster, processes, records, state_dir=state_dir) as executor, show_progress() as progress:
+        report = verify_export(
+            folder,
+            verify_signature,
+            executor=executor,
+            progress=functools.partial(progress, "verify"),
+        )
+    if report.is_ok:
+        report = msgspec.structs.replace(report, wrong=hold_against(folder, points, subtensor))
+    if as_json:
+        echo_json({"ok": report.is_ok, **msgspec.to_builtins(report)})
+    else:
+        for wrong in report.wrong:
+            typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
+        if report.is_ok:
+            signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
+            typer.echo(f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed")
+            if points:
+                typer.echo(f"compared with {len(points)} checkpoints that were kept elsewhere")
+            if subtensor:
+                typer.echo("its last checkpoint stands on chain, in the block it names")
+            typer.echo(f"ok: {report.trajectories:,} trajectories; {signed}")
+    if not report.is_ok:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtensor | None) -> tuple[Wrong, ...]:
+    """What of an export contradicts these checkpoints of its log, and the chain, where that is given.
+
+    Raises typer.BadParameter for a checkpoint the export can't be compared with: of another log, or of a size outside
+    of its range; and for a chain where the export names no block. U3030 when the chain is away.
+    """
+    from arena.chain.keys import verify as verify_signature
+    from arena.export.reading import read_rows
+    from arena.export.verify.verification import Wrong
+    from arena.export.writing.manifest import MANIFEST, read_manifest
+    from arena.export.writing.shards import LOG
+    from arena.records.log.anchors import require_anchor
+    from arena.records.verify.log_check import LogCheck, LogStart
+    from arena.store.port import LogLeaf, StoredCheckpoint
+    from foundation.errors import ArenaError
+
+    manifest = read_manifest(folder)
+    log = manifest.log
+    for point in points:
+        if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
+            held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
+            raise typer.BadParameter(
+                f"the export holds {held}: it can't be compared with a checkpoint of {point.size} of {point.validator}"
+            )
+    if subtensor is not None and not log.anchor_block:
+        raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
+    wrong: list[Wrong] = []
+    if points:
+        peaks = log.start.peaks
+        start = LogStart(validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=peaks)
+        check = LogCheck(points, starts=[start])
+        for path in sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/")):
+            rows = read_rows(folder / path)
+            leaves = [LogLeaf(seq=row.seq, prev=row.prev, content_sha256=row.content_sha256) for row in rows]
+            check.take_leaves(log.validator, leaves)
+        for defect in check.report().defects:
+            wrong.append(Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}"))
+    if subtensor is not None:
+        last = StoredCheckpoint(
+            validator=log.validator, size=log.last_seq, note=log.end_note, signed_ms=0, anchor_block=log.anchor_block
+        )
+        committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
+        try:
+            require_anchor(last, committed, verify_signature)
+        except ArenaError as error:
+            wrong.append(Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}"))
+    return tuple(wrong)
+
+
+async def _verify(
+    store: PostgresStore,
+    checkpoints: list[Path],
+    since: list[Path],
+    subtensor: Subtensor | None,
+    processes: int | None,
+    *,
+    is_quiet: bool,
+) -> tuple[VerifyReport, SourcesReport]:
+    from arena.chain.keys import verify as verify_signature
+    from arena.records.verify.sources import verify_sources
+    from arena.records.verify.verification import verify_store
+    from neurons.cluster.choice import processes_for
+
+    points, begins = _read_points(checkpoints), _read_points(since)
+    total = sum([(await store.head(name)).seq for name in await store.validators()])
+    if processes is None:
+        processes = processes_for(total)
+    with show_progress(is_quiet=is_quiet) as progress:
+        report = await verify_store(
+            store,
+            verify_signature,
+            checkpoints=points,
+            since=begins,
+            subtensor=subtensor,
+            processes=processes,
+            progress=lambda done, _: progress("verify", done, max(total, done)),
+        )
+    return report, await verify_sources(store.sources())
+
+
+def _read_points(paths: list[Path]) -> list[Checkpoint]:
+    """The signed checkpoints of these files. Raises ArenaError V2050 for one that its validator did not sign, V2027 for
+    a file that can't be read."""
+    from arena.chain.keys import verify as verify_signature
+    from arena.records.log.checkpoint import read_checkpoint
+
+    return [read_checkpoint(_read_note(path), verify_signature) for path in paths]
+
+
+def _read_note(path: Path) -> str:
+    from foundation.errors import ArenaError
+
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
+
+
+def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:
+    from arena.chain.opening import open_subtensor
+    from neurons.settings.inputs import unix_ms
+
+    if not chain:
+        return None
+    return open_subtensor(chain, netuid=netuid, state_dir=state_folder(state_dir), now_ms=unix_ms)
+
+
+async def _prove(
+    store: PostgresStore, which: str, validator: str, note: str, older_note: str
+) -> tuple[Proof, SignedRecord] | None:
+    from arena.chain.keys import verify as verify_signature
+    from arena.records.verify.proof import prove as prove_record
+    from foundation.errors import ArenaError
+
+    found = await find_record(store, which, validator)
+    if found is None:
+        return None
+    record, _ = found
+    if not note:
+        covering = await store.checkpoints(record.validator, after_size=record.seq - 1)
+        if not covering:
+            raise ArenaError("V2053", f"no stored checkpoint of {record.validator} covers record {record.seq} yet")
+        note = covering[-1].note
+    return await prove_record(store, record.validator, record.seq, note, verify_signature, older_note=older_note)
+
+
+def report_lines(report: VerifyReport) -> Iterator[str]:
+    """The verification's result: how far it went, what it could not check, and the bad records, the first one first."""
+    from arena.records.verify.report import DEFECTS_KEPT
+
+    kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
+    yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
+    for log in report.logs:
+        point = log.checkpoint
+        yield f"  {point.validator}  {log.head.seq} records  head {log.head.hash[:16]}  root {point.root[:16]}"
+    checked = sum(anchor.is_checked for anchor in report.anchors)
+    if report.checkpoints:
+        yield f"  compared with {report.checkpoints} signed checkpoints, {checked} of them with the chain"
+    if checked < len(report.anchors):
+        yield f"  anchors not checked against the chain: {len(report.anchors) - checked}; --chain checks them"
+    if report.leaves:
+        yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
+    for name, count in report.unread.items():
+        yield f"  {count} of {name}: a later format, its hashes and signatures hold, its content was not read"
+    if report.is_ok:
+        yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
+        return
+    first = report.defects[0]
+    yield printable(f"V2050 record {first.seq} of {first.validator} does not verify: {first.rule}: {first.detail}")
+    for defect in report.defects[1:DEFECTS_SHOWN]:
+        yield printable(f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}")
+    if report.defect_count > DEFECTS_SHOWN:
+        yield f"      and {report.defect_count - DEFECTS_SHOWN} more; up to {DEFECTS_KEPT} of them with --json"
+
+
+def source_lines(report: SourcesReport) -> Iterator[str]:
+    """What became of the agents' sources beside the log."""
+    if report.checked:
+        yield f"{report.checked} sources of agents, {len(report.defects)} of them wrong"
+    for wrong in report.defects[:DEFECTS_SHOWN]:
+        yield printable(f"V2050 agent {wrong.agent_version_id} in the store of {wrong.validator}: {wrong.detail}")

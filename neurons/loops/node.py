@@ -1,0 +1,127 @@
+"""One validator node: the open ports its loops share. Plain values; `neurons.node.opening` opens and closes them."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from arena.bank.port import Bank
+from arena.chain.local.served import ChainServer
+from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
+from arena.exchange.operator_files.release import FilesRelease, Operator
+from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.port import Peers
+from arena.exchange.pull import Puller
+from arena.exchange.submission_cache import SubmissionCache
+from arena.gate.knowledge import GateKnowledge
+from arena.policy import Policy
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import Conditions, HostFacts
+from arena.store.port import Store
+from neurons.health.metrics import Metrics
+from neurons.loops.judge_budget import JudgeBudgets
+from neurons.loops.serving import Serving
+from neurons.settings.endpoints import Endpoint
+from neurons.settings.settings import Settings
+from neurons.worker.pool import WorkerPool
+from problems.model import Problem
+from problems.product import Product
+from problems.suites.variants import Variant, VariantMaker
+
+
+class SuiteVariants:
+    """The variants of the active suite, from any thread."""
+
+    def __init__(self, suite: Iterable[Problem], products: Callable[[], Iterable[Product]]) -> None:
+        """`products` is the whole catalogue, asked for once."""
+        self._suite = tuple(suite)
+        self._products = products
+        self._drawing = threading.Lock()
+
+    def variant(self, problem_id: str, seed: str) -> Variant:
+        """As `VariantMaker.variant`. The first call builds the index and takes its time."""
+        with self._drawing:
+            return self._maker.variant(problem_id, seed)
+
+    @functools.cached_property
+    def _maker(self) -> VariantMaker:
+        return VariantMaker(self._suite, self._products())
+
+
+@dataclass
+class Permits:
+    """Who held a validator permit when the chain was last asked; empty before it was."""
+
+    hotkeys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """What a node that shares races has beside its own ports. `endpoint` is the address it publishes, `listener` the
+    socket on which it answers, from `store`."""
+
+    listener: socket.socket
+    store: Store
+    auth: RequestAuth
+    peers: Peers
+    peer_logs: PeerLogStore
+    puller: Puller
+    submission_cache: SubmissionCache
+    endpoint: str
+    permits: Permits
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorFiles:
+    """What validators share by the operator's signature. `started_with` is the release that completed the settings of
+    this process, None where it had none; `policy_sha256` the released policy that it then ran under, "" where a setting
+    named the policy."""
+
+    operator: Operator
+    store: ReleaseStore
+    settings: Settings  # as they were given
+    started_with: FilesRelease | None = None
+    policy_sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """Everything a loop may touch."""
+
+    policy: Policy
+    signer: Signer
+    chain: Subtensor
+    beacon: Beacon
+    store: Store
+    sequencer: Sequencer
+    pool: WorkerPool
+    stock: Bank
+    suite: tuple[Problem, ...]  # the active public suite, for qualifying
+    knowledge: GateKnowledge
+    conditions: Conditions
+    host: HostFacts
+    state_dir: Path
+    now_ms: Callable[[], int]
+    metrics: Metrics
+    log: FilteringBoundLogger
+    judge_budgets: JudgeBudgets
+    bank_days_min: int = 30  # a stock that lasts for less is warned of
+    variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
+    serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
+    operator_files: OperatorFiles | None = None  # None: it takes nobody's
+    local_chain: ChainServer | None = None  # where miners on other machines reach the local network's chain
+    sharing: Sharing | None = None  # where it shares races with the network's other validators
+    upstreams: tuple[Endpoint, ...] = ()
+    judge: Endpoint | None = None  # None: the scripted judge
+    silent: tuple[str, ...] = ()  # model endpoints that did not answer when it was opened, each with the reason
+
+    def suite_problems(self) -> Mapping[str, Problem]:
+        """The suite by public problem id."""
+        return {problem.problem_id: problem for problem in self.suite}

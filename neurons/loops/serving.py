@@ -1,0 +1,158 @@
+"""A node's handle on its serving process: started with the loops, started again when it ends, stopped with them.
+
+The node owns the listening sockets: a client that comes while the process starts again waits and is not refused. The
+node survives if the process exits: the loop waits (V2206), longer each time. Both speak JSON lines over pipes; a DSN's
+password travels there, never on a command line, and a hotkey's key does not travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import time
+from typing import Literal
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from arena.api.server import address_of
+from arena.policy import Policy
+from foundation.errors import ArenaError, Failure
+from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.worker.protocol import child_environment
+from problems.model import Problem
+
+LINE_BYTES_MAX = 256 << 20
+NO_SOCKET = -1
+
+
+class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line to the process. `reads` and `door` are descriptors of listening sockets that it inherits,
+    NO_SOCKET where there is nothing to serve; `reads_port` is what the door tells of the public reads, 0: nowhere."""
+
+    hotkey: str
+    network: str
+    netuid: int
+    state_dir: str
+    dsn: str
+    bodies_url: str
+    policy: Policy
+    suites: dict[str, tuple[Problem, ...]]
+    catalogue_dir: str
+    reads: int = NO_SOCKET
+    reads_port: int = 0
+    clients: int
+    is_sn15_served: bool
+    door: int = NO_SOCKET
+    log_format: Literal["auto", "console", "json"]
+    log_level: Literal["debug", "info", "warning", "error"]
+
+
+class ServingState(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the process: it serves, with so many streams of the live tail; or `failure` is why it ends."""
+
+    clients: int = 0
+    failure: Failure | None = None
+
+
+STOP_LINE = b'"stop"\n'
+
+
+def encode_line(value: ServingSetup | ServingState) -> bytes:
+    """One line."""
+    return msgspec.json.encode(value) + b"\n"
+
+
+TURN_S = 1.0
+STEADY_S = 60.0  # one that served for so long is started again without a growing pause
+STOP_S = 10.0
+_OF_BODIES = "AWS_"  # where `bodies_url` names a bucket
+
+
+class Serving:
+    """The serving process of one node. `clients`: streams of the live tail now."""
+
+    def __init__(
+        self,
+        setup: ServingSetup,
+        reads: socket.socket | None,
+        door: socket.socket | None,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`reads` and `door` are the listening sockets that `setup` names, None for what is not served."""
+        self._setup, self._log = setup, log
+        self._listeners = [each for each in (reads, door) if each is not None]
+        self.hotkey = setup.hotkey
+        self.clients = 0
+        self.door_address = address_of(door) if door is not None else ""
+        self.door_port = int(door.getsockname()[1]) if door is not None else 0
+
+    async def run(self, drain: StopSignal) -> None:
+        """Serve until drained. Raises what no retry can mend."""
+        try:
+            await run_loop("serving", lambda: self.live(drain), drain, self._log, every_s=TURN_S)
+        finally:
+            for listener in self._listeners:  # whoever comes now is refused, and need not wait
+                listener.close()
+
+    async def live(self, drain: StopSignal) -> None:
+        """One life of the process. Raises ArenaError V2206, or what it says of itself, when it ended by itself."""
+        started_s = time.monotonic()
+        process = await self.start()
+        hearing = asyncio.create_task(self._hear(process, drain))
+        draining = asyncio.create_task(drain.wait())
+        try:
+            await asyncio.wait((hearing, draining), return_when=asyncio.FIRST_COMPLETED)
+            if drain.is_set():
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    process.stdin.write(STOP_LINE)
+                    await process.stdin.drain()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), STOP_S)
+                return
+            last = await hearing
+            status = await process.wait()
+        finally:
+            self.clients = 0
+            for task in (hearing, draining):
+                task.cancel()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        error = ArenaError("V2206", f"process {process.pid} ended with {status}")
+        if last.failure is not None:
+            error = ArenaError(last.failure.code, last.failure.detail)
+        if not error.entry.is_retryable or time.monotonic() - started_s < STEADY_S:
+            raise error
+        self._log.warning("serving process ended", code=error.failure.code, detail=error.failure.detail)
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """The process, told what to serve."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "neurons.node.serving"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=child_environment(kept_prefix=_OF_BODIES),
+            pass_fds=[each.fileno() for each in self._listeners],
+            start_new_session=True,  # a Ctrl-C at the terminal is the node's to handle
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, which is heard next
+            process.stdin.write(encode_line(self._setup))
+            await process.stdin.drain()
+        return process
+
+    async def _hear(self, process: asyncio.subprocess.Process, drain: StopSignal) -> ServingState:
+        """Follow what it says until it ends; the last word."""
+        assert process.stdout is not None
+        last = ServingState()
+        while line := await process.stdout.readline():
+            last = msgspec.json.decode(line, type=ServingState)
+            self.clients = last.clients
+            if last.failure is None:
+                drain.went_on("serving")
+        return last

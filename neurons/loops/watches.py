@@ -1,0 +1,164 @@
+"""The watches of a node: over the chain, its embedded database, and its model endpoints.
+
+They decide nothing. A chain that stopped growing, a reorg, a lost registration or permit are logged once and kept for
+the heartbeat; the embedded server of this state folder is started again when it dies; an endpoint that does not answer
+is what the loop `models` or `judge` waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Coroutine, Sequence
+
+import msgspec
+
+from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
+from arena.store.location import read_location
+from foundation.codes.names import JUDGE_FAILED, MODEL_FAILED
+from foundation.errors import ArenaError
+from neurons.health.node_file import ChainFacts, last_place
+from neurons.loops.node import Node
+from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.settings.endpoints import Endpoint, silent_endpoints
+
+STALE_MS = 180_000  # fifteen blocks of the real chain
+METAGRAPH_BLOCKS = 25  # between two looks at our own place on the subnet
+REMEMBERED = 64  # blocks that are not final, at most
+
+
+class ChainWatch:
+    """Looks at the chain for one node."""
+
+    name, every_s = "chain", 12.0
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._hashes: dict[int, str] = {}  # of heads seen that were not final yet, and of the last final one
+        # Of the process before, until the chain is read: while it can't be, the permit seen last is what a start needs.
+        self.facts = last_place(node.state_dir, node.signer.hotkey, node.chain.netuid)
+
+    def is_stale(self) -> bool:
+        """Whether the newest block seen stands still: the subnet may look otherwise by now. False before any was seen.
+
+        By this host's clock at this moment, so that a watch that hears nothing any more does not say that all is well.
+        """
+        return bool(self.facts.seen_ms) and self._node.now_ms() - self.facts.grew_ms > STALE_MS
+
+    async def turn(self) -> ChainFacts:
+        """Look once; the facts as they are now.
+
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037, U3038 and V2032 while
+        this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
+        """
+        chain, now_ms = self._node.chain, self._node.now_ms()
+        block, finalized = await chain.block(), await chain.finalized_block()
+        grew_ms = self.facts.grew_ms if block == self.facts.block and self.facts.seen_ms else now_ms
+        is_stale = now_ms - grew_ms > STALE_MS
+        if is_stale and not self.facts.is_stale:
+            self._node.log.error("chain stands still", code="U3034", block=block, seconds=(now_ms - grew_ms) // 1_000)
+        self.facts = msgspec.structs.replace(
+            self.facts, seen_ms=now_ms, block=block, finalized_block=finalized, grew_ms=grew_ms, is_stale=is_stale
+        )
+        await self._compare(block, finalized)
+        if not self.facts.placed_block or block - self.facts.placed_block >= METAGRAPH_BLOCKS:
+            metagraph, before = await chain.metagraph(), self.facts
+            own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
+            self.facts = msgspec.structs.replace(
+                before,
+                uid=own.uid if own else None,
+                has_permit=bool(own and own.has_validator_permit),
+                stake_rao=own.stake_rao if own else 0,
+                placed_block=max(1, before.block),
+            )
+            uid, is_good = self.facts.uid, self.facts.has_permit
+            if not before.placed_block or (uid, is_good) != (before.uid, before.has_permit):
+                log = self._node.log.info if is_good else self._node.log.error
+                place = "not registered on the subnet" if uid is None else f"uid {uid} on the subnet"
+                text = (
+                    f"{place}, with a permit" if is_good else f"{place}, without a permit: no weights are set (U3035)"
+                )
+                log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035", text=text)
+        facts, metrics = self.facts, self._node.metrics
+        metrics.chain_block.set(facts.block)
+        metrics.chain_finalized_block.set(facts.finalized_block)
+        metrics.chain_grew_ms.set(facts.grew_ms)
+        metrics.chain_is_stale.set(facts.is_stale)
+        metrics.uid.set(-1 if facts.uid is None else facts.uid)
+        metrics.permit.set(facts.has_permit)
+        metrics.stake_rao.set(facts.stake_rao)
+        await chain.check(self._node.signer.hotkey)
+        return facts
+
+    async def _compare(self, block: int, finalized: int) -> None:
+        """Whether a block seen before is another now."""
+        seen = [number for number in sorted(self._hashes) if number <= block]  # another endpoint may be behind
+        replaced = [n for n in seen if await self._node.chain.block_hash(n) != self._hashes[n]]
+        if replaced:
+            depth = max(self._hashes) - replaced[0] + 1
+            self.facts = msgspec.structs.replace(self.facts, reorgs=self.facts.reorgs + 1)
+            self._node.metrics.reorgs.inc()
+            self._node.metrics.reorg_depth.set(depth)
+            self._node.log.warning("reorg", from_block=replaced[0], depth=depth, block=block)
+            self._hashes = {number: known for number, known in self._hashes.items() if number < replaced[0]}
+        for number in {block, finalized} - {0}:
+            self._hashes[number] = await self._node.chain.block_hash(number)
+        old = [number for number in sorted(self._hashes) if number < finalized]
+        for number in old + sorted(self._hashes)[len(old) : -REMEMBERED]:
+            del self._hashes[number]
+
+
+DATABASE_S = 2.0
+
+
+class DatabaseWatch:
+    """Keeps one node's embedded server running."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._started: list[EmbeddedServer] = []  # our further shares in it
+
+    async def run(self, drain: StopSignal) -> None:
+        """Turn until drained, then give back what was started. Only waits where the server is another's."""
+        location = read_location(self._node.state_dir)
+        if location is None or location.kind != "embedded":
+            await drain.wait()
+            return
+        try:
+            await run_loop("database", self.turn, drain, self._node.log, every_s=DATABASE_S)
+        finally:
+            for server in self._started:
+                await asyncio.shield(asyncio.to_thread(server.stop))
+
+    async def turn(self) -> bool:
+        """Start the server if it is gone; True when it was. Raises ArenaError V2021 when it does not start."""
+        folder = self._node.state_dir
+        if await asyncio.to_thread(is_running, folder):
+            return False
+        self._node.log.error("database server is gone; starting it again", folder=str(folder))
+        try:
+            self._started.append(await asyncio.to_thread(start_embedded, folder))
+        except ArenaError as error:
+            raise ArenaError("V2021", f"the embedded server does not start: {error.failure.detail}") from error
+        self._node.log.info("database server is back", folder=str(folder))
+        return True
+
+
+ENDPOINTS_S = 15.0
+
+
+def endpoint_loops(node: Node, drain: StopSignal) -> list[Coroutine[None, None, None]]:
+    """A loop for the model endpoints, one for the judge's where there is one."""
+    if node.silent:
+        drain.failed("models", ArenaError(MODEL_FAILED, "; ".join(node.silent)))
+
+    async def require_answers(endpoints: Sequence[Endpoint], code: str) -> None:
+        if silent := await asyncio.to_thread(silent_endpoints, endpoints):
+            raise ArenaError(code, "; ".join(silent))
+
+    watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, (node.judge,) if node.judge else ())]
+    return [
+        run_loop(name, functools.partial(require_answers, them, code), drain, node.log, every_s=ENDPOINTS_S)
+        for name, code, them in watched
+        if them
+    ]

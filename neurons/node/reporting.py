@@ -1,0 +1,360 @@
+"""What a node says of itself: its banner, its heartbeat, its probes over HTTP, and its status read from its state.
+
+The heartbeat writes the node's state into its file, its metrics and its log at intervals. Whoever reads a status needs
+no running node: it reads little, and a store that can't be read becomes a point of the status. `/metrics` serves
+Prometheus, `/healthz` is 200 while heartbeats come, `/readyz` while nothing waits for a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import msgspec
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from arena.bank.stock.level import HORIZON_RACES
+from arena.chain.port import is_local
+from arena.policy import RaceRules
+from arena.race.consensus.agreement import is_shared
+from arena.race.state.machine import RaceState
+from arena.race.state.schedule import coming_closes_ms
+from arena.race.state.timeline import timeline
+from arena.records.model import Stage
+from arena.store.port import Store, StoredCheckpoint
+from foundation.errors import ArenaError, Failure
+from neurons.health.node_file import (
+    Heartbeat,
+    NodeFile,
+    OperatorFacts,
+    PeerSeen,
+    UnjudgedTrace,
+    read_node_file,
+    skewed,
+    write_node_file,
+)
+from neurons.health.status import Deadline, RaceFacts, Status, StoreFacts, assess
+from neurons.loops.node import Node
+from neurons.loops.run_loop import StopSignal
+from neurons.loops.watches import ChainWatch
+from neurons.race.log import QUALIFYING, RaceLog, race_names, read_state
+from neurons.race.sentences import clock, short
+from neurons.settings.settings import Settings
+
+_DEAD = "No agent's run ends before it answers, and none loses by it. Start it: the node goes on and finds it by itself"
+
+
+def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
+    """Ten lines, and one for each model endpoint that does not answer. `race`: the current one as the store knows it,
+    None before the first."""
+    policy, sandbox = node.policy, node.conditions.sandbox
+    key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
+    store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
+    models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
+    door = (
+        f"http://{settings.door_host}:{node.serving.door_port}"
+        if node.serving and node.serving.door_port
+        else "off (--door-port)"
+    )
+    reads = f"http://{settings.serve_host}:{settings.serve_port}" if settings.serve_port else "off (--serve-port)"
+    metrics = (
+        f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
+        if settings.metrics_port
+        else "off (--metrics-port)"
+    )
+    network = "the local network" if is_local(settings.network) else settings.network
+    rows = [
+        ("state", f"{settings.state_dir}"),
+        ("log", f"{store}; checkpoints in {settings.state_dir}/checkpoints"),
+        ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
+        ("agents", f"{node.pool.size} at once in {sandbox.name}"),
+        ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),
+        ("miners", f"submit at {door}"),
+        ("reads", f"{reads}; metrics {metrics}"),
+        ("next", _next(node, race)),
+        ("stop", f"Ctrl-C; how it is: arena validator status --state-dir {settings.state_dir}"),
+    ]
+    rows[5:5] = [("DEAD", f"{line}. {_DEAD}") for line in node.silent]
+    head = f"validator {short(node.signer.hotkey)}{key} on netuid {settings.netuid} of {network}"
+    return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
+
+
+def _next(node: Node, race: RaceFacts | None) -> str:
+    if race is not None and race.deadline is not None:
+        return f"{race.race_id}, {race.stage}: {race.deadline.what} {clock(race.deadline.at_ms)}"
+    closes = clock(coming_closes_ms(node.now_ms(), node.policy.race, 1)[0])
+    return f"the next race opens and closes to submissions about {closes}; weights follow once it is settled"
+
+
+EVERY_S = 30.0
+_BANK_EVERY_MS = 600_000
+
+
+class Schedules(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a node promises to sign and to anchor; ages are compared with it."""
+
+    checkpoint_every_s: int
+    anchor_every_s: int
+
+
+class HeartbeatLoop:
+    """Beats for one node."""
+
+    def __init__(
+        self,
+        node: Node,
+        watch: ChainWatch,
+        schedules: Schedules,
+        *,
+        logs: Callable[[], list[RaceLog]],
+        peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
+        release: Callable[[], OperatorFacts | None] = lambda: None,
+    ) -> None:
+        """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `release` says how
+        the operator's files stand here."""
+        self._release = release
+        self._node, self._watch, self._schedules = node, watch, schedules
+        self._logs, self._peers = logs, peers
+        self._started_ms = node.now_ms()
+        self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
+        self._bank_until_ms: int | None = None
+        self._bank_looked_ms: int | None = None
+        sandbox = node.conditions.sandbox
+        node.metrics.node.labels(node.policy.policy_sha256, sandbox.guest_sha256, sandbox.name).set(1)
+
+    async def beat(self, drain: StopSignal) -> Heartbeat:
+        """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
+        node, sandbox = self._node, self._node.conditions.sandbox
+        node.metrics.disk_free_bytes.set(shutil.disk_usage(node.state_dir).free)
+        head = await node.store.head()
+        await self._look_at_bank()
+        store, metrics = node.store, node.metrics  # a status reads these from the store
+        race = await read_race(store, node.now_ms())
+        metrics.race_stage.clear()
+        if race is not None:
+            metrics.race_stage.labels(race.stage).set(1)
+            metrics.race_deadline_ms.set(race.deadline.at_ms if race.deadline else 0)
+        self._show_queue("race", race.open_items if race is not None else 0)
+        self._show_queue("qualifying", await store.open_items(QUALIFYING, "qualifying"))
+        metrics.weights_status.clear()
+        for latest in await store.weights_results(1):
+            metrics.weights_status.labels(latest.status).set(1)
+            metrics.weights_block.set(latest.block)
+        made = Heartbeat(
+            hotkey=node.signer.hotkey,
+            netuid=node.chain.netuid,
+            process_id=os.getpid(),
+            started_ms=self._started_ms,
+            beat_ms=node.now_ms(),
+            policy=node.policy.name,
+            policy_sha256=node.policy.policy_sha256,
+            guest_sha256=sandbox.guest_sha256,
+            sandbox=sandbox.name,
+            code_commit=node.conditions.code_commit,
+            records=head.seq,
+            owed_verdicts=sum(len(log.owed(node.signer.hotkey)) for log in self._logs()),
+            chain=self._watch.facts,
+            waits=tuple(drain.waits[name] for name in sorted(drain.waits)),
+            peers=self._peers(),
+            checkpoint_every_s=self._schedules.checkpoint_every_s,
+            anchor_every_s=self._schedules.anchor_every_s,
+            bank_until_ms=self._bank_until_ms,
+            bank_days_min=node.bank_days_min,
+            resting=node.pool.resting,
+            unjudged=tuple(
+                UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)
+                for log in self._logs()
+                for row in log.records.quarantined(node.signer.hotkey)
+            ),
+            release=self._release(),
+        )
+        self._show(made)
+        try:
+            write_node_file(node.state_dir, NodeFile(beat=made))
+        except OSError as error:
+            node.log.warning("heartbeat not written", code="V2115", reason=str(error))
+        return made
+
+    def _show_queue(self, stage: Stage, open_items: int) -> None:
+        metrics = self._node.metrics
+        metrics.open_items.labels(stage).set(open_items)
+        self._open_since_ms[stage] = (self._open_since_ms.get(stage) or self._node.now_ms()) if open_items else 0
+        metrics.queue_since_ms.labels(stage).set(self._open_since_ms[stage])
+
+    def _show(self, beat: Heartbeat) -> None:
+        metrics = self._node.metrics
+        metrics.records.set(beat.records)
+        metrics.heartbeat_ms.set(beat.beat_ms)
+        metrics.waiting.set(len(beat.waits))
+        metrics.resting_slots.set(len(beat.resting))
+        metrics.owed_verdicts.set(beat.owed_verdicts)
+        metrics.peers.set(len(beat.peers))
+        metrics.peers_skewed.set(len(skewed(beat)))
+        if beat.bank_until_ms is not None:
+            metrics.bank_lasts_ms.set(max(0, beat.bank_until_ms - beat.beat_ms))
+        self._node.log.debug(
+            "heartbeat",
+            hotkey=beat.hotkey,
+            records=beat.records,
+            policy=beat.policy_sha256[:12],
+            guest=beat.guest_sha256[:12],
+            sandbox=beat.sandbox,
+            waiting=[f"{wait.loop} {wait.code}" for wait in beat.waits],
+        )
+
+    async def _look_at_bank(self) -> None:
+        """How long the stock lasts, now and again: measuring opens files."""
+        node, now_ms = self._node, self._node.now_ms()
+        if self._bank_looked_ms is not None and now_ms - self._bank_looked_ms < _BANK_EVERY_MS:
+            return
+        self._bank_looked_ms = now_ms
+        try:
+            closes_ms = coming_closes_ms(now_ms, node.policy.race, HORIZON_RACES)
+            level = await asyncio.to_thread(node.stock.level, closes_ms, now_ms)
+        except ArenaError as error:
+            node.log.warning("bank not measured", code=error.failure.code, detail=error.failure.detail)
+            return
+        self._bank_until_ms = None if level.is_made_here else now_ms + level.lasts_ms
+
+
+WEIGHTS_SHOWN = 50
+_RECENT = 5_000  # records behind the head in which the newest checkpoint and anchor usually are
+_MOMENTS = {
+    "field_anchor_ms": "logs for the field are anchored by",
+    "field_receipt_ms": "receipts of the field's logs count until",
+    "settling_ms": "results are anchored by",
+    "results_receipt_ms": "receipts of the results' logs count until",
+    "countersign_ms": "countersignatures count until",
+    "give_up_ms": "missing logs accepted until",
+    "abandon_ms": "the quorum's settlement accepted until",
+}
+
+
+async def read_store(store: Store, now_ms: int) -> StoreFacts:
+    """What the store says of its hotkey. Raises ArenaError V2021 when it goes away, V2023 for another schema."""
+    head = await store.head()
+    found: list[StoredCheckpoint] = []
+    for after in (max(0, head.seq - _RECENT), 0):
+        found = await store.checkpoints(after_size=after)
+        if after == 0 or any(checkpoint.anchor_block for checkpoint in found):
+            break
+    newest = found[-1] if found else None
+    anchored = next((checkpoint for checkpoint in reversed(found) if checkpoint.anchor_block), None)
+    return StoreFacts(
+        hotkey=store.validator,
+        records=head.seq,
+        checkpoint_size=newest.size if newest else 0,
+        checkpoint_ms=newest.signed_ms if newest else 0,
+        anchor_size=anchored.size if anchored else 0,
+        anchor_ms=anchored.signed_ms if anchored else 0,
+        anchor_block=anchored.anchor_block if anchored else 0,
+        race=await read_race(store, now_ms),
+        open_qualifying=await store.open_items(QUALIFYING, "qualifying"),
+        weights=tuple(await store.weights_results(WEIGHTS_SHOWN)),
+    )
+
+
+async def read_race(store: Store, now_ms: int) -> RaceFacts | None:
+    """The newest race that was opened; None before the first. Raises as `read_store`."""
+    names = await race_names(store)
+    if not names:
+        return None
+    name, state = names[-1], await read_state(store, names[-1])
+    return RaceFacts(
+        race_id=name,
+        stage=state.stage,
+        timezone=state.opened.policy.race.timezone if state.opened else RaceRules().timezone,
+        deadline=next_deadline(state, store.validator, now_ms),
+        open_items=await store.open_items(name, "race"),
+    )
+
+
+def look(state_dir: Path, store: StoreFacts | None, now_ms: int, store_failure: Failure | None = None) -> Status:
+    """The status of the node of a state folder, given what its store says."""
+    folder = state_dir
+    while not folder.exists():
+        folder = folder.parent
+    return assess(now_ms, read_node_file(state_dir), store, shutil.disk_usage(folder).free, store_failure)
+
+
+def next_deadline(state: RaceState, validator: str, now_ms: int) -> Deadline | None:
+    """What happens next in a race, at the latest when; None when it is settled, cancelled or not open yet.
+
+    A race that `validator` shares with others goes by its timeline (arena/race/AGREEMENT.md); one alone settles as soon
+    as it can, and its deadlines are the policy's. Once all have passed, the last one.
+    """
+    if state.opened is None or state.stage in ("settled", "cancelled"):
+        return None
+    rules, closes_ms = state.opened.policy.race, state.opened.closes_ms
+    if state.stage == "open":
+        return Deadline(what="submissions close", at_ms=closes_ms)
+    if is_shared(state, validator):
+        moments = timeline(closes_ms, rules)
+        coming = [Deadline(what=what, at_ms=getattr(moments, name)) for name, what in _MOMENTS.items()]
+        return next((deadline for deadline in coming if deadline.at_ms > now_ms), coming[-1])
+    if state.stage == "closed" and state.field is None:
+        return Deadline(what="the field is fixed by", at_ms=closes_ms + rules.qualifying_grace_ms)
+    if state.stage == "closed":
+        return Deadline(what="the beacon has to come by", at_ms=closes_ms + rules.beacon_grace_ms)
+    drawn_ms = state.draw.drawn_ms if state.draw else closes_ms
+    return Deadline(what="results accepted until", at_ms=max(closes_ms, drawn_ms) + rules.run_ms)
+
+
+REQUEST_S = 10  # a slow client's connection ends
+
+
+class ProbeServer:
+    """The listener of one node. Reads what is asked for at each request and keeps nothing."""
+
+    def __init__(self, registry: CollectorRegistry, state_dir: Path, now_ms: Callable[[], int]) -> None:
+        """`now_ms` gives unix milliseconds."""
+        self._metrics = make_wsgi_app(registry)
+        self._state_dir, self._now_ms = state_dir, now_ms
+
+    def serve(self, host: str, port: int) -> None:
+        """Answer at `host`:`port` until the process ends; port 0 serves nothing. Raises ArenaError V2014 when it is
+        taken."""
+        if not port:
+            return
+        try:
+            server = make_server(host, port, self._answer, server_class=_ProbeListener, handler_class=_ProbeHandler)
+        except OSError as error:
+            raise ArenaError(
+                "V2014",
+                f"metrics_port {port} of {host} cannot be had: {error.strerror}",
+                fix=f"--metrics-port {port + 1}, or 0 for none",
+            ) from error
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path in ("/", "/metrics"):
+            found: Iterable[bytes] = self._metrics(environ, start)
+            return found
+        if path not in ("/healthz", "/readyz"):
+            start("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"/metrics, /healthz and /readyz are here\n"]
+        free = shutil.disk_usage(self._state_dir).free
+        status = assess(self._now_ms(), read_node_file(self._state_dir), None, free)
+        is_good = status.is_running and (path == "/healthz" or not status.needs_person)
+        points = [] if path == "/healthz" and is_good else status.points
+        start("200 OK" if is_good else "503 Service Unavailable", [("Content-Type", "application/json")])
+        return [msgspec.json.encode({"is_running": status.is_running, "points": points})]
+
+
+class _ProbeListener(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _ProbeHandler(WSGIRequestHandler):
+    timeout = REQUEST_S
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests of probes are no events."""

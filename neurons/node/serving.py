@@ -1,0 +1,143 @@
+"""The serving process: public reads, live tail and door of one node, away from the interpreter in which it races.
+
+It holds no hotkey's key, signs nothing and appends nothing to the log; what it takes in stands in the database
+before it is answered, so that it may die at any instant. Signals of a terminal or a service manager are the node's to
+heed: it stops when the node says so, and ends at once when the node's pipe closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from arena.api.reads.board import Board
+from arena.api.server import TailServer
+from arena.chain.auth import HttpCheck
+from arena.chain.keys import verify
+from arena.chain.opening import open_subtensor
+from arena.door.app import Door
+from arena.door.parsing import Parser
+from arena.door.registration import Registration
+from arena.door.server import DoorServer
+from arena.door.status import StatusService
+from arena.door.submission_service import SubmissionService
+from arena.store.objects import open_objects
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
+from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, STOP_LINE, ServingSetup, ServingState, encode_line
+from neurons.race.explaining import open_explainer
+from neurons.settings.observe import configure_logs
+
+ORPHANED = 3  # exit status when the node is gone
+REPORT_S = 1.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def main() -> None:
+    """Serve until the node says stop."""
+    try:
+        asyncio.run(serve())
+    except ArenaError as error:
+        _say(ServingState(failure=error.failure))
+        raise SystemExit(1) from error
+
+
+async def serve() -> None:
+    """Serve what the node's first line names, until the node says stop. Raises ArenaError V2021, V2029, V2030."""
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, lambda: None)
+    lines = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    setup = msgspec.json.decode(await lines.readline(), type=ServingSetup)
+    configure_logs(setup.log_format, setup.log_level)
+    stop = asyncio.Event()
+    heeding = asyncio.create_task(heed_node(lines, stop))
+    async with contextlib.AsyncExitStack() as stack:
+        tail = await open_tail(setup, stack)
+        door = await open_door(setup, stack, tail)
+        servers = [server.run(stop) for server in (tail, door) if server is not None]
+        await asyncio.gather(report(tail, stop), *servers)
+    heeding.cancel()
+
+
+async def heed_node(lines: asyncio.StreamReader, stop: asyncio.Event) -> None:
+    """Set `stop` when the node says so; end the process when the node is gone."""
+    if await lines.readline() != STOP_LINE:
+        os._exit(ORPHANED)  # the next node needs the address now
+    stop.set()
+
+
+async def report(tail: TailServer | None, stop: asyncio.Event) -> None:
+    """Say that it serves, and then how many streams there are, whenever that has changed."""
+    said = None
+    while not stop.is_set():
+        state = ServingState(clients=tail.places.taken if tail is not None else 0)
+        if state != said:
+            _say(state)
+            said = state
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), REPORT_S)
+
+
+async def open_tail(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> TailServer | None:
+    """The public reads and the live tail."""
+    if setup.reads == NO_SOCKET:
+        return None
+    return TailServer(
+        await _open_store(setup, stack),
+        stack.enter_context(socket.socket(fileno=setup.reads)),
+        clients=setup.clients,
+        suites=setup.suites,
+        explain=open_explainer(Path(setup.state_dir), Path(setup.catalogue_dir)).explain,
+        is_sn15_served=setup.is_sn15_served,
+    )
+
+
+async def open_door(
+    setup: ServingSetup, stack: contextlib.AsyncExitStack, tail: TailServer | None
+) -> DoorServer | None:
+    """Where miners submit. The board of `tail` is the door's, too."""
+    if setup.door == NO_SOCKET:
+        return None
+    state_dir, policy, store = Path(setup.state_dir), setup.policy, await _open_store(setup, stack)
+    chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=_unix_ms)
+    registration = Registration(chain, time.monotonic)
+    submissions = SubmissionService(store, chain, registration, policy, verify, Parser(policy.gate))
+    status = StatusService(store, chain, policy)
+    auth = HttpCheck(setup.hotkey, time.time_ns)
+    auth.claimed({})  # the SDK is imported before anybody waits
+    door = Door(
+        store, auth, registration, submissions, status, policy, netuid=chain.netuid, reads_port=setup.reads_port
+    )
+    board = tail.board if tail is not None else Board(store, now_ms=_unix_ms, suites=setup.suites)
+    return DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board)
+
+
+async def _open_store(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> PostgresStore:
+    """Connections of its own: a crowd at one of the two doors takes none of the other's."""
+    objects = open_objects(setup.bodies_url) if setup.bodies_url else None
+    store = await PostgresStore.open(setup.dsn, setup.hotkey, objects=objects)
+    stack.push_async_callback(store.close)
+    return store
+
+
+def _say(state: ServingState) -> None:
+    sys.stdout.buffer.write(encode_line(state))
+    sys.stdout.buffer.flush()
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""The work loop: claim a work item, run the evaluation, append its records. One task per worker.
+
+Every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
+whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
+A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
+restart gets what earlier attempts were answered, from a journal that lives as long as the work item. If a journal
+cannot be written, a warning is logged and its item is restarted under the stricter rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from arena.evaluate import Evaluation
+from arena.evaluate.records import records_of
+from arena.race.state.items import witness_item
+from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
+from arena.records.body import encode_body
+from arena.records.model import AttemptRecord, Stage
+from arena.store.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
+from foundation.canonical import text_hash
+from foundation.codes.names import STORE_CANNOT_HOLD
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError, Failure
+from harness.agents.registry import shipped_source
+from harness.inference.journal import open_journal
+from harness.inference.ledger import ModelUsage
+from neurons.loops.node import Node
+from neurons.loops.run_loop import StopSignal, drained_within, persist
+from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
+from problems.scoring.outcome import UnscoredOutcome
+from problems.scoring.title_matching import AcceptedTitles, cut_titles
+
+IDLE_S = 0.25
+_SUFFIX = ".journal"
+_NAME_CHARS = 40
+
+
+class Journals:
+    """Where the completions of unfinished work items lie, below `folder`: one file each, in a folder for each race and
+    stage.
+
+    A file is there from an item's first completion until its end, and is removed with it; what is left of items that
+    were closed otherwise goes with the folder, once the store has no open item of that race and stage.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()  # workers have it too
+
+    def path(self, item: WorkItem) -> Path:
+        """The file of a work item, whether or not it exists."""
+        folder = f"{item.context.stage}.{quote(item.context.race_id, safe='')}"
+        return self._folder / folder / (text_hash(item.item_id)[:_NAME_CHARS] + _SUFFIX)
+
+    def forgive(self, item: WorkItem) -> None:
+        """The item's next attempt owes nothing of what earlier ones were answered. Raises ArenaError V2004, V2115."""
+        path = self.path(item)
+        if path.exists():
+            with open_journal(str(path)) as journal:
+                assert journal is not None
+                journal.forgive()
+
+    def remove(self, item: WorkItem) -> None:
+        """The item has ended. Raises OSError."""
+        self.path(item).unlink(missing_ok=True)
+
+    async def sweep(self, store: Store) -> None:
+        """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
+        for folder in sorted(self._folder.glob("*.*")):
+            name, _, race = folder.name.partition(".")
+            stage: Stage = "race" if name == "race" else "qualifying"
+            if not await store.open_items(unquote(race), stage):
+                shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again at the next turn
+
+
+class EpisodeLoop:
+    """Claims and runs work until `drain` is set."""
+
+    name, every_s = "episodes", 0.0
+
+    def __init__(self, node: Node, drain: StopSignal) -> None:
+        self._node = node
+        self._drain = drain
+        self._journals = journals_of(node)
+
+    async def turn(self) -> None:
+        """Serve one item, or wait a moment when there is none."""
+        leases = await self._node.store.claim(1, self._node.policy.race.lease_ms)
+        for lease in leases:
+            await self._serve(lease)
+        if not leases:
+            await drained_within(self._drain, IDLE_S)
+
+    async def _serve(self, lease: Lease) -> None:
+        try:
+            job = await self._job(lease)
+        except ArenaError as error:
+            await self._fault(lease, error.failure)
+            return
+        work = asyncio.create_task(self._node.pool.run(job))
+        keeper = asyncio.create_task(self._keep(lease, work))
+        try:
+            reply = await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not work.cancelled() or (task is not None and task.cancelling()):
+                raise
+            self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)
+            return  # the sweep writes its attempt record
+        finally:
+            keeper.cancel()
+        if isinstance(reply, Evaluated):
+            await self._finish(lease, reply.evaluation)
+            context = lease.item.context
+            self._node.judge_budgets.charge(context.race_id, context.problem_id, reply.judging)
+            self._node.metrics.count_judging(reply.judging)
+        else:
+            await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
+        if isinstance(reply, Evaluated | Faulted) and reply.usage:
+            self._node.metrics.count_usage(reply.usage)
+            await self._keep_usage(lease, reply.usage)
+
+    async def _job(self, lease: Lease) -> EvaluateJob:
+        """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
+
+        Raises ArenaError P4006, P4032, P4033, V2004, and V2150 for a source that was changed at rest: it is not what
+        was committed.
+        """
+        context, subject = lease.item.context, lease.item.subject
+        release: AcceptedTitles | None = None
+        if context.stage == "race":
+            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
+            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            release = batch.titles
+        elif context.variant_seed and self._node.variants is not None:
+            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
+            found, release = drawn.problem, drawn.titles
+        elif self._node.policy.qualifying.variant_blocks:
+            raise ArenaError("P4033", context.problem_id)  # it was enqueued under a policy without variants
+        else:
+            found = self._node.suite_problems().get(context.problem_id)
+        if found is None:
+            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
+        if subject.is_control:
+            source = shipped_source(subject.agent_sha256)
+        else:
+            source = await self._node.store.source(subject.agent_version_id)
+        if source is None:
+            raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
+        if text_hash(source) != subject.agent_sha256:
+            raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
+        titles = None if release is None else cut_titles(release, (found,))
+        return EvaluateJob(
+            job_id=lease.attempt_id,
+            source=source,
+            problem=found,
+            titles=titles,
+            journal=str(self._journals.path(lease.item)),
+            is_last=is_last_attempt(lease.refused, self._node.policy.race),
+            unjudged=self._node.judge_budgets.refusal(context.race_id, context.problem_id),
+        )
+
+    async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
+        """Renew the lease while the work runs; stop the jail at once when it is lost."""
+        ttl_ms = self._node.policy.race.lease_ms
+        while True:
+            await asyncio.sleep(ttl_ms / 3_000)
+            try:
+                renewed = await self._node.store.renew(lease, ttl_ms)
+            except ArenaError as error:
+                self._node.log.warning("lease not renewed", attempt=lease.attempt_id, error=str(error))
+                continue  # the server may be back before the lease runs out; the append decides
+            if renewed is None:
+                work.cancel()
+                return
+
+    async def _keep_usage(self, lease: Lease, rows: tuple[ModelUsage, ...]) -> None:
+        """After the records, which it must not hold up; of a lost lease, too, since its money was spent."""
+        context = lease.item.context
+        usage = AttemptUsage(
+            attempt_id=lease.attempt_id,
+            race_id=context.race_id,
+            stage=context.stage,
+            agent_version_id=lease.item.subject.agent_version_id,
+            rows=rows,
+        )
+
+        async def put() -> None:
+            await self._node.store.put_usage(usage)
+
+        await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
+
+    async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
+        outcome = evaluation.outcome
+        if isinstance(outcome, UnscoredOutcome) and outcome.failure.owner is not Owner.PROBLEM:
+            await self._fault(lease, outcome.failure)  # ours, such as a missing title release: tried again
+            return
+        body = encode_body(evaluation.body)
+        payloads = records_of(
+            evaluation,
+            attempt_id=lease.attempt_id,
+            subject=lease.item.subject,
+            context=lease.item.context,
+            conditions=self._node.conditions,
+            body_sha256=body.body_sha256,
+        )
+        cost = evaluation.cost
+        host = msgspec.structs.replace(
+            self._node.host, episode_ms=cost.episode_ms, agent_time_ms=cost.agent_time_ms, model_ms=cost.model_ms
+        )
+
+        async def append() -> None:
+            await self._node.sequencer.append(payloads, (body,), lease, host=host)
+
+        metrics = self._node.metrics
+        metrics.count_evaluation(lease.item.context.stage, evaluation)
+        if isinstance(outcome, UnscoredOutcome):
+            metrics.unscored.labels(outcome.failure.owner.value).inc()
+        try:
+            with metrics.append_seconds.time():
+                await self._write(lease, append, is_end=True)
+        except ArenaError as error:
+            if error.failure.code != STORE_CANNOT_HOLD:
+                raise
+            await self._fault(lease, error.failure, is_hopeless=True)
+
+    async def _fault(self, lease: Lease, failure: Failure, *, is_hopeless: bool = False) -> None:
+        """Record the fault; give the item back for later, or close it. One of ours gets a witness before it is tried
+        again: the control agent on the same problem."""
+        self._node.metrics.faults.labels(failure.code).inc()
+        self._node.metrics.unscored.labels(failure.owner.value).inc()
+        self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
+        retry = after_fault(
+            failure,
+            lease.item.context.stage,
+            faults=lease.faults,
+            counted=lease.counted,
+            rules=self._node.policy.race,
+        )
+        is_closing = retry.is_closing or is_hopeless
+        if retry.may_diverge:
+            _forgive(self._node, self._journals, lease)
+        record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
+        witness = witness_item(lease.item, self._node.policy.race)
+
+        async def close() -> None:
+            await self._node.sequencer.append([record], (), lease)
+
+        async def give_back() -> None:
+            await self._node.sequencer.abandon(
+                lease,
+                record,
+                delay_ms=retry.delay_ms,
+                is_fault=True,
+                is_counted=retry.is_counted,
+                is_refused=retry.is_refused,
+            )
+
+        is_written = await self._write(lease, close if is_closing else give_back, is_end=is_closing)
+        if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
+            await persist(
+                f"witness {witness.item_id}",
+                lambda: self._node.store.enqueue((witness,)),
+                self._drain,
+                self._node.log,
+            )
+
+    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:
+        """Write until it stands, then drop the journal of an item that ends; False for a lease lost meanwhile, which
+        leaves its attempt record to the sweep."""
+        try:
+            await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
+            if is_end:
+                self._journals.remove(lease.item)
+        except LeaseLostError:
+            self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
+            return False
+        except OSError as error:
+            self._node.log.warning("journal not removed", attempt=lease.attempt_id, error=str(error))
+        return True
+
+
+def _attempt(
+    lease: Lease,
+    ended: Literal["faulted", "abandoned"],
+    *,
+    failure: Failure,
+    is_closing: bool = False,
+) -> AttemptRecord:
+    return AttemptRecord(
+        attempt_id=lease.attempt_id,
+        subject=lease.item.subject,
+        context=lease.item.context,
+        ended=ended,
+        failure=failure,
+        is_closing=is_closing,
+    )
+
+
+async def sweep(node: Node) -> None:
+    """Record every lease of ours that ran out, and give its item back to the queue; drop unneeded journals."""
+    lost = Failure(code="V2006", detail="the lease ran out or was closed")
+    journals = journals_of(node)
+    for lease in await node.store.expired():
+        record = _attempt(lease, "abandoned", failure=lost)
+        if may_diverge(lost):
+            _forgive(node, journals, lease)
+        with contextlib.suppress(LeaseLostError):
+            # behind the others: what ends the whole process must not be the first thing it meets again
+            await node.sequencer.abandon(lease, record, is_fault=True)
+            node.log.warning("abandoned", attempt=lease.attempt_id)
+    await journals.sweep(node.store)
+
+
+def journals_of(node: Node) -> Journals:
+    """The journals in a node's state folder."""
+    return Journals(node.state_dir / "completions")
+
+
+def _forgive(node: Node, journals: Journals, lease: Lease) -> None:
+    try:
+        journals.forgive(lease.item)
+    except ArenaError as error:
+        node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)

@@ -1,0 +1,85 @@
+"""The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
+
+Every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
+neither skips nor repeats one. The vector is computed for the subnet as it is at the try. While the chain does not grow
+none is set, because the state of the subnet is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arena.race.settlement.weights_source import next_try_block, paid_race, vector_at
+from arena.store.port import WeightsResult
+from foundation.errors import ArenaError
+from neurons.loops.node import Node
+from neurons.race.clock import RaceClock
+from neurons.race.sentences import weights_sentence
+
+_RESULTS = 50  # the latest rows: more refusals in a row than the longest wait needs to be known
+
+
+class WeightsLoop:
+    """Sets the weights of the clock's latest settled race, now and again every tempo."""
+
+    name, every_s = "weights", 1.0
+
+    def __init__(
+        self,
+        node: Node,
+        clock: RaceClock,
+        *,
+        is_shadow: bool = False,
+        is_stale: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_shadow`: races are run, settled and published, and no weights are ever set. `is_stale`: whether the
+        newest block stands still (`neurons.loops.watches`)."""
+        self._is_shadow, self._is_stale = is_shadow, is_stale
+        self._node = node
+        self._clock = clock
+        self._tempo: int | None = None
+
+    async def turn(self) -> WeightsResult | None:
+        """Set the weights if a try is due; its result, or None.
+
+        Raises ArenaError U3034 when one is due and the chain stands still: the loop waits, and says so in the status.
+        """
+        node = self._node
+        if self._is_shadow:
+            return None
+        state = paid_race(await self._clock.states())
+        if state is None:
+            return None
+        results = await node.store.weights_results(_RESULTS)
+        block = await node.chain.block()
+        if self._tempo is None:
+            self._tempo = (await node.chain.metagraph()).tempo
+        if block < next_try_block(results, state.race_id, self._tempo):
+            return None
+        if self._is_stale():
+            raise ArenaError("U3034", f"weights of {state.race_id} wait for a block after {block}")
+        metagraph = await node.chain.metagraph()
+        self._tempo = metagraph.tempo
+        vector = vector_at(state, metagraph)
+        answer = await node.chain.set_weights(node.signer, vector.uids, vector.weights)
+        result = WeightsResult(
+            race_id=state.race_id,
+            block=answer.block,
+            uids=vector.uids,
+            weights_u16=vector.weights,
+            status=answer.status,
+            detail=answer.detail,
+        )
+        await node.store.put_weights_result(result)
+        log = node.log.info if result.status in ("ok", "rate_limited") else node.log.error  # a limit passes
+        hotkeys = {neuron.uid: neuron.hotkey for neuron in metagraph.neurons}
+        names = {each.subject.miner_hotkey: each.name for each in await node.store.submissions()}
+        log(
+            "weights",
+            race=state.race_id,
+            status=result.status,
+            block=result.block,
+            detail=result.detail,
+            text=weights_sentence(result, hotkeys, names),
+        )
+        return result

@@ -1,0 +1,237 @@
+"""Model and judge endpoints: from settings to what workers are sent, and whether they answer at a start.
+
+A model that an entry of `[[upstreams]]` names is asked of such entries alone, so a re-entered model's own server stands
+beside a provider; entries without models serve every other one. Keys come from the environment and stand in no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from arena.policy import Policy
+from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
+from foundation.errors import ArenaError
+from harness.inference.client import explain_refusal, explain_silence, open_client
+from harness.inference.ledger import UpstreamPrice
+from judge.budget import JudgeBudget
+from neurons.settings.settings import Settings
+
+SCRIPTED_PREFIX = "scripted-"
+_SHOWN = 12  # models named in one line
+_LISTING_TIMEOUT_S, _LISTING_PAUSE_S, _LISTING_BYTES = 20, 0.5, 16 << 20
+
+
+class _ListedModel(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _ModelList(msgspec.Struct, frozen=True):
+    data: tuple[_ListedModel, ...]
+
+
+@contextlib.contextmanager
+def open_endpoints(
+    settings: Settings, policy: Policy, *, is_served: bool = True
+) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
+    """The model endpoints and the judge's that the settings name; the scripted server on loopback where they name none.
+
+    With `is_served` off no server is started: no endpoint then means the scripted models.
+
+    Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set, V2030 for settings that
+    contradict each other or a key's variable that is not set.
+    """
+    judge = None
+    price = UpstreamPrice(
+        prompt_micro_usd=settings.judge_prompt_micro_usd, completion_micro_usd=settings.judge_completion_micro_usd
+    )
+    if settings.judge_race_micro_usd and not (price.prompt_micro_usd or price.completion_micro_usd):
+        raise ArenaError(
+            "V2030", "judge_race_micro_usd is set and no price: set judge_prompt_micro_usd, judge_completion_micro_usd"
+        )
+    if settings.judge_base_url:
+        judge = Endpoint(
+            name="judge",
+            base_url=settings.judge_base_url,
+            api_key=settings.judge_api_key.get_secret_value(),
+            price=price,
+        )
+    if named := named_endpoints(settings):
+        yield named, judge
+        return
+    if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
+        raise ArenaError(
+            "U3001", f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
+        )
+    if not is_served:
+        yield (), judge
+        return
+    from harness.inference.scripted.server import start_scripted_server
+
+    with start_scripted_server() as server:
+        free = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
+        yield (Endpoint(name="scripted", base_url=server.base_url, price=free),), judge
+
+
+def judge_budget(settings: Settings, judge: Endpoint | None) -> JudgeBudget:
+    """What the verdicts of one race may cost by the settings, at the judge endpoint's price."""
+    return JudgeBudget(
+        tokens=settings.judge_race_tokens,
+        micro_usd=settings.judge_race_micro_usd,
+        ms=settings.judge_race_minutes * 60_000,
+        price=judge.price if judge else None,
+    )
+
+
+def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """Who is asked for `model`, in this order: the endpoints that name it, else those that name none."""
+    own = tuple(one for one in endpoints if model in one.models)
+    return own or tuple(one for one in endpoints if not one.models)
+
+
+def check_endpoints(
+    endpoints: Sequence[Endpoint], models: Sequence[str], *, must_answer: bool = False
+) -> tuple[str, ...]:
+    """Ask every endpoint for its models before anything runs: a line for each that does not answer, which a start need
+    not wait for.
+
+    Raises ArenaError U3001 when one refuses its key or a model has no endpoint, U3005 for a model that none of its
+    endpoints lists, and with `must_answer` U3002 for one of which no endpoint answers.
+    """
+    listed = {one.name: _listed_models(one) for one in endpoints}
+    for model in models:
+        own = endpoints_of(model, endpoints)
+        if not own:
+            raise ArenaError(NO_ENDPOINT, f"no entry of [[upstreams]] serves {model}")
+        answers = [listed[one.name] for one in own]
+        if all(isinstance(answer, frozenset) and model not in answer for answer in answers):
+            raise ArenaError("U3005", f"{model} at {', '.join(one.base_url for one in own)}")
+        silent = [answer for answer in answers if isinstance(answer, str)]
+        if must_answer and len(silent) == len(answers):
+            raise ArenaError(MODEL_FAILED, "; ".join(silent))
+    return tuple(answer for answer in listed.values() if isinstance(answer, str))
+
+
+def silent_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
+    """A line for each endpoint that does not answer or refuses its key."""
+    lines: list[str] = []
+    for endpoint in endpoints:
+        try:
+            answer = _listed_models(endpoint)
+        except ArenaError as error:
+            answer = error.failure.detail
+        if isinstance(answer, str):
+            lines.append(answer)
+    return tuple(lines)
+
+
+def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
+    """The models of a run that nobody else has to repeat. Where settings name an endpoint and nobody named a model, the
+    scripted ones of a policy are no answer: it is what the endpoint lists of the policy, or the one model it lists.
+
+    Raises ArenaError U3001 when it refuses its key, U3005 that says which models there are to name.
+    """
+    wanted = policy.inference.models
+    if settings.models or not all(model.startswith(SCRIPTED_PREFIX) for model in wanted):
+        return wanted
+    listed: dict[str, None] = {}
+    for endpoint in named_endpoints(settings):
+        found = endpoint.models or _listed_models(endpoint)
+        if isinstance(found, str):  # it does not answer: the first request says so
+            return wanted
+        listed.update(dict.fromkeys(sorted(found or ())))
+    if not settings.openai_base_url and not settings.upstreams:
+        return wanted
+    if known := tuple(model for model in wanted if model in listed):
+        return known
+    if len(listed) == 1:
+        return tuple(listed)
+    shown = ", ".join(list(listed)[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
+    there = f"it lists {shown}" if listed else "it lists no models"
+    place = settings.openai_base_url or ", ".join(one.base_url for one in settings.upstreams)
+    raise ArenaError("U3005", f"no model was named for {place}, and {there}: name one with --model")
+
+
+def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
+    """What the endpoint lists, a line about why it did not answer, or None where it has no such list."""
+    import httpx
+
+    from foundation.bounded_http import UnfitAnswerError
+
+    place = f"{endpoint.name} at {endpoint.base_url}"
+    for is_last in (False, True):  # what may pass is asked twice
+        try:
+            with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
+                response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
+        except UnfitAnswerError as error:
+            return f"{place}: {error}"
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            line = f"{place} does not answer: {explain_silence(error)}"
+        else:
+            if response.is_success:
+                return _ids_of(response.content)
+            line, status = f"{place}: {explain_refusal(response)}", response.status_code
+            if status in (401, 403):
+                raise ArenaError("U3001", line)
+            if status == 404:
+                return None
+            if status not in (408, 409, 429) and status < 500:
+                break
+        if not is_last:
+            time.sleep(_LISTING_PAUSE_S)
+    return line
+
+
+def _ids_of(listing: bytes) -> frozenset[str] | None:
+    """The models of a list as the protocol writes it; None for anything else."""
+    try:
+        rows = msgspec.json.decode(listing, type=_ModelList).data
+    except UNREADABLE_JSON:
+        return None
+    return frozenset(row.id for row in rows)
+
+
+def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
+    """The model endpoints that the settings name, with their keys. Raises ArenaError V2030."""
+    if settings.openai_base_url and settings.upstreams:
+        raise ArenaError(
+            "V2030", "openai_base_url and [[upstreams]] are both set: make it one more entry of [[upstreams]]"
+        )
+    if settings.openai_base_url:
+        key = settings.openai_api_key.get_secret_value()
+        return (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),)
+    made: list[Endpoint] = []
+    for one in settings.upstreams:
+        if one.name in {earlier.name for earlier in made}:
+            raise ArenaError("V2030", f"two entries of [[upstreams]] are called {one.name}")
+        if one.api_key_env and not os.environ.get(one.api_key_env):
+            raise ArenaError("V2030", f"{one.api_key_env}, the key of upstream {one.name}, is not in the environment")
+        made.append(
+            Endpoint(
+                name=one.name,
+                base_url=one.base_url,
+                api_key=os.environ.get(one.api_key_env, "") if one.api_key_env else "",
+                models=one.models,
+                requests_at_once=one.requests_at_once,
+                slots_dir=str(settings.state_dir / "upstreams" / one.name) if one.requests_at_once else "",
+                price=one.price,
+            )
+        )
+    return tuple(made)
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenAI-compatible endpoint and its key. `requests_at_once` are shared by all workers, through `slots_dir`."""
+
+    name: str
+    base_url: str
+    api_key: str = ""
+    models: tuple[str, ...] = ()  # it is the endpoint of these alone; empty: of every model without one of its own
+    requests_at_once: int = 0  # 0: not bounded
+    slots_dir: str = ""
+    price: UpstreamPrice | None = None  # None: not known

@@ -1,0 +1,52 @@
+"""Logs: one line per event on stderr, for people on a terminal and as JSON lines everywhere else.
+
+An event may carry `text`, what it means to people: a terminal shows the time and that alone, JSON lines keep it beside
+the fields. Stdout stays free for results. Records, not logs, are the evidence.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+import orjson
+import structlog
+from structlog.typing import EventDict
+
+LogFormat = Literal["auto", "console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def configure_logs(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
+    """Send structlog events to stderr. `auto` is console on a terminal, JSON lines otherwise."""
+    is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if is_json else structlog.dev.set_exc_info,
+            structlog.processors.JSONRenderer(serializer=_serialise)
+            if is_json
+            else _for_people(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _for_people(otherwise: structlog.dev.ConsoleRenderer) -> Callable[[Any, str, EventDict], str]:
+    """A renderer that shows an event's `text`, and any other event as fields."""
+
+    def render(logger: Any, name: str, event: EventDict) -> str:
+        text = event.get("text")
+        return f"{str(event['timestamp'])[11:19]} UTC  {text}" if text else otherwise(logger, name, event)
+
+    return render
+
+
+def _serialise(event: object, default: Callable[[object], object], **_: object) -> str:
+    return orjson.dumps(event, default=default).decode()

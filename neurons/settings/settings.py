@@ -1,0 +1,387 @@
+"""Settings: one frozen value, read once, each field with the place it came from.
+
+Precedence: flag > environment (`ARENA_*`, and the plain `OPENAI_*`) > TOML file (`arena.toml` here, or `--config`) >
+default. An unknown key is an error that names its nearest, never a silent nothing. Secrets are never printed. This file
+reads settings; it opens nothing they point at. Wallet, network and subnet have the spellings of the ecosystem's tools:
+the older dotted names first, then `btcli`'s of bittensor 11 (`--wallet`, `--wallet-hotkey`, `-n`) and `oro`'s.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from foundation.codes import lookup
+from foundation.errors import ArenaError
+from harness.inference.ledger import UpstreamPrice
+from neurons.settings import flags as wallet_flags
+
+
+class UpstreamSettings(BaseModel):
+    """One entry of `[[upstreams]]` in the settings file: a model endpoint, what it serves and what it charges."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, pattern=r"^[a-z0-9_-]+$")
+    base_url: str = Field(pattern=r"^https?://")
+    api_key_env: str = ""  # the environment variable that holds its key
+    models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
+    requests_at_once: int = Field(default=0, ge=0)  # of all workers together; 0: not bounded
+    prompt_micro_usd: int | None = Field(default=None, ge=0)  # per million tokens; None: not known
+    completion_micro_usd: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def require_both_prices(self) -> UpstreamSettings:
+        """A price of one kind of token alone would be a wrong one."""
+        if (self.prompt_micro_usd is None) != (self.completion_micro_usd is None):
+            raise ValueError("one price is set: set both, of prompt and completion tokens, or none")
+        return self
+
+    @property
+    def price(self) -> UpstreamPrice | None:
+        """What it charges, or None where that is not known."""
+        if self.prompt_micro_usd is None or self.completion_micro_usd is None:
+            return None
+        return UpstreamPrice(prompt_micro_usd=self.prompt_micro_usd, completion_micro_usd=self.completion_micro_usd)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
+
+
+ENVIRONMENT_PREFIX = "ARENA_"
+DEFAULT_CONFIG = Path("arena.toml")
+
+# Beside what the ecosystem's tools call some of our fields: boolean flags that stand for a value.
+_FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
+_SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
+_FILE_ONLY = frozenset({"upstreams"})  # tables, which no flag could spell
+_PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _default_state_dir() -> Path:
+    from arena.store.location import default_state_dir
+
+    return default_state_dir()
+
+
+class Settings(BaseSettings):
+    """Every setting of this software. Field descriptions are the reference: `arena validator --dry-run` prints them."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+
+    state_dir: Path = Field(
+        default_factory=_default_state_dir, description="where this node keeps everything it writes"
+    )
+    catalogue_dir: Path | None = Field(default=None, description="built index; empty: a synthetic one in state_dir")
+    guest_dir: Path | None = Field(
+        default=None, description="where the jail's Python is kept, shared by nodes; empty: in state_dir"
+    )
+    policy: str = Field(
+        default="",
+        description="name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else"
+        " paper",
+    )
+    operator_hotkey: str = Field(
+        default="",
+        description="whose releases of files (policy, suite, sealed batches, titles) are taken from other validators,"
+        " ss58; none: nobody's; empty: the subnet owner's hotkey, read from the chain",
+    )
+    netuid: int = Field(default=15, ge=0, description="the subnet")
+    mechanism: int = Field(default=0, ge=0, le=15, description="the subnet's incentive mechanism whose weights are set")
+    network: str = Field(
+        default="local",
+        description="local, finney, the chain's ws:// or wss:// address, or the http:// address of another machine's"
+        " local chain",
+    )
+    wallet_name: str = Field(default="default", description="coldkey's name")
+    wallet_hotkey: str = Field(default="default", description="hotkey's name")
+    wallet_path: Path = Field(
+        default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
+    )
+    wallet_password_file: Path | None = Field(
+        default=None, description="file whose first line is the password of an encrypted hotkey"
+    )
+    wallet_proxy: str = Field(
+        default="",
+        description="another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays"
+        " for extrinsics; records and requests stay with wallet_hotkey",
+    )
+    database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
+    bodies_url: str = Field(
+        default="",
+        description="where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=...,"
+        " with AWS_* in the environment; empty: in Postgres",
+    )
+    bank_hotkey: str = Field(
+        default="",
+        description="the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents"
+        " qualify on; empty: the operator's whose release brings them, else this node's own",
+    )
+    bank_days_min: int = Field(default=30, ge=0, description="warn when the bank's stock lasts for fewer days")
+    workers: int = Field(
+        default_factory=usable_cores,
+        ge=1,
+        le=1024,
+        description="episodes at once; fewer where memory does not hold them",
+    )
+    sandbox: Literal["auto", "bubblewrap", "landlock", "reference-agents-only"] = Field(
+        default="auto", description="jail for agents; auto: the best level that holds here"
+    )
+    openai_base_url: str = Field(default="", description="model endpoint; empty: the scripted model")
+    openai_api_key: SecretStr = Field(default=SecretStr(""), description="key of the model endpoint")
+    upstreams: tuple[UpstreamSettings, ...] = Field(
+        default=(),
+        description="several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file,"
+        " with name, base_url, api_key_env, models, requests_at_once, prompt_micro_usd, completion_micro_usd",
+    )
+    models: str = Field(
+        default="", description="comma-separated model ids instead of the policy's (another policy hash)"
+    )
+    judge_base_url: str = Field(default="", description="judge endpoint; empty: the scripted judge")
+    judge_api_key: SecretStr = Field(default=SecretStr(""), description="key of the judge endpoint")
+    judge_prompt_micro_usd: int = Field(
+        default=0, ge=0, description="what the judge endpoint charges per million prompt tokens, in micro-USD"
+    )
+    judge_completion_micro_usd: int = Field(
+        default=0, ge=0, description="what it charges per million completion tokens"
+    )
+    judge_reasoning_tokens: int = Field(
+        default=0, ge=0, description="tokens that a judge model may think with before it writes its reply"
+    )
+    judge_reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
+        default="", description="sent to judge models that take it; empty: not sent"
+    )
+    judge_race_tokens: int = Field(
+        default=0, ge=0, description="tokens that the verdicts of one race may cost; 0: not bounded"
+    )
+    judge_race_micro_usd: int = Field(
+        default=0, ge=0, description="money that the verdicts of one race may cost, in micro-USD; 0: not bounded"
+    )
+    judge_race_minutes: int = Field(
+        default=0, ge=0, description="time that judges may take for one race, summed over workers; 0: not bounded"
+    )
+    log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least severe line kept"
+    )
+    parent_pid: int = Field(default=0, ge=0, description="stop when this process is gone; 0: run on one's own")
+    metrics_host: str = Field(
+        default="127.0.0.1", description="address of metrics and probes; all who reach it may read"
+    )
+    metrics_port: int = Field(
+        default=0, ge=0, le=65535, description="/metrics for Prometheus, /healthz and /readyz; 0: off"
+    )
+    checkpoint_every_s: int = Field(default=600, ge=1, description="sign a checkpoint of a log that grew this often")
+    checkpoint_dir: Path | None = Field(
+        default=None, description="a second folder for signed checkpoints, best on another machine; empty: none"
+    )
+    anchor_every_s: int = Field(
+        default=3600, ge=1, description="commit the newest checkpoint's hash on chain this often"
+    )
+    serve_host: str = Field(default="127.0.0.1", description="address of the live tail; all who reach it may read")
+    serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
+    door_host: str = Field(default="127.0.0.1", description="address at which miners submit and ask for their status")
+    door_port: int = Field(
+        default=0, ge=0, le=65535, description="its port; 0: off, on the local network a free port of loopback"
+    )
+    local_chain_port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="on the local network: the chain's port at door_host, for miners on other machines; 0: off",
+    )
+    share: bool = Field(
+        default=False, description="race together with the network's other validators; needs public_endpoint"
+    )
+    public_endpoint: str = Field(
+        default="", description="http://ip:port published on chain: of the exchange with `share`, of the door without"
+    )
+    exchange_port: int = Field(
+        default=0, ge=0, le=65535, description="where other validators are answered; 0: the port of public_endpoint"
+    )
+    shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
+    serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")
+    serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")
+
+    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "wallet_password_file", "checkpoint_dir")
+    @classmethod
+    def _make_absolute(cls, path: Path | None) -> Path | None:
+        """Folders mean the same wherever a process of ours works: its own, the jail's or the database's."""
+        return path.expanduser().absolute() if path else path
+
+
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting as people see it: secrets are masked in `value`."""
+
+    name: str
+    value: str
+    source: str  # flag, environment, the TOML file's path, or default
+    about: str
+
+
+class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, where each came from, and the arguments that were not settings."""
+
+    settings: Settings
+    rows: tuple[SettingRow, ...]
+    rest: tuple[str, ...] = ()
+
+
+def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
+    """Settings from flags in `argv`, environment, file and defaults, with their sources, and what is left over.
+
+    Raises ArenaError V2030 for an unknown or wrong value, naming its source.
+    """
+    flags, config, rest = split_flags(argv)
+    resolved = resolve(flags, config)
+    return ResolvedSettings(settings=resolved.settings, rows=resolved.rows, rest=tuple(rest))
+
+
+def resolve(flags: Mapping[str, object], config: Path | None = None) -> ResolvedSettings:
+    """Merge the layers, `flags` (by field name) first. None and "" mean not given. Raises ArenaError V2030."""
+    if config is None and os.environ.get("ARENA_CONFIG"):
+        config = Path(os.environ["ARENA_CONFIG"])
+    if config is not None and not config.is_file():
+        raise ArenaError("V2030", f"--config {config}: there is no such file", fix="check the path")
+    chosen = DEFAULT_CONFIG if config is None and DEFAULT_CONFIG.is_file() else config
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        ("flag", flags),
+        ("environment", _from_environment()),
+        (str(chosen), _from_file(chosen)),
+    ]
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for source, values in layers:
+        for name, value in values.items():
+            if name not in Settings.model_fields:
+                raise _unknown("" if source == "flag" else f"{source}: ", name, Settings.model_fields)
+            if name not in merged and value not in (None, ""):
+                merged[name], origin[name] = value, source
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "?"
+        raise ArenaError("V2030", f"{name} from {origin.get(name, 'default')}: {fault['msg']}") from error
+    rows = tuple(
+        SettingRow(
+            name=name,
+            value=_shown(getattr(settings, name)),
+            source=origin.get(name, "default"),
+            about=field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    )
+    return ResolvedSettings(settings=settings, rows=rows)
+
+
+def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[str]]:
+    """Setting flags by field name, the `--config` path, and everything else in order.
+
+    Raises ArenaError V2030 for a flag without its value and for an unknown dotted flag of a group we know.
+    """
+    spellings = _spellings()
+    flags: dict[str, str] = {}
+    config: Path | None = None
+    rest: list[str] = []
+    waiting = list(argv)
+    while waiting:
+        argument = waiting.pop(0)
+        flag, has_value, value = argument.partition("=")
+        if flag in _FLAG_CONSTANTS:
+            name, constant = _FLAG_CONSTANTS[flag]
+            flags[name] = constant
+        elif flag in spellings or flag == "--config":
+            if not has_value and spellings.get(flag) in _SWITCHES and waiting[:1] not in (["true"], ["false"]):
+                value = "true"
+            elif not has_value:
+                if not waiting or waiting[0].startswith("--"):
+                    raise ArenaError("V2030", f"{flag} has no value", fix=f"write {flag} VALUE")
+                value = waiting.pop(0)
+            if flag == "--config":
+                config = Path(value)
+            else:
+                flags[spellings[flag]] = value
+        elif "." in flag and flag.startswith(("--wallet.", "--subtensor.")):
+            raise _unknown("", flag, spellings)
+        else:
+            rest.append(argument)
+    return flags, config, rest
+
+
+def refuse_unknown_flags(rest: Sequence[str], known: Sequence[str] = ()) -> None:
+    """Raise ArenaError V2030 for the first argument that is neither a setting nor `known`, with its nearest."""
+    for argument in rest:
+        if argument not in known:
+            flag = argument.partition("=")[0]
+            raise _unknown("", flag, [*_spellings(), *_FLAG_CONSTANTS, *known])
+
+
+def show_settings(resolved: ResolvedSettings, is_json: bool = False) -> None:
+    """Print what `--dry-run` prints, as text or as JSON."""
+    text = msgspec.json.encode(resolved.rows).decode() if is_json else format_rows(resolved.rows)
+    sys.stdout.write(text + "\n")
+
+
+def format_rows(rows: Sequence[SettingRow]) -> str:
+    """The text of `--dry-run`: name, source and value of every setting, one a line. `--help` says what each means."""
+    names = max(len(row.name) for row in rows)
+    sources = max(len(row.source) for row in rows)
+    return "\n".join(f"{row.name:<{names}}  {row.source:<{sources}}  {row.value}".rstrip() for row in rows)
+
+
+def _spellings() -> dict[str, str]:
+    names = [name for name in Settings.model_fields if name not in _FILE_ONLY]
+    return {**{f"--{name.replace('_', '-')}": name for name in names}, **wallet_flags.SETTINGS}
+
+
+def _from_environment() -> dict[str, Any]:
+    names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"ARENA_CONFIG"}
+    for variable in os.environ:
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in names:
+            raise _unknown("environment: ", variable, names)
+    plain = {name: os.environ[variable] for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
+    return {**plain, **EnvSettingsSource(Settings)()}
+
+
+def _from_file(path: Path | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArenaError("V2030", f"{path}: {error}", fix="correct the line named here") from error
+
+
+def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> ArenaError:
+    """V2030 for a name that is no setting, with the nearest that is one."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    fix = f"did you mean `{matches[0]}`?" if matches else lookup("V2030").remedy
+    return ArenaError("V2030", f"{place}unknown setting `{name}`", fix=fix)
+
+
+def _shown(value: object) -> str:
+    """Of a secret DSN, what follows the last `@` and is no query stays readable; of any other secret, nothing."""
+    if isinstance(value, tuple):
+        return "; ".join(map(str, value))
+    if not isinstance(value, SecretStr):
+        return "" if value is None else str(value)
+    secret = value.get_secret_value()
+    scheme, is_address, rest = secret.partition("://")
+    if not is_address or "@" not in rest:
+        return "(hidden)" if secret else ""
+    return f"{scheme}://(hidden)@{rest.rpartition('@')[2].partition('?')[0]}"

@@ -1,0 +1,172 @@
+"""The composition root of an evaluation: settings in, open ports out; and how many may run on this host.
+
+Miner, validator and demo get their ports from the same functions, so a local score comes from the validator's code. A
+node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended for memory
+that another one took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arena.evaluate import EvaluatePorts
+from arena.policy import Policy
+from foundation.errors import ArenaError
+from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.limits import EpisodeLimits
+from harness.sandbox.confinement.cgroup import memory_limit_bytes
+from harness.sandbox.port import GuestChoice
+from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
+from judge.port import Judge
+from judge.rubric import Rubric
+from neurons.settings.endpoints import SCRIPTED_PREFIX, Endpoint, endpoints_of, local_models, open_endpoints
+from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
+from neurons.settings.settings import Settings
+from neurons.worker.protocol import WorkerSetup
+
+if TYPE_CHECKING:
+    pass
+
+
+WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record
+RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
+
+
+def worker_count(wanted: int, memory_bytes: int, limits: EpisodeLimits) -> int:
+    """Workers to start where `wanted` (the cores, or the operator's number) are asked for: as many as fit, or one."""
+    return max(1, min(wanted, (memory_bytes - RESERVED_BYTES) // episode_bytes(limits)))
+
+
+def episode_bytes(limits: EpisodeLimits) -> int:
+    """What one episode takes at most: a worker, and a jail at its limits."""
+    return WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
+
+
+def claimed_bytes(needed: int, machines: Sequence[int]) -> int:
+    """What a job that needs so many bytes claims, of machines with so many: what it needs, and where no machine has as
+    much, all of the largest one, so that it is alone there and does run."""
+    return min(needed, max(machines, default=0))
+
+
+def episode_deadline_s(policy: Policy) -> float:
+    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
+    limits, inference = policy.limits, policy.inference
+    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
+
+
+def usable_memory_bytes() -> int:
+    """Memory of the host, or of the control group that this process lives in when that has less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        membership, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return total
+    return min(total, memory_limit_bytes(membership, mounts) or total)
+
+
+@contextlib.contextmanager
+def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+    """The ports of `arena.evaluate`; `at_once` threads may use them at a time, each with a jail of its own.
+
+    Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
+    """
+    from harness.agents.registry import reference_sha256s
+    from harness.catalogue.engines.native import open_catalogue
+    from harness.inference.client import OpenAIUpstream
+    from harness.inference.slots import RequestSlots
+    from harness.sandbox.probing.probe import open_sandbox
+
+    timeout_ms = setup.policy.inference.attempt_timeout_ms
+    opened = {
+        one.name: OpenAIUpstream(
+            name=one.name,
+            base_url=one.base_url,
+            api_key=one.api_key,
+            timeout_ms=timeout_ms,
+            slots=RequestSlots(Path(one.slots_dir), one.requests_at_once, timeout_ms) if one.requests_at_once else None,
+        )
+        for one in setup.upstreams
+    }
+    sandbox = open_sandbox(
+        Path(setup.guest_dir),
+        reference_sha256s=reference_sha256s(),
+        slots=at_once,
+        wanted=setup.sandbox,
+        choice=setup.guest,
+        ahead=at_once,
+    )
+    yield EvaluatePorts(
+        policy=setup.policy,
+        catalogue=open_catalogue(Path(setup.catalogue_dir)),
+        titles=open_titles(setup.titles_file),
+        sandbox=sandbox,
+        upstreams=tuple(opened[one.name] for one in setup.upstreams if not one.models),
+        dedicated={
+            model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
+            for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
+        },
+        judges=open_judges(setup.policy.rubric, setup.judge, setup.judge_patience),
+    )
+
+
+@contextlib.contextmanager
+def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+    """The ports of a miner: the validator's own, in this process, for `at_once` threads."""
+    prepare_catalogue(settings)
+    policy = policy_of(settings)
+    policy = with_models(policy, local_models(settings, policy))
+    with open_endpoints(settings, policy, is_served=False) as (upstreams, judge):
+        setup = worker_setup(settings, policy, upstreams, judge, slot=0)
+        with open_evaluate_ports(setup, at_once=at_once) as ports:
+            if not upstreams:
+                ports = dataclasses.replace(ports, upstreams=(ScriptedUpstream(),))
+            yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
+
+
+def worker_setup(
+    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], judge: Endpoint | None, slot: int
+) -> WorkerSetup:
+    """What one episode worker needs."""
+    return WorkerSetup(
+        slot=slot,
+        policy=policy,
+        guest_dir=str(settings.guest_dir or settings.state_dir),
+        catalogue_dir=str(catalogue_path(settings)),
+        titles_file=titles_file(settings),
+        sandbox=settings.sandbox,
+        guest=guest_choice(policy),
+        upstreams=upstreams,
+        judge=judge,
+        judge_patience=RetryPolicy(
+            reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort
+        ),
+    )
+
+
+def guest_choice(policy: Policy) -> GuestChoice:
+    """What the policy allows a guest."""
+    return GuestChoice(packages=policy.guest.packages)
+
+
+def open_judges(
+    rubric: Rubric, endpoint: Endpoint | None, patience: RetryPolicy = DEFAULT_PATIENCE
+) -> tuple[Judge, ...]:
+    """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
+    from judge.scripted import ScriptedJudge
+
+    judges: list[Judge] = []
+    for model in rubric.models:
+        if endpoint is None:
+            if not model.startswith(SCRIPTED_PREFIX):
+                raise ArenaError("U3020", f"the rubric names {model} and no judge endpoint is set")
+            judges.append(ScriptedJudge(model=model))
+        else:
+            judges.append(
+                OpenAIJudge(model=model, base_url=endpoint.base_url, api_key=endpoint.api_key, patience=patience)
+            )
+    return tuple(judges)
