@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from arena.chain.keys import verify
+from arena.race.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
 from neurons.cli.race import app
 from training.corpus.model import Trace
 from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import open_export
-from training.study.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
 
 SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
 
