@@ -152,11 +152,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
-def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file, with what it extends. Raises ArenaError V2120, as `parse_recipe` does."""
-    return parse_recipe(read_whole_text(path), str(path))
-
-
 def read_whole_text(path: Path) -> str:
     """The TOML text of a recipe's file that needs no other file.
 

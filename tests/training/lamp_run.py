@@ -12,7 +12,7 @@ from harness.inference.port import ModelReply
 from training.corpus.model import ExecutedTrace, Rewritten, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import CallStep, CallTimeline, OmittedRun, Rewrite, RewriteRules
-from training.rewriting.scripted import WRITER, ScriptedWriter
+from training.rewriting.scripted import ScriptedWriter
 from training.rewriting.writing import rewrite
 from training.trac.asking import Answers, Asker
 
@@ -41,6 +41,7 @@ STEPS = (
         name="terminate", arguments='{"status":"success"}', result='"The dialogue has ended with status: success"'
     ),
 )
+WRITER = "scripted-writer"
 BY = Rewritten(writer=WRITER, prompt_sha256="0" * 64)
 TIMELINE = CallTimeline(query=QUERY, steps=STEPS)
 HONEST = (

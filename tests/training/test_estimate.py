@@ -14,13 +14,13 @@ from training.models.estimate import (
     estimate_run,
 )
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.recipe import Recipe, read_recipe
+from training.recipe import Recipe, parse_recipe, read_whole_text
 
 PAPER = Path(__file__).parents[2] / "training" / "recipes" / "paper"
 
 
 def recipe_of(name: str) -> Recipe:
-    return read_recipe(PAPER / f"{name}.toml")
+    return parse_recipe(read_whole_text(PAPER / f"{name}.toml"))
 
 
 @pytest.mark.parametrize(("name", "memory_gb"), [("sft", 13.0), ("kto", 47.0), ("grpo_v19", 18.4)])

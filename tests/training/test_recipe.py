@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from training.recipe import parse_recipe, read_recipe, require_runnable
+from training.recipe import parse_recipe, read_whole_text, require_runnable
 
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
 
@@ -57,7 +57,7 @@ def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> 
         mid='extends = "low.toml"\nseed = 3\n[optim]\nlr = 1e-6\nsteps_max = 4\n[lora]\ntargets = ["q_proj"]\n',
         low=BASE + 'tokenizer = "a \\"b\\" \\\\ é"\n[optim]\nlr = 1e-5\nis_bf16 = false\n[data]\ndev = ["d"]\n',
     )
-    recipe = read_recipe(path)
+    recipe = parse_recipe(read_whole_text(path))
     assert (recipe.optim.lr, recipe.optim.steps_max, recipe.optim.is_bf16) == (5e-7, 4, False)
     assert (recipe.seed, recipe.tokenizer, recipe.data.dev) == (3, 'a "b" \\ é', ("d",))
     assert recipe.lora.targets == ("q_proj",)
@@ -70,7 +70,7 @@ def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> 
 def test_what_is_no_recipe_is_refused_with_its_code(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text(text, "utf-8")
     with pytest.raises(ArenaError) as wrong:
-        read_recipe(tmp_path / "r.toml")
+        parse_recipe(read_whole_text(tmp_path / "r.toml"))
     assert wrong.value.failure.code == "V2120"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training.recipe import ALL_LINEAR, ATTENTION, EXTENDS, parse_recipe, read_recipe, read_whole_text
+from training.recipe import ALL_LINEAR, ATTENTION, EXTENDS, parse_recipe, read_whole_text
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 PAPER = sorted((RECIPES / "paper").glob("*.toml"))
@@ -99,7 +99,7 @@ def test_every_recipe_of_the_paper_is_held_to_it() -> None:
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_a_value_that_the_paper_gives_is_the_papers(path: Path) -> None:
-    recipe = read_recipe(path)
+    recipe = parse_recipe(read_whole_text(path))
     assert {name: _at(recipe, name) for name in OF_THE_PAPER[path.stem]} == OF_THE_PAPER[path.stem]
 
 
@@ -114,18 +114,18 @@ def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
 def test_an_overlay_written_out_is_the_same_recipe_and_needs_no_other_file(path: Path) -> None:
     text = read_whole_text(path)
     assert EXTENDS not in tomllib.loads(text)
-    assert parse_recipe(text).recipe_sha256 == read_recipe(path).recipe_sha256
+    assert parse_recipe(text).recipe_sha256 == parse_recipe(read_whole_text(path)).recipe_sha256
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_a_recipe_that_asks_a_server_asks_it_for_its_parent(path: Path) -> None:
     """The name that `arena reenter --name` and the server are given (README of the recipes)."""
-    recipe = read_recipe(path)
+    recipe = parse_recipe(read_whole_text(path))
     assert recipe.stage in ("sft", "teacher", "kto") or recipe.sampler
     assert recipe.sampler_model == (f"paper-{Path(recipe.parent).name}" if recipe.sampler else "")
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_a_recipe_that_learns_from_episodes_names_the_train_pool(path: Path) -> None:
-    recipe = read_recipe(path)
+    recipe = parse_recipe(read_whole_text(path))
     assert recipe.stage == "sft" or recipe.data.problems == "problems/train.jsonl"

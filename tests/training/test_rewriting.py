@@ -9,10 +9,9 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply
-from tests.training.lamp_run import BY, HONEST, TIMELINE, Writer, trace_of, written
+from tests.training.lamp_run import BY, HONEST, TIMELINE, WRITER, Writer, trace_of, written
 from training.rewriting.grounding import refusal
 from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
-from training.rewriting.scripted import WRITER
 from training.rewriting.writing import lifted, rewrite, timeline_of
 from training.trac.asking import Answers, Asker
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import torch
@@ -21,21 +20,11 @@ from training.models.model_folder import require_candidate
 from training.models.opening import open_model, open_run, placed
 from training.models.render import Qwen3Codec
 from training.samplers.in_process import LocalSampler
+from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
 from training.stages.run import LINEAGE, open_checkpoint, weights_sha256
 
 UNKNOWN = "nothing is known of its training"
-
-
-class ServerSampler(Sampler, Protocol):
-    """A sampler elsewhere, which can say what it holds."""
-
-    def served_weights(self) -> str:
-        """Hash of its weights; "" where it can't be told."""
-        ...
-
-
-OpenSampler = Callable[[ChatCodec], ServerSampler]
 
 
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +44,7 @@ def open_candidate(
     *,
     tokenizer: Path | None = None,
     sample_rows: int = 1,
-    open_sampler: OpenSampler | None = None,
+    open_sampler: Callable[[ChatCodec], VllmSampler] | None = None,
 ) -> LoadedModel:
     """The model in `folder`, on the GPU in bf16 where there is one, or behind `open_sampler`.
 

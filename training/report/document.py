@@ -241,22 +241,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     curves: tuple[RunCurves, ...]
     notes: tuple[str, ...] = ()
 
-    def overview(self) -> list[tuple[list[NamedConditions], dict[str, list[Row]]]]:
-        """Labels that stand under the same conditions, two at least of each, with their rows in that order."""
-        by_label: dict[str, list[Row]] = {}
-        for row in self.rows:
-            by_label.setdefault(row.label, []).append(row)
-        named = {one.letter: one for one in self.conditions}
-        groups: dict[tuple[str, ...], dict[str, list[Row]]] = {}
-        for label, rows in by_label.items():
-            ordered = sorted(rows, key=lambda row: (len(row.letter), row.letter))
-            groups.setdefault(tuple(row.letter for row in ordered), {})[label] = ordered
-        return [
-            ([named[letter] for letter in letters], labels)
-            for letters, labels in groups.items()
-            if len(letters) > 1 and len(labels) > 1
-        ]
-
 
 def make_document(
     reports: Sequence[EvalReport], curves: Sequence[RunCurves], *, title: str, notes: Sequence[str] = ()

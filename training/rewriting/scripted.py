@@ -14,7 +14,6 @@ import msgspec
 from foundation.errors import Failure
 from harness.inference.port import ModelReply
 
-WRITER = "scripted-writer"
 _OTHER = re.compile(r"[^\w\s.,'/-]|_")
 _SEARCHES = (
     "The request comes down to {q}. So a search for these words is the first thing to do, narrowed as far as the"

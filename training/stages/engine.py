@@ -20,7 +20,7 @@ import transformers
 from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 
-from training.guards import GuardStopError, require_finite
+from training.guards import GuardStopError, require_finite, require_small_kl
 from training.recipe import Recipe
 from training.stages.run import ALONE, LOG, Processes, RunFolder
 
@@ -87,11 +87,13 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
-        """Keep the numbers of a step, and look at its loss."""
+        """Keep the numbers of a step, and look at its loss and KL."""
         numbers = {name: float(value) for name, value in (logs or {}).items() if isinstance(value, int | float)}
         self._folder.log({"step": state.global_step} | numbers, self._log)
         if "loss" in numbers:
             self.guard(control, lambda: require_finite("loss", numbers["loss"]))
+        if "kl" in numbers:
+            self.guard(control, lambda: require_small_kl(numbers["kl"], self._folder.recipe.guards))
         return control
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:

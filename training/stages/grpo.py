@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -32,7 +32,6 @@ from training.guards import (
     require_exact_masks,
     require_mixed,
     require_same_policy,
-    require_small_kl,
 )
 from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
 from training.models.opening import lora_config, open_parent
@@ -41,6 +40,7 @@ from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
 from training.samplers.in_process import LocalSampler, eval_mode
+from training.samplers.vllm import VllmSampler
 from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
 
@@ -78,14 +78,6 @@ class Counts:
 RunJobs = Callable[[Sequence[Job], Sampler], Sequence[Rollout | None]]
 
 
-class AdapterServer(Sampler, Protocol):
-    """A sampler of the parent's weights elsewhere, which takes adapters on top of them."""
-
-    def load_adapter(self, folder: Path) -> None:
-        """Sample with this adapter from now on."""
-        ...
-
-
 class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     """What the stage samples with. `run_jobs` gives a rollout for each job, in order, None where there is none.
 
@@ -96,7 +88,7 @@ class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     codec: Any  # ChatCodec with `tokenizer` and `stop_id`
     run_jobs: RunJobs
     teachers: Mapping[str, tuple[Step, ...]] = {}  # teacher trajectories by problem id
-    server: AdapterServer | None = None
+    server: VllmSampler | None = None
 
 
 def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Callable[[Any, Path], None]) -> Outcome:
@@ -108,7 +100,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     model, parent_sha256 = open_parent(recipe)
     rules = recipe.grpo
     counts = Counts()
-    watch = GrpoWatch(folder, recipe, counts)
+    watch = GrpoWatch(folder, counts)
     arguments = engine_arguments(recipe, folder.engine, lr=recipe.optim.lr)
     group_rows = rules.problems_per_step * rules.samples
     arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
@@ -175,11 +167,11 @@ def problem_order(recipe: Recipe, problems: Sequence[Problem]) -> list[str]:
 
 
 class GrpoWatch(Watch):
-    """Also watches the KL of each step, and keeps the counts of rollouts in the log, which a resumed run reads."""
+    """Also keeps the counts of rollouts in the log, which a resumed run reads."""
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, counts: Counts) -> None:
+    def __init__(self, folder: RunFolder, counts: Counts) -> None:
         super().__init__(folder)
-        self._recipe, self._counts = recipe, counts
+        self._counts = counts
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
         """As for every stage; then count on from the last step that is kept."""
@@ -188,11 +180,8 @@ class GrpoWatch(Watch):
         return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
-        """As for every stage, with the counts, and the KL of the step."""
-        super().on_log(args, state, control, (logs or {}) | self._counts.line(), **rest)
-        if logs and "kl" in logs:
-            self.guard(control, lambda: require_small_kl(float(logs["kl"]), self._recipe.guards))
-        return control
+        """As for every stage, with the counts."""
+        return super().on_log(args, state, control, (logs or {}) | self._counts.line(), **rest)
 
 
 class Behaviour:

@@ -22,7 +22,7 @@ from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTraine
 from trl.trainer.utils import pad
 
 from foundation.errors import ArenaError
-from training.guards import require_emission, require_small_kl, require_start_emission, require_two_classes
+from training.guards import require_emission, require_start_emission, require_two_classes
 from training.model import ChatCodec, TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
@@ -123,7 +123,7 @@ def train_kto(
 
 
 class KtoWatch(Watch):
-    """Also watches the KL and, every so many steps, whether the policy still recommends on `dev`.
+    """Also watches, every so many steps, whether the policy still recommends on `dev`.
 
     `start_rate` is the parent's emission rate.
     """
@@ -133,13 +133,6 @@ class KtoWatch(Watch):
     ) -> None:
         super().__init__(folder)
         self._recipe, self._rate, self._start_rate = recipe, emission_rate, start_rate
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
-        """As for every stage, and the KL of the step."""
-        super().on_log(args, state, control, logs, **rest)
-        if logs and "kl" in logs:
-            self.guard(control, lambda: require_small_kl(float(logs["kl"]), self._recipe.guards))
-        return control
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         """Sample `dev` with the policy as it is."""

@@ -75,7 +75,6 @@ PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
 }
 
 OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
-OpenSampler = Callable[[Recipe, ChatCodec], Sampler | None]
 
 
 def run_stage(
@@ -85,14 +84,12 @@ def run_stage(
     bench: RunContext,
     *,
     open_teacher: OpenTeacher,
-    open_sampler: OpenSampler = outside_sampler,
     run_jobs: RunJobs | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> RunLineage:
     """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
 
-    `open_sampler` gives a sampler other than the model itself, None for the model; `run_jobs` runs a rejection's or a
-    teacher's episodes in its place, None: this process does; `environment` names the processes of
+    `run_jobs` runs a rejection's or a teacher's episodes, None: this process does; `environment` names the processes of
     a launcher, which all come here with the same. Raises ArenaError V2124 for a parent of another stage, a folder of
     another recipe, nothing to learn from, or a stage that several processes can't run; V2120 where they can't share out
     its steps; V2165 where nothing says what is held out; V2166 when the run was begun from another parent than stands
@@ -118,7 +115,7 @@ def run_stage(
         return done
     quiet_engine()
     codec = Qwen3Codec(Path(recipe.tokenizer or recipe.model))
-    stage = _StageRun(recipe, run, bench, codec, open_teacher, open_sampler, run_jobs)
+    stage = _StageRun(recipe, run, bench, codec, open_teacher, run_jobs)
     outcome = stage.train()
     named = {
         Path(name).name: file_sha256(Path(name)) for name in (recipe.data.problems, recipe.data.dev_problems) if name
@@ -159,11 +156,10 @@ class _StageRun:
         bench: RunContext,
         codec: Qwen3Codec,
         open_teacher: OpenTeacher,
-        open_sampler: OpenSampler,
         run_jobs: RunJobs | None,
     ) -> None:
         self._recipe, self._run, self._bench, self._codec = recipe, run, bench, codec
-        self._open_teacher, self._open_sampler, self._run_jobs = open_teacher, open_sampler, run_jobs
+        self._open_teacher, self._run_jobs = open_teacher, run_jobs
 
     def train(self) -> Outcome:
         """Make what the stage learns, and learn it."""
@@ -205,7 +201,7 @@ class _StageRun:
     def _sampled(self, file: EpisodeFile) -> None:
         recipe, run = self._recipe, self._run_jobs
         if run is None:
-            sampler = self._open_sampler(recipe, self._codec)
+            sampler = outside_sampler(recipe, self._codec)
             if sampler is None:
                 model, version = open_parent(recipe)
                 sampler = self._local(placed(model), version)
@@ -279,7 +275,7 @@ class _StageRun:
             lines = self._bench.sample(jobs, sampler, self._codec, recipe.decode, recipe.parallel)
             return [line.rollout for line in lines]
 
-        server = self._open_sampler(recipe, self._codec)
+        server = outside_sampler(recipe, self._codec)
         if server is not None and not isinstance(server, VllmSampler):
             raise ArenaError("V2124", f"grpo samples from its own policy, or a server of it, not from {server.version}")
         ports = GrpoPorts(
