@@ -17,8 +17,7 @@ from neurons.cli.options import WalletHotkeyOption, WalletNameOption
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorClient
-    from arena.door.delivery import FoundDoor
+    from arena.door.client import DoorClient, FoundDoor
     from neurons.node.settings import Settings
 
 WalletName = WalletNameOption
@@ -46,7 +45,7 @@ class MinerSession:
 
     async def doors(self, urls: Sequence[str], metagraph: Metagraph) -> list[FoundDoor]:
         """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3053 for none."""
-        from arena.door.delivery import find_doors
+        from arena.door.client import find_doors
 
         found = await find_doors(self.client, metagraph, urls)
         if not any(door.state for door in found):

@@ -26,8 +26,7 @@ from neurons.cli.presenter import badge, printable, share_text, show
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from arena.door.races import RaceStatus
-    from arena.door.status import SubmissionStatus
+    from arena.door.status import RaceStatus, SubmissionStatus
     from neurons.node.settings import Settings
 
 app = typer.Typer()

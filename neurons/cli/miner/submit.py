@@ -28,7 +28,7 @@ from neurons.cli.options import JsonOption, NetworkOption, WalletPathOption
 from neurons.cli.presenter import badge, show
 
 if TYPE_CHECKING:
-    from arena.door.delivery import FoundDoor
+    from arena.door.client import FoundDoor
     from neurons.node.settings import Settings
 
 app = typer.Typer()
@@ -161,7 +161,7 @@ def withdraw(
 async def _submit(
     settings: Settings, name: str, source: str, urls: list[str], *, is_registering: bool
 ) -> dict[str, Any]:
-    from arena.door.delivery import ask_doors, deliver
+    from arena.door.client import ask_doors, deliver
     from arena.race.consensus.assignment import permitted_validators
     from arena.race.consensus.rulings import asked_count
     from arena.submissions.model import agent_version_id, commit, is_agent_name

@@ -35,7 +35,7 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    from arena.api.reads.client import read_winner
+    from arena.api.client import read_winner
     from foundation.durable_files import write_whole
 
     settings = read_settings(config, netuid=netuid, network=network, state_dir=state_dir)
@@ -63,8 +63,7 @@ async def _reads_url(settings: Settings, urls: list[str]) -> str:
     """Where the first validator that can be asked serves its public reads. Raises ArenaError U3053 for none."""
     from urllib.parse import urlsplit
 
-    from arena.door.client import DoorClient
-    from arena.door.delivery import find_doors
+    from arena.door.client import DoorClient, find_doors
     from neurons.node.wiring import chain_of
 
     chain = chain_of(settings)
