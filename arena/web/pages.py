@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-import msgspec
-from msgspec.structs import replace
+from typing import Any
 
 from arena.api.board import Board as Picture
 from arena.api.board import RaceView
@@ -70,21 +68,12 @@ from arena.web.values import (
     WROTE,
     AgentFilter,
     AgentName,
-    AgentPage,
-    AgentsPage,
     EpisodeFilter,
-    FirehosePage,
-    FrontPage,
     MatrixRow,
     PairedGap,
-    ProblemPage,
     RaceFilter,
-    RacePage,
-    RacesPage,
     Shown,
     Solver,
-    TracePage,
-    ValidatorsPage,
     matching,
 )
 from foundation.errors import ArenaError
@@ -108,14 +97,14 @@ class Firehose:
         self._picture, self._results_of = picture, results_of
         self._called: dict[str, tuple[str, ...]] = {}  # by body: the tools called, in order
 
-    async def page(self, asked: EpisodeFilter, base_url: str) -> FirehosePage:
+    async def page(self, asked: EpisodeFilter, base_url: str) -> dict[str, Any]:
         """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
-        made: dict[EpisodeFilter, FirehosePage] = self._picture.once("firehose", dict)
+        made: dict[EpisodeFilter, dict[str, Any]] = self._picture.once("firehose", lambda: {})
         if asked not in made:
             made[asked] = await self._make(asked)
-        return replace(made[asked], base_url=base_url)
+        return made[asked] | {"base_url": base_url}
 
-    async def _make(self, asked: EpisodeFilter) -> FirehosePage:
+    async def _make(self, asked: EpisodeFilter) -> dict[str, Any]:
         told = [race for race in self._picture.races() if race.moment == "published" and race.release][-RACES_COMPARED:]
         if asked.race and asked.race not in {race.race_id for race in told}:
             raise ArenaError("V2082", f"{asked.race} is none of the last {RACES_COMPARED} published races")
@@ -139,7 +128,7 @@ class Firehose:
         by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
         listed = Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)
         agents = tuple(sorted((name_of(rows, one) for one, _ in listed), key=lambda each: each.name))
-        return FirehosePage(
+        return dict(
             days=days,
             most=max((row.episodes for row in days), default=0),
             episodes=len(given),
@@ -208,7 +197,7 @@ class Pages:
         settlement, results = race.settlement, await self._results.of(race.race_id)
         return self.picture.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
 
-    async def front(self) -> FrontPage:
+    async def front(self) -> dict[str, Any]:
         """Who leads."""
         race = latest_settled(self.picture)
         gap = None if race is None else await self._gap(race)
@@ -218,16 +207,16 @@ class Pages:
         points = await self._points(longest.validator) if longest else []
         newest = points[-1].size if points else 0
         anchored = max((one.anchor_block for one in points), default=0)
-        return msgspec.structs.replace(front, validators=rows, checkpoint=(newest, anchored))
+        return front | {"validators": rows, "checkpoint": (newest, anchored)}
 
-    def races(self, asked: RaceFilter, cursor: str) -> RacesPage:
+    def races(self, asked: RaceFilter, cursor: str) -> dict[str, Any]:
         """All races that were asked for."""
         rows = [row for race in self.picture.races() if asked.holds(row := race_row(self.picture, race))]
         scope = f"races {asked.stage} {asked.is_promotion}"
         page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
         listed = agent_rows(self.picture)
         tops = {row.top_agent_version_id: name_of(listed, row.top_agent_version_id) for row in page.items}
-        return RacesPage(
+        return dict(
             races=page.items,
             names=tops,
             next=page.next,
@@ -236,7 +225,7 @@ class Pages:
             stages=STAGES[1:],
         )
 
-    async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> RacePage:
+    async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> dict[str, Any]:
         """What happened in one race."""
         race = self.picture.race(race_id)
         detail = race_detail(self.picture, race)
@@ -263,7 +252,7 @@ class Pages:
         for pool in pools_of(race).values():
             counts[pool] += 1
         pairs, settlement = add_up([await self._comparison(race)]), race.settlement
-        return RacePage(
+        return dict(
             detail=detail,
             steps=read_steps(race, detail.race, self.picture.now_ms()),
             sealed="" if access.is_seen else access.reason,
@@ -281,7 +270,7 @@ class Pages:
             next=following,
         )
 
-    def agents(self, asked: AgentFilter, cursor: str) -> AgentsPage:
+    def agents(self, asked: AgentFilter, cursor: str) -> dict[str, Any]:
         """All agent versions that were asked for, those with the best rank first."""
         rows = [row for row in agent_rows(self.picture).values() if asked.holds(row)]
         page = page_of(
@@ -291,9 +280,9 @@ class Pages:
             cursor=cursor,
             limit=ROWS,
         )
-        return AgentsPage(agents=page.items, next=page.next, name=asked.name, state=asked.state, states=STATES[1:])
+        return dict(agents=page.items, next=page.next, name=asked.name, state=asked.state, states=STATES[1:])
 
-    async def agent(self, agent_version_id: str) -> AgentPage:
+    async def agent(self, agent_version_id: str) -> dict[str, Any]:
         """One agent version."""
         detail, rows = read_detail(self.picture, agent_version_id), agent_rows(self.picture)
         found = [(one.line, f"{one.rule}: {one.detail}") for one in detail.findings or ()]
@@ -302,7 +291,7 @@ class Pages:
         except ArenaError as error:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
         told, traces = await self._latest(agent_version_id)
-        return AgentPage(
+        return dict(
             detail=detail,
             agent=name_of(rows, agent_version_id),
             versions=tuple(rows[one] for one in detail.versions if one in rows),
@@ -332,7 +321,7 @@ class Pages:
                 return race_id, found
         return "", []
 
-    async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> ProblemPage:
+    async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> dict[str, Any]:
         """One released problem."""
         race = self.picture.race(race_id)
         require_seen(race, "outcome")
@@ -364,7 +353,7 @@ class Pages:
                     explained.append(await asyncio.to_thread(self._explain, payload, body.catalogue_sha256))
         return read_problem(self.picture, race, row, query, explained, pools)
 
-    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
+    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> dict[str, Any]:
         """One published trajectory, and who else was asked the same."""
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
         if shown.evaluation.body is None:
@@ -385,7 +374,7 @@ class Pages:
                 for one in given
                 if (one.validator, one.seq) != (validator, seq)
             ]
-        return TracePage(
+        return dict(
             view=trace_view(shown, record, body, constraints, await self._points(validator)),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
@@ -396,7 +385,7 @@ class Pages:
             others=tuple(others[:AGENTS_LISTED]),
         )
 
-    async def firehose(self, asked: EpisodeFilter, base_url: str) -> FirehosePage:
+    async def firehose(self, asked: EpisodeFilter, base_url: str) -> dict[str, Any]:
         """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
         return await self._firehose.page(asked, base_url)
 
@@ -430,7 +419,7 @@ class Pages:
             inclusion=tuple(one.hex() for one in path),
         )
 
-    async def validators(self) -> ValidatorsPage:
+    async def validators(self) -> dict[str, Any]:
         """Whose logs are served here, and whether they agree."""
         points = {}
         for name in self.picture.logs:
@@ -440,7 +429,7 @@ class Pages:
         told = [race for race in self.picture.races() if race.moment in ("settled", "published")]
         told = told[-RACES_COMPARED:]
         compared = [await self._comparison(race) for race in told]
-        return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
+        return dict(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
 
     async def _comparison(self, race: RaceView) -> Comparison:
         """How far the validators' public results of a race agree, kept until more of it is recorded."""

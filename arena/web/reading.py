@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -29,12 +30,10 @@ from arena.web.values import (
     Appearance,
     BucketShare,
     Cell,
-    FrontPage,
     IntervalMark,
     Leader,
     MatrixRow,
     PairedGap,
-    ProblemPage,
     Qualified,
     RaceStep,
     RankedBoard,
@@ -67,12 +66,12 @@ def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> AgentName
     )
 
 
-def read_front(picture: Picture, results: Results, gap: PairedGap | None) -> FrontPage:
+def read_front(picture: Picture, results: Results, gap: PairedGap | None) -> dict[str, Any]:
     """The latest settled race and the one to come. `results` are those of the settled race, as far as they are
     public; `gap` is between its first two."""
     race = latest_settled(picture)
     unsettled = [one for one in picture.races() if one.settlement is None and one.state is not None]
-    return FrontPage(
+    return dict(
         board=None if race is None else read_board(picture, race, results, gap),
         coming=race_row(picture, unsettled[-1]) if unsettled else None,
         validators=(),
@@ -285,7 +284,7 @@ def read_problem(
     query: str,
     explained: Sequence[Explained],
     pools: Sequence[Pool],
-) -> ProblemPage:
+) -> dict[str, Any]:
     """One released problem of a race that everybody may see. `explained` are results on it whose traces are open."""
     rows, release = agent_rows(picture), race.release
     assert release is not None  # the row is of a released race
@@ -293,7 +292,7 @@ def read_problem(
     mine = clusters.get(row.problem_id, "")
     shown = pools_of(race)
     is_open = may_see("public", "trace", race.moment, pool=row.pool, pools=pools).is_seen
-    return ProblemPage(
+    return dict(
         race_id=race.race_id,
         row=row,
         query=cut_text(neutral_text(query), QUERY_CHARS),

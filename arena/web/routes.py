@@ -29,7 +29,7 @@ from arena.bank.batches.explanation import Explain
 from arena.records.verify.proof import encode_proof
 from arena.web.pages import Pages
 from arena.web.reading import moment, sentence
-from arena.web.values import AgentFilter, EpisodeFilter, ErrorPage, RaceFilter, Shown, Stage, State, Wrote
+from arena.web.values import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
 from foundation.errors import ArenaError
 from judge.neutral import neutral_name
 
@@ -93,9 +93,7 @@ TO_DO = {
 
 def refusal_page(request: Request, code: str, message: str, what_to_do: str, status: int) -> Response:
     """The page of a refusal."""
-    shown = ErrorPage(
-        status=status, code=code, message=sentence(message), what_to_do=sentence(TO_DO.get(code, what_to_do))
-    )
+    shown = dict(status=status, code=code, message=sentence(message), what_to_do=sentence(TO_DO.get(code, what_to_do)))
     answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
     answer.headers.update(SECURITY)
     return answer

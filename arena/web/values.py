@@ -13,22 +13,12 @@ from typing import Literal, get_args
 import msgspec
 
 from arena.api.rows import (
-    AgentDetail,
-    DayRow,
     ListedAgent,
     PairResult,
-    ProblemRow,
     RaceDetail,
     RaceRow,
-    SuiteRow,
-    TrajectoryRow,
-    ValidatorRow,
 )
-from arena.bank.batches.explanation import AcceptedProduct
 from arena.records.model import Standing
-from arena.view.model import TraceView
-from problems.model import Pool
-from problems.scoring.constraints import Constraint
 
 
 class IntervalMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,26 +106,6 @@ class RankedBoard(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[str, ...]  # of its problems, once they are released
 
 
-class FrontPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/`: who leads. `board` is None before the first settlement; `coming` is the race under way or to come."""
-
-    board: RankedBoard | None
-    coming: RaceRow | None
-    validators: tuple[ValidatorRow, ...]
-    checkpoint: tuple[int, int] = (0, 0)  # records under the newest signed one of the longest log, and its last block
-
-
-class RacesPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/races`: all races, newest first, and what was asked for."""
-
-    races: tuple[RaceRow, ...]
-    names: dict[str, AgentName]
-    next: str
-    stage: str = ""
-    is_promotion: bool = False
-    stages: tuple[str, ...] = ()
-
-
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One agent on one problem: solved, partial, failed, void or no result, and what the mouse is told."""
 
@@ -172,42 +142,12 @@ class Qualified(msgspec.Struct, frozen=True, kw_only=True):
     is_incumbent: bool
 
 
-class RacePage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/races/N`: what happened."""
-
-    detail: RaceDetail
-    steps: tuple[RaceStep, ...]
-    sealed: str  # why results are not shown, "" where they are
-    board: RankedBoard | None
-    agents: tuple[AgentName, ...]
-    matrix: tuple[MatrixRow, ...]
-    voids: tuple[str, ...]  # problems that counted for nobody, where problems are public
-    void_why: str
-    qualified: tuple[Qualified, ...]  # of a settled race
-    validators: tuple[str, ...]  # that could evaluate it
-    compared: tuple[int, int]  # pairs of agent and problem that two of them evaluated, and those with another outcome
-    shown: str  # what was asked for of the matrix
-    choices: dict[str, str]
-    pools: tuple[tuple[str, int, bool], ...]  # pool, problems, whether the matrix shows it
-    next: str = ""
-
-
 class Appearance(msgspec.Struct, frozen=True, kw_only=True):
     """An agent in one settled race."""
 
     race_id: str
     standing: Standing
     mark: IntervalMark
-
-
-class AgentsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/agents`: all versions, and what was asked for."""
-
-    agents: tuple[ListedAgent, ...]
-    next: str
-    name: str = ""
-    state: str = ""
-    states: tuple[str, ...] = ()
 
 
 class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,54 +158,12 @@ class SourceLine(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
-class AgentPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/agents/A`: what it does, and whether it gets better."""
-
-    detail: AgentDetail
-    agent: AgentName
-    versions: tuple[ListedAgent, ...]
-    appearances: tuple[Appearance, ...]
-    source: tuple[SourceLine, ...]  # its beginning
-    more_lines: int
-    sealed: str  # why the source is not shown
-    told: str  # the newest race whose traces are open, which the rest is of
-    buckets: tuple[BucketShare, ...]
-    missed: tuple[tuple[str, int], ...]
-    latest: tuple[TrajectoryRow, ...]
-
-
 class Solver(msgspec.Struct, frozen=True, kw_only=True):
     """One result on a problem, and whose."""
 
     agent: AgentName
     result: PairResult
     href: str
-
-
-class ProblemPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/races/N/problems/P`: was it fair?"""
-
-    race_id: str
-    row: ProblemRow
-    query: str  # "" where no public trace tells it
-    cluster_id: str
-    nearest: tuple[str, ...]  # other problems of its leak cluster
-    solvers: tuple[Solver, ...]
-    asked: tuple[Constraint, ...]  # where this node has the batch; what one result had is not meant
-    accepted: tuple[AcceptedProduct, ...]  # the answers, and what agents recommended besides that counts in full
-
-
-class TracePage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/traces/V/SEQ`: what it did and why this score. `others`: results of other agents on the problem."""
-
-    view: TraceView
-    race_id: str
-    problem_id: str
-    pool: Pool
-    agent: AgentName
-    validator: str
-    seq: int
-    others: tuple[Solver, ...]
 
 
 class CountBar(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,44 +182,6 @@ class ShapePanel(msgspec.Struct, frozen=True, kw_only=True):
     once: int
     tools: tuple[CountBar, ...]
     shapes: tuple[CountBar, ...]
-
-
-class FirehosePage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/firehose`: is there data worth training on? Everything but the days is of published races alone."""
-
-    days: tuple[DayRow, ...]
-    most: int  # episodes of the fullest day
-    episodes: int  # that the panels are of
-    races: tuple[str, ...]  # that can be asked for
-    agents: tuple[AgentName, ...]
-    race: str
-    agent: str
-    wrote: str
-    choices: dict[str, str]
-    funnel: tuple[CountBar, ...]
-    calls: tuple[CountBar, ...]
-    lengths: tuple[CountBar, ...]
-    whose: tuple[CountBar, ...]
-    called: ShapePanel
-    suites: tuple[SuiteRow, ...]
-    base_url: str
-
-
-class ValidatorsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """`/validators`: whose logs are served here, and whether they agree."""
-
-    validators: tuple[ValidatorRow, ...]
-    checkpoints: dict[str, tuple[int, int, int]]  # validator -> size, signed ms, anchor block
-    pairs: tuple[tuple[str, str, int, int], ...]  # two validators, pairs both have, pairs with another outcome
-
-
-class ErrorPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal a person reads: what happened, and what to do."""
-
-    status: int
-    code: str
-    message: str
-    what_to_do: str
 
 
 Stage = Literal["", "open", "closed", "running", "settling", "settled", "cancelled"]

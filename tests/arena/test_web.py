@@ -142,9 +142,8 @@ def test_the_long_tail_is_counted_and_a_repeated_call_is_told_once():
 
 
 def test_an_empty_page_says_what_will_be_there():
-    from arena.web.values import FrontPage
 
-    page = FrontPage(board=None, coming=None, validators=())
+    page = {"board": None, "coming": None, "validators": (), "checkpoint": (0, 0)}
     assert b"No race is settled yet" in render_page("front", page=page, path="/")
     assert LEADERS * 3_000 < PAGE_BYTES_MAX
 
