@@ -2,9 +2,9 @@
 
 `arena.visibility.rule` alone decides what goes out whole (through `arena.export.selection`, as in an
 export); all else is a stub, so that chain, tree and signatures can be checked over every row. A page is read when it is
-asked for and not before: between two pages a reader holds a cursor, no rows and no connection. A row that was a stub
-because its race was not released never changes in the stream: the race's `release` row, which comes later in it, says
-that `race_rows` now has its rows whole.
+asked for and not before: between two pages a reader holds a cursor, no rows and no connection, and a client that reads
+slowly holds up nobody. A row that was a stub because its race was not released never changes in the stream: the race's
+`release` row, which comes later in it, says that `race_rows` now has its rows whole.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import msgspec
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from arena.export.model import Cursor, Request
 from arena.export.selection import Selection, releases_of
@@ -210,3 +213,62 @@ def _pieces(lines: list[bytes]) -> list[bytes]:
             pieces.append(b"".join(waiting))
             waiting, size = [], 0
     return [*pieces, b"".join(waiting)] if waiting else pieces
+
+
+class Places:
+    """How many streams may run at once, and how many do."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+
+
+class RowStream(Response):
+    """Lines from an iterator of pieces, as long as there is a place for it."""
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes],
+        places: Places,
+        refuse: Callable[[ArenaError], Response],
+        media_type: str = "application/x-ndjson",
+    ) -> None:
+        """`refuse` turns V2083 into an answer."""
+        super().__init__(headers={"cache-control": "no-store"}, media_type=media_type)
+        del self.headers["content-length"]
+        self._pieces = pieces
+        self._places = places
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. Returns when it ended or the client left."""
+        if self._places.taken >= self._places.limit:
+            busy = ArenaError("V2083", f"{self._places.limit} streams")
+            await self._refuse(busy)(scope, receive, send)
+            return
+        self._places.taken += 1
+        sending = asyncio.ensure_future(self._send(send))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            self._places.taken -= 1
+        if not sending.cancelled() and (failed := sending.exception()):
+            if not isinstance(failed, ArenaError):
+                raise failed
+            structlog.get_logger().warning("tail ended early", code=failed.failure.code, detail=failed.failure.detail)
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,9 +1,10 @@
-"""The door over HTTP: routes, who may ask, and how much. What happens to a submission is said by
-`arena.door.submission_service`.
+"""The door over HTTP: routes, who may ask, and how much. What happens to a submission is said by `arena.door.service`.
 
 A request is looked at in this order: has its address a share left, is the hotkey it names registered by a
 fresh view of the chain, is there a place for its body; then the body is read within a size and a time, the signature
-checked, the nonce spent in the database, and the key's share. Every refusal has one shape (`arena.door.refusals`).
+checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server's
+(`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
+node cannot take anything at present.
 """
 
 from __future__ import annotations
@@ -18,20 +19,73 @@ import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.refusals import ErrorAnswer, add_refusals
+from arena.api.http import ErrorAnswer, add_refusals, json_response, refused
 from arena.chain.auth import HttpCheck
 from arena.door.form import PARTS, discard_body, read_body, read_form
-from arena.door.pause import STREAM, PauseState, read_pause
-from arena.door.refusals import refusal
-from arena.door.registration import Registration
+from arena.door.service import (
+    STREAM,
+    AgentFileError,
+    PauseState,
+    Registration,
+    SubmissionService,
+    TakenSubmission,
+    read_pause,
+)
 from arena.door.status import StatusService, SubmissionStatus
-from arena.door.submission_service import SubmissionService, TakenSubmission
 from arena.exchange.limits import ShareRules, Shares
 from arena.policy import Policy
 from arena.store.port import HotkeyState, Store
 from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server.guard import network_of
+
+RETRY_S = 5
+_STATUS = {
+    "A1001": 422,
+    "A1002": 422,
+    "A1003": 422,
+    "A1004": 422,
+    "A1005": 422,
+    "A1006": 429,
+    "A1007": 422,
+    "A1008": 403,
+    "A1010": 422,
+    "A1012": 409,
+    "A1013": 409,
+    "V2081": 400,
+    "V2110": 401,
+    "V2112": 429,
+    "V2113": 404,
+    "V2202": 413,
+    "V2203": 408,
+    "V2204": 400,
+    "V2205": 421,
+}
+_UNAVAILABLE = 503
+
+
+def status_of(error: ArenaError) -> int:
+    """The status that goes with a failure's code."""
+    return _STATUS.get(error.failure.code, _UNAVAILABLE)
+
+
+def refusal(error: ArenaError, status: int = 0) -> Response:
+    """The answer to a failed request; `status` 0: the one that goes with its code."""
+    status = status or status_of(error)
+    headers = {"cache-control": "no-store"}
+    if status in (429, _UNAVAILABLE):
+        headers["retry-after"] = str(RETRY_S)
+    line = error.line if isinstance(error, AgentFileError) else 0
+    value = msgspec.structs.replace(refused(error, status), line=line or msgspec.UNSET)
+    return json_response(value, status, headers)
+
+
+def explain(status: str) -> bytes:
+    """The same shape for a connection that was dropped before it made a request: "408 ..." or "431 ..."."""
+    number, _, words = status.partition(" ")
+    code = "V2203" if number == "408" else "V2202"
+    return msgspec.json.encode(refused(ArenaError(code, words.lower()), int(number)))
+
 
 _FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
 _PARTS = {name: {"type": "string"} for name in PARTS} | {"file": {"type": "string", "format": "binary"}}

@@ -1,7 +1,8 @@
-"""The body of a submission: read within a size and a time, and taken apart by a strict reader of multipart/form-data.
+"""The body of a submission: read within a size and a time, taken apart by a strict reader of multipart/form-data, and
+its file parsed in a process that may die.
 
-Memory is bounded by the size, work is linear in it, and nothing is unpacked: a compressed body is refused, and
-so is a part in a transfer encoding. A file's name is never looked at. Own code, since no multipart library is among the
+Memory is bounded by the size, work is linear in it, and nothing is unpacked: a compressed body is refused, and so is a
+part in a transfer encoding. A file's name is never looked at. Own code, since no multipart library is among the
 dependencies, and the standard library reads a header's parameters in quadratic time; of RFC 7578 it reads what clients
 send and refuses the rest (no preamble, no unknown or doubled part).
 """
@@ -10,11 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import os
 import re
+import sys
+from collections import OrderedDict
+from pathlib import Path
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from arena.gate.report import Finding
+from arena.policy import GateRules
 from foundation.errors import ArenaError
 
 UNSIGNED_PARTS = ("agent_name", "file")
@@ -153,3 +161,74 @@ def _text(content: bytes) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ArenaError("V2204", "a text that is not UTF-8") from error
+
+
+LENGTH_BYTES = 4
+MEMORY_BYTES = 1 << 30  # address space
+ANSWER_BYTES_MAX = 1 << 20
+DECIDED_MAX = 1_024
+_ROOT = Path(__file__).parents[2]
+
+
+class Parser:
+    """Asks the parser's process, and replaces one that died or is too slow."""
+
+    def __init__(self, rules: GateRules, *, within_s: float = 5.0) -> None:
+        """`within_s`: how long one source may take, a start of the process included."""
+        self._rules, self._within_s = rules, within_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+        self._decided: OrderedDict[bytes, Finding | None] = OrderedDict()
+
+    async def first_finding(self, source: bytes) -> Finding | None:
+        """What keeps a source from the gate; None where nothing does, or nobody could say in time."""
+        key = hashlib.sha256(source).digest()
+        if key not in self._decided:
+            try:
+                async with asyncio.timeout(self._within_s), self._turn:
+                    found = await self._ask(source)
+            except TimeoutError:
+                return None
+            if found is None:
+                return None
+            self._decided[key] = found[0] if found else None
+            if len(self._decided) > DECIDED_MAX:
+                self._decided.popitem(last=False)
+        return self._decided[key]
+
+    async def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _ask(self, source: bytes) -> list[Finding] | None:
+        """All that keeps a source from the gate; None where the process ended over it."""
+        is_answered = False
+        try:
+            if self._process is None:
+                kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "arena.door.parser", msgspec.json.encode(self._rules).decode()),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    env={**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"},
+                    limit=ANSWER_BYTES_MAX,
+                    start_new_session=True,
+                )
+            process = self._process
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(len(source).to_bytes(LENGTH_BYTES) + source)
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+            found = msgspec.json.decode(line, type=list[Finding]) if line else None
+            is_answered = found is not None
+            return found
+        except (OSError, ValueError, msgspec.DecodeError):  # it died while it was told; a line over the limit
+            return None
+        finally:
+            if not is_answered:
+                await self.close()

@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-from arena.door.parsing import LENGTH_BYTES, MEMORY_BYTES
+from arena.door.form import LENGTH_BYTES, MEMORY_BYTES
 from arena.gate.report import Finding
 from arena.gate.source import parse, read_text
 from arena.policy import GateRules

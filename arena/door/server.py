@@ -7,12 +7,10 @@ import socket
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from arena.api.reads.board import Board
+from arena.api.board import Board
 from arena.api.server import address_of, serve_app
-from arena.door.app import Door, make_door_app
-from arena.door.refusals import explain
-from arena.door.sn15.closed import CLOSED_PATHS, make_closed_app
-from arena.door.sn15.routes import PATHS, make_sn15_app
+from arena.door.app import Door, explain, make_door_app
+from arena.sn15.door import CLOSED_PATHS, PATHS, make_closed_app, make_sn15_app
 from harness.catalogue.server.guard import Connections
 
 CONNECTIONS, CONNECTIONS_PER_ADDRESS = 256, 32

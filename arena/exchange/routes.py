@@ -16,7 +16,7 @@ import msgspec
 from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import Response
 
-from arena.api.stream import Places, RowStream
+from arena.api.tail import Places, RowStream
 from arena.chain.port import RequestAuth
 from arena.exchange.peer_service import PeerService
 from arena.export.model import LogRow

@@ -7,57 +7,39 @@ counts and the reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-import msgspec
-
-from arena.api.reads.agents import agent_rows, read_detail, readable_source, standings_of
-from arena.api.reads.answers import PairResult, ProblemRow, TrajectoryRow, ValidatorRow
-from arena.api.reads.board import Board as Picture
-from arena.api.reads.board import RaceView
-from arena.api.reads.network import validator_rows
-from arena.api.reads.pages import page_of
-from arena.api.reads.races import race_detail, race_row, require_seen
-from arena.api.reads.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
+from arena.api.board import Board as Picture
+from arena.api.board import RaceView
+from arena.api.reads import (
+    agent_rows,
+    day_rows,
+    race_detail,
+    race_row,
+    read_detail,
+    readable_source,
+    require_seen,
+    standings_of,
+    suite_rows,
+    validator_rows,
+)
+from arena.api.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
+from arena.api.rows import PairResult, ProblemRow, TrajectoryRow, ValidatorRow, page_of
 from arena.api.tail import Tail
 from arena.bank.batches.explanation import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.log.tiles import TiledLogs
 from arena.records.model import EvaluationRecord, Payload, VerdictRecord
 from arena.records.verify.proof import Proof
+from arena.store.bodies import restore_bodies
 from arena.store.port import StoredCheckpoint
 from arena.view.chain import chain_fact
 from arena.view.model import TraceView
 from arena.view.reading import view_trace
 from arena.visibility.rule import may_see
-from arena.web.course import read_qualified, read_steps, void_reason
-from arena.web.filters import (
-    SHOWN,
-    STAGES,
-    STATES,
-    AgentFilter,
-    EpisodeFilter,
-    RaceFilter,
-    Shown,
-    matching,
-)
-from arena.web.firehose import AGENTS_LISTED, RACES_COMPARED, Firehose
-from arena.web.model import (
-    AgentName,
-    AgentPage,
-    AgentsPage,
-    FirehosePage,
-    FrontPage,
-    MatrixRow,
-    PairedGap,
-    ProblemPage,
-    RacePage,
-    RacesPage,
-    Solver,
-    TracePage,
-    ValidatorsPage,
-)
-from arena.web.paired import paired_gap
+from arena.web.figures import bars, bins, paired_gap, shape_of, shape_panel
 from arena.web.reading import (
     COLUMNS,
     Comparison,
@@ -72,14 +54,116 @@ from arena.web.reading import (
     read_front,
     read_matrix,
     read_problem,
+    read_qualified,
     read_source,
+    read_steps,
     shorten_trace,
     trace_href,
+    void_reason,
+)
+from arena.web.values import (
+    SHOWN,
+    STAGES,
+    STATES,
+    WROTE,
+    AgentFilter,
+    AgentName,
+    EpisodeFilter,
+    MatrixRow,
+    PairedGap,
+    RaceFilter,
+    Shown,
+    Solver,
+    matching,
 )
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
 from problems.model import Pool
 from problems.scoring.constraints import Constraint
+
+RACES_COMPARED = 8
+AGENTS_SHOWN, AGENTS_LISTED = 8, 200
+DAYS_SHOWN = 30
+SAMPLE, SAMPLE_BYTES, CALLED_KEPT = 60, 1 << 20, 20_000  # of the bodies that are looked into
+
+
+class Firehose:
+    """Makes the page of one store."""
+
+    def __init__(
+        self, picture: Picture, results_of: Callable[[RaceView], Awaitable[Mapping[str, Sequence[PairResult]]]]
+    ) -> None:
+        """`results_of`: the results of a race as far as they are public."""
+        self._picture, self._results_of = picture, results_of
+        self._called: dict[str, tuple[str, ...]] = {}  # by body: the tools called, in order
+
+    async def page(self, asked: EpisodeFilter, base_url: str) -> dict[str, Any]:
+        """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
+        made: dict[EpisodeFilter, dict[str, Any]] = self._picture.once("firehose", lambda: {})
+        if asked not in made:
+            made[asked] = await self._make(asked)
+        return made[asked] | {"base_url": base_url}
+
+    async def _make(self, asked: EpisodeFilter) -> dict[str, Any]:
+        told = [race for race in self._picture.races() if race.moment == "published" and race.release][-RACES_COMPARED:]
+        if asked.race and asked.race not in {race.race_id for race in told}:
+            raise ArenaError("V2082", f"{asked.race} is none of the last {RACES_COMPARED} published races")
+        everything = [
+            one
+            for race in told
+            if asked.race in ("", race.race_id)
+            for pairs in (await self._results_of(race)).values()
+            for one in pairs
+        ]
+        given = [one for one in everything if asked.holds(one)]
+        days = tuple(sorted(day_rows(self._picture), key=lambda row: row.day))[-DAYS_SHOWN:]
+        good = [one for one in given if one.is_agentic and one.is_success and (one.coefficient_e4 or 0) >= 9_000]
+        funnel = {
+            "recorded in published races": len(given),
+            "calls by the model": sum(one.is_agentic for one in given),
+            "and solved": sum(one.is_agentic and one.is_success is True for one in given),
+            "and coefficient .9 or more": len(good),
+        }
+        rows = agent_rows(self._picture)
+        by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
+        listed = Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)
+        agents = tuple(sorted((name_of(rows, one) for one, _ in listed), key=lambda each: each.name))
+        return dict(
+            days=days,
+            most=max((row.episodes for row in days), default=0),
+            episodes=len(given),
+            races=tuple(race.race_id for race in reversed(told)),
+            agents=agents,
+            race=asked.race,
+            agent=asked.agent,
+            wrote=asked.wrote,
+            choices={str(one): said for one, said in WROTE.items()},
+            funnel=bars(funnel, list(funnel)),
+            calls=bins((one.tool_calls for one in given), (2, 4, 8, 16, 32)),
+            lengths=bins((one.tokens for one in given), (1_000, 4_000, 16_000, 64_000)),
+            whose=bars({f"{name_of(rows, one).name} ({one[:6]})": count for one, count in by_agent}),
+            called=shape_panel(await self._shapes(given)),
+            suites=suite_rows(self._picture),
+            base_url="",
+        )
+
+    async def _shapes(self, given: list[PairResult]) -> list[tuple[str, ...]]:
+        """What a sample of episodes called, evenly taken; bodies that are large, or elsewhere, are left out."""
+        sample = given[:: max(1, -(-len(given) // SAMPLE))]
+        missing = defaultdict[str, list[str]](list)
+        for one in sample:
+            if one.body_sha256 not in self._called:
+                missing[one.validator].append(one.body_sha256)
+        if missing and len(self._called) > CALLED_KEPT:
+            self._called.clear()
+            return await self._shapes(given)
+        for validator, names in missing.items():
+            for frame in await self._picture.store.frames(names, validator):
+                if frame.size <= SAMPLE_BYTES:
+                    (stored,) = await restore_bodies([frame])
+                    self._called[frame.body_sha256] = shape_of(decode_body(stored.content))
+        return [self._called[one.body_sha256] for one in sample if one.body_sha256 in self._called]
+
 
 ROWS = 40
 LATEST = 10
@@ -113,7 +197,7 @@ class Pages:
         settlement, results = race.settlement, await self._results.of(race.race_id)
         return self.picture.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
 
-    async def front(self) -> FrontPage:
+    async def front(self) -> dict[str, Any]:
         """Who leads."""
         race = latest_settled(self.picture)
         gap = None if race is None else await self._gap(race)
@@ -123,16 +207,16 @@ class Pages:
         points = await self._points(longest.validator) if longest else []
         newest = points[-1].size if points else 0
         anchored = max((one.anchor_block for one in points), default=0)
-        return msgspec.structs.replace(front, validators=rows, checkpoint=(newest, anchored))
+        return front | {"validators": rows, "checkpoint": (newest, anchored)}
 
-    def races(self, asked: RaceFilter, cursor: str) -> RacesPage:
+    def races(self, asked: RaceFilter, cursor: str) -> dict[str, Any]:
         """All races that were asked for."""
         rows = [row for race in self.picture.races() if asked.holds(row := race_row(self.picture, race))]
         scope = f"races {asked.stage} {asked.is_promotion}"
         page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
         listed = agent_rows(self.picture)
         tops = {row.top_agent_version_id: name_of(listed, row.top_agent_version_id) for row in page.items}
-        return RacesPage(
+        return dict(
             races=page.items,
             names=tops,
             next=page.next,
@@ -141,7 +225,7 @@ class Pages:
             stages=STAGES[1:],
         )
 
-    async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> RacePage:
+    async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> dict[str, Any]:
         """What happened in one race."""
         race = self.picture.race(race_id)
         detail = race_detail(self.picture, race)
@@ -168,7 +252,7 @@ class Pages:
         for pool in pools_of(race).values():
             counts[pool] += 1
         pairs, settlement = add_up([await self._comparison(race)]), race.settlement
-        return RacePage(
+        return dict(
             detail=detail,
             steps=read_steps(race, detail.race, self.picture.now_ms()),
             sealed="" if access.is_seen else access.reason,
@@ -186,7 +270,7 @@ class Pages:
             next=following,
         )
 
-    def agents(self, asked: AgentFilter, cursor: str) -> AgentsPage:
+    def agents(self, asked: AgentFilter, cursor: str) -> dict[str, Any]:
         """All agent versions that were asked for, those with the best rank first."""
         rows = [row for row in agent_rows(self.picture).values() if asked.holds(row)]
         page = page_of(
@@ -196,9 +280,9 @@ class Pages:
             cursor=cursor,
             limit=ROWS,
         )
-        return AgentsPage(agents=page.items, next=page.next, name=asked.name, state=asked.state, states=STATES[1:])
+        return dict(agents=page.items, next=page.next, name=asked.name, state=asked.state, states=STATES[1:])
 
-    async def agent(self, agent_version_id: str) -> AgentPage:
+    async def agent(self, agent_version_id: str) -> dict[str, Any]:
         """One agent version."""
         detail, rows = read_detail(self.picture, agent_version_id), agent_rows(self.picture)
         found = [(one.line, f"{one.rule}: {one.detail}") for one in detail.findings or ()]
@@ -207,7 +291,7 @@ class Pages:
         except ArenaError as error:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
         told, traces = await self._latest(agent_version_id)
-        return AgentPage(
+        return dict(
             detail=detail,
             agent=name_of(rows, agent_version_id),
             versions=tuple(rows[one] for one in detail.versions if one in rows),
@@ -237,7 +321,7 @@ class Pages:
                 return race_id, found
         return "", []
 
-    async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> ProblemPage:
+    async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> dict[str, Any]:
         """One released problem."""
         race = self.picture.race(race_id)
         require_seen(race, "outcome")
@@ -269,7 +353,7 @@ class Pages:
                     explained.append(await asyncio.to_thread(self._explain, payload, body.catalogue_sha256))
         return read_problem(self.picture, race, row, query, explained, pools)
 
-    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> TracePage:
+    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> dict[str, Any]:
         """One published trajectory, and who else was asked the same."""
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
         if shown.evaluation.body is None:
@@ -290,7 +374,7 @@ class Pages:
                 for one in given
                 if (one.validator, one.seq) != (validator, seq)
             ]
-        return TracePage(
+        return dict(
             view=trace_view(shown, record, body, constraints, await self._points(validator)),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
@@ -301,7 +385,7 @@ class Pages:
             others=tuple(others[:AGENTS_LISTED]),
         )
 
-    async def firehose(self, asked: EpisodeFilter, base_url: str) -> FirehosePage:
+    async def firehose(self, asked: EpisodeFilter, base_url: str) -> dict[str, Any]:
         """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
         return await self._firehose.page(asked, base_url)
 
@@ -335,7 +419,7 @@ class Pages:
             inclusion=tuple(one.hex() for one in path),
         )
 
-    async def validators(self) -> ValidatorsPage:
+    async def validators(self) -> dict[str, Any]:
         """Whose logs are served here, and whether they agree."""
         points = {}
         for name in self.picture.logs:
@@ -345,7 +429,7 @@ class Pages:
         told = [race for race in self.picture.races() if race.moment in ("settled", "published")]
         told = told[-RACES_COMPARED:]
         compared = [await self._comparison(race) for race in told]
-        return ValidatorsPage(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
+        return dict(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
 
     async def _comparison(self, race: RaceView) -> Comparison:
         """How far the validators' public results of a race agree, kept until more of it is recorded."""

@@ -9,35 +9,38 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
-from arena.api.reads.agents import agent_rows, standings_of
-from arena.api.reads.answers import ListedAgent, PairResult, ProblemRow
-from arena.api.reads.board import Board as Picture
-from arena.api.reads.board import RaceView
-from arena.api.reads.races import race_detail, race_row
-from arena.api.reads.results import DEFAULT_POOLS, pools_of
+from arena.api.board import Board as Picture
+from arena.api.board import RaceView
+from arena.api.reads import agent_rows, race_detail, race_row, standings_of
+from arena.api.results import DEFAULT_POOLS, pools_of
+from arena.api.rows import ListedAgent, PairResult, ProblemRow, RaceRow
 from arena.bank.batches.explanation import Explained
-from arena.records.model import Standing
+from arena.race.settlement.provenance import policy_of
+from arena.race.settlement.scores import results_needed
+from arena.records.model import SettlementRecord, Standing
 from arena.view.model import JudgeView, Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
-from arena.web.model import (
+from arena.web.figures import Results, reasons
+from arena.web.values import (
     AgentName,
     Appearance,
     BucketShare,
     Cell,
-    FrontPage,
     IntervalMark,
     Leader,
     MatrixRow,
     PairedGap,
-    ProblemPage,
+    Qualified,
+    RaceStep,
     RankedBoard,
     Solver,
     SourceLine,
 )
-from arena.web.why import reasons
+from foundation.errors import ArenaError
 from judge.neutral import neutral_name, neutral_text
 from problems.model import BUCKETS, Pool
 
@@ -49,7 +52,6 @@ SOURCE_CHARS, LINE_CHARS = 60_000, 300
 TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
 QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges said
 CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
-Results = Mapping[str, Sequence[PairResult]]  # by problem
 Comparison = Mapping[tuple[str, str], tuple[int, int]]  # by two validators: results both have, and those that differ
 
 
@@ -64,12 +66,12 @@ def name_of(rows: Mapping[str, ListedAgent], agent_version_id: str) -> AgentName
     )
 
 
-def read_front(picture: Picture, results: Results, gap: PairedGap | None) -> FrontPage:
+def read_front(picture: Picture, results: Results, gap: PairedGap | None) -> dict[str, Any]:
     """The latest settled race and the one to come. `results` are those of the settled race, as far as they are
     public; `gap` is between its first two."""
     race = latest_settled(picture)
     unsettled = [one for one in picture.races() if one.settlement is None and one.state is not None]
-    return FrontPage(
+    return dict(
         board=None if race is None else read_board(picture, race, results, gap),
         coming=race_row(picture, unsettled[-1]) if unsettled else None,
         validators=(),
@@ -282,7 +284,7 @@ def read_problem(
     query: str,
     explained: Sequence[Explained],
     pools: Sequence[Pool],
-) -> ProblemPage:
+) -> dict[str, Any]:
     """One released problem of a race that everybody may see. `explained` are results on it whose traces are open."""
     rows, release = agent_rows(picture), race.release
     assert release is not None  # the row is of a released race
@@ -290,7 +292,7 @@ def read_problem(
     mine = clusters.get(row.problem_id, "")
     shown = pools_of(race)
     is_open = may_see("public", "trace", race.moment, pool=row.pool, pools=pools).is_seen
-    return ProblemPage(
+    return dict(
         race_id=race.race_id,
         row=row,
         query=cut_text(neutral_text(query), QUERY_CHARS),
@@ -364,3 +366,73 @@ def sentence(text: str) -> str:
     begins = first[:1].upper() + first[1:] if first.isalpha() and first.islower() else first
     whole = f"{begins} {rest}".strip() if rest else begins
     return whole if whole.endswith((".", "!", "?")) or not whole else f"{whole}."
+
+
+_STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
+
+
+def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> tuple[RaceStep, ...]:
+    """The stages of a race, and how far it is. Of a cancelled one, stages that it never came to are not done."""
+    reached: str = row.stage if row.stage in _STAGES else "open"
+    if race.release is not None:
+        reached = "published" if race.moment == "published" else "released"
+    draw = race.state.draw if race.state is not None else None
+    is_cancelled = row.stage == "cancelled"
+    state = race.state
+    ran = [f"{len(draw.drawn)} problems drawn"] if draw is not None else []
+    if row.episodes:  # of how many, where one validator alone evaluates the race
+        is_alone = state is not None and state.field is not None and len(state.field.validators) == 1
+        items = (state.items or 0) if state is not None and is_alone and row.stage == "running" else 0
+        ran.append(f"{row.episodes}{f' of {items}' if items > row.episodes else ''} episodes evaluated")
+    says = {
+        "closed": f"{row.agents} agents in the field" if row.agents else "",
+        "running": ", ".join(ran),
+        "settled": "cancelled" if is_cancelled else "",
+        "released": "problems and results are public" if race.release is not None else "",
+    }
+    is_closed = row.closes_ms is not None and row.closes_ms <= now_ms
+    is_opened = row.opens_ms is not None and row.opens_ms <= now_ms
+    moments = {
+        "open": ("closed" if is_closed else "closes", row.closes_ms),
+        "published": ("source and traces opened" if is_opened else "source and traces open", row.opens_ms),
+    }
+    place = _STAGES.index("settled" if is_cancelled else reached)
+    skipped = ("running", "settling") if is_cancelled and draw is None else ()
+    return tuple(
+        RaceStep(
+            name=name,
+            is_done=number < place and name not in skipped,
+            is_current=number == place,
+            says=says.get(name, ""),
+            at_says=moments[name][0] if name in moments else "",
+            at_ms=moments[name][1] if name in moments else None,
+        )
+        for number, name in enumerate(_STAGES)
+    )
+
+
+def read_qualified(settlement: SettlementRecord, rows: Mapping[str, ListedAgent]) -> tuple[Qualified, ...]:
+    """Who raced and with which qualifying score, best first; none where the settlement does not state it."""
+    field = settlement.inputs.field if settlement.inputs is not None else ()
+    ranked = sorted(field, key=lambda one: (-one.qualifying_score_e4, one.subject.agent_version_id))
+    return tuple(
+        Qualified(
+            agent=name_of(rows, one.subject.agent_version_id),
+            score_e4=one.qualifying_score_e4,
+            is_incumbent=one.is_incumbent,
+        )
+        for one in ranked[:LEADERS]
+    )
+
+
+def void_reason(settlement: SettlementRecord) -> str:
+    """By which rule problems of this race are void."""
+    try:
+        rules = policy_of(settlement).race
+    except ArenaError:
+        return "too many results on it are missing"
+    needed = results_needed(rules, len(settlement.inputs.validators) if settlement.inputs else 1)
+    lacking = "no validator has" if needed == 1 else f"fewer than {needed} validators have"
+    if rules.control_sha256:
+        return f"{lacking} a result of the control agent on it"
+    return f"{lacking} a result on it for two agents or more, at least {rules.void_agents_e4 / 100:g} % of the field"

@@ -1,36 +1,127 @@
-"""The pages of a node, at the same address as the reads that they stand on.
+"""Addresses of the pages, headers, server-sent news; refusals that people read, with the code and what to do.
 
-A page is HTML of our own with every foreign text escaped; it asks this server for one stylesheet and one
-script and nothing else from anywhere, and works without the script. What is not public is said to be sealed, until when
-and why. A failure is a page with its code and what to do.
+Who asks with a browser gets a page, every other client the one JSON shape; what lies under `/v1/` is for
+programs and stays JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Annotated
+from importlib.resources import files
+from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from arena.api.reads.agents import AgentId
-from arena.api.reads.board import Board as Picture
-from arena.api.reads.delivery import deliver
-from arena.api.reads.races import RaceId
-from arena.api.reads.results import DEFAULT_POOLS, Number, Pools, ValidatorName
-from arena.api.reads.routes import require_known
-from arena.api.refusals import refusal, status_of
-from arena.api.stream import Places, RowStream
-from arena.api.tail import Tail
+from arena.api.board import Board as Picture
+from arena.api.http import ErrorAnswer, deliver, refusal, status_of
+from arena.api.reads import AgentId, RaceId
+from arena.api.results import DEFAULT_POOLS, Number, Pools, ValidatorName, require_known
+from arena.api.tail import Places, RowStream, Tail
 from arena.bank.batches.explanation import Explain
 from arena.records.verify.proof import encode_proof
-from arena.web.filters import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
 from arena.web.pages import Pages
-from arena.web.refusing import SECURITY, answer_people, refusal_page
-from arena.web.render import STATIC, render_page, static_file
+from arena.web.reading import moment, sentence
+from arena.web.values import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
 from foundation.errors import ArenaError
+from judge.neutral import neutral_name
+
+STATIC = {
+    "site.css": "text/css; charset=utf-8",
+    "site.js": "text/javascript; charset=utf-8",
+    "verify_proof.py": "text/x-python; charset=utf-8",
+}
+
+
+@functools.cache
+def _templates() -> Environment:
+    """The templates of the pages, and the parts that they share with static traces (`arena.view`)."""
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["moment"] = moment
+    made.filters["pair"] = lambda text: (text, text)
+    made.filters["sentence"] = sentence
+    made.filters["name"] = lambda text: neutral_name(text).strip()
+    made.filters["share"] = lambda value_e4: f"{value_e4 / 10_000:.4f}"
+    made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%"
+    made.filters["short"] = lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text
+    made.filters["usd"] = lambda micro: f"${micro / 1e6:.4f}"
+    return made
+
+
+def render_page(name: str, **values: object) -> bytes:
+    """The page of a template with these values."""
+    return _templates().get_template(f"{name}.html.j2").render(**values).lstrip().encode("utf-8", "replace")
+
+
+@functools.cache
+def static_file(name: str) -> bytes:
+    """A file of `STATIC`: the stylesheet is also that of static traces; the program is what checks proofs elsewhere."""
+    if name == "site.css":
+        return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
+    if name == "verify_proof.py":
+        return (files("arena.records.verify") / name).read_bytes()
+    return (files("arena.web") / "static" / name).read_bytes()
+
+
+SECURITY = {
+    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self';"
+    " connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+# what people do, where a code's own fix speaks to programs
+TO_DO = {
+    "V2082": "Everything that is here can be reached from the pages above.",
+    "V2089": "It opens by itself; until then its counts alone are public.",
+}
+
+
+def refusal_page(request: Request, code: str, message: str, what_to_do: str, status: int) -> Response:
+    """The page of a refusal."""
+    shown = dict(status=status, code=code, message=sentence(message), what_to_do=sentence(TO_DO.get(code, what_to_do)))
+    answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
+    answer.headers.update(SECURITY)
+    return answer
+
+
+def answer_people(app: FastAPI) -> None:
+    """Show the application's refusals as pages to whoever asks for pages."""
+    for kind in (ArenaError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _for_people(app.exception_handlers[kind]))
+
+
+def _for_people(plain: Any) -> Any:
+    async def answer(request: Request, error: Exception) -> Response:
+        refused: Response = await plain(request, error)
+        if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
+            return refused
+        said = msgspec.json.decode(bytes(refused.body), type=ErrorAnswer)
+        is_no_page = isinstance(error, HTTPException) and error.status_code == 404
+        message = f"there is no page {neutral_name(request.url.path)[:64]}" if is_no_page else said.message
+        page = refusal_page(request, said.code, message, said.what_to_do, refused.status_code)
+        for name in ("retry-after", "allow"):
+            if name in refused.headers:
+                page.headers[name] = refused.headers[name]
+        page.headers["vary"] = "accept"
+        return page
+
+    return answer
+
 
 LIVE_S = 2.0
 QUIET_TURNS = 8  # without news before a line says that the server is there

@@ -26,8 +26,7 @@ from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
-from arena.door.client import DoorClient
-from arena.door.delivery import deliver, find_doors
+from arena.door.client import DoorClient, deliver, find_doors
 from arena.records.verify.verification import VerifyReport, verify_store
 from arena.store.embedded.server import embedded_server
 from arena.store.location import read_location

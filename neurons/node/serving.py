@@ -18,17 +18,16 @@ from pathlib import Path
 
 import msgspec
 
-from arena.api.reads.board import Board
+from arena.api.board import Board
 from arena.api.server import TailServer
 from arena.chain.auth import HttpCheck
 from arena.chain.keys import verify
 from arena.chain.opening import open_subtensor
 from arena.door.app import Door
-from arena.door.parsing import Parser
-from arena.door.registration import Registration
+from arena.door.form import Parser
 from arena.door.server import DoorServer
+from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
-from arena.door.submission_service import SubmissionService
 from arena.store.objects import open_objects
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError

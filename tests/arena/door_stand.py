@@ -15,18 +15,17 @@ from typing import Any
 
 import httpx
 
-from arena.api.reads.board import Board
+from arena.api.board import Board
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
-from arena.door.parsing import Parser
-from arena.door.registration import Registration
+from arena.door.form import Parser
 from arena.door.server import DoorServer
+from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
-from arena.door.submission_service import SubmissionService
 from arena.exchange.limits import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres.store import PostgresStore

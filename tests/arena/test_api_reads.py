@@ -14,12 +14,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from starlette.testclient import TestClient
 
-from arena.api.limits import RequestLimits
-from arena.api.reads.answer_cache import ANSWER_BYTES_MAX, REFUSALS_MAX, AnswerCache
-from arena.api.reads.delivery import deliver
-from arena.api.reads.pages import page_of, read_cursor, write_cursor
+from arena.api.http import RequestLimits, deliver
+from arena.api.rows import page_of, read_cursor, write_cursor
 from foundation.errors import ArenaError
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RUNNING, SEALED, WINNER, fill
 from tests.arena.tail_stand import Author, serving
@@ -168,87 +165,6 @@ def test_half_open_clients_keep_nobody_out(author):
                 half.sendall(b"GET /v1/races HTTP/1.1\r\nhost: x\r\nx-slow: ")
         for _ in range(3):
             assert httpx.get(f"{server.address}/v1/races", timeout=30).status_code == 200
-
-
-class Standing:
-    """What an answer cache asks of a board."""
-
-    epoch, is_fresh = 1, True
-
-
-def test_an_answer_is_kept_until_the_board_is_refreshed():
-    asked = []
-
-    async def answer(request: Request):
-        asked.append(str(request.url.query))
-        if request.query_params.get("closed"):
-            return PlainTextResponse("closed", 403, {"etag": '"x"'})
-        return deliver(request, b"x" * int(request.query_params.get("bytes", "9")), "text/plain")
-
-    board = Standing()
-    http = TestClient(AnswerCache(Starlette(routes=[Route("/v1/races", answer, methods=["GET", "POST"])]), board))
-    first = http.get("/v1/races")
-    assert [http.get("/v1/races").content for _ in range(3)] == [first.content] * 3
-    assert http.get("/v1/races").headers == first.headers
-    unchanged = http.get("/v1/races", headers={"if-none-match": first.headers["etag"]})
-    assert (unchanged.status_code, unchanged.content, unchanged.headers["etag"]) == (304, b"", first.headers["etag"])
-    assert asked == [""]
-    for again in ({"closed": 1}, {"bytes": ANSWER_BYTES_MAX + 1}):  # neither refusals nor large ones are kept
-        before = len(asked)
-        statuses = [http.get("/v1/races", params=again).status_code for _ in range(2)]
-        assert statuses == [403 if "closed" in again else 200] * 2
-        assert len(asked) == before + 2
-    assert http.get("/v1/races", headers={"range": "bytes=0-1"}).status_code == 206
-    http.post("/v1/races")
-    before = len(asked)
-    board.is_fresh = False
-    http.get("/v1/races")
-    board.is_fresh, board.epoch = True, 2
-    http.get("/v1/races")
-    assert len(asked) == before + 2
-    http.get("/v1/races")
-    assert len(asked) == before + 2
-
-
-def test_an_answer_is_kept_for_the_host_that_it_was_made_for():
-    async def answer(request: Request):
-        return deliver(request, str(request.base_url).encode(), "text/plain")
-
-    http = TestClient(AnswerCache(Starlette(routes=[Route("/firehose", answer)]), Standing()))
-    for _ in range(2):
-        for host in ("other.example", "node.example", "node.example:8080"):
-            assert http.get("/firehose", headers={"host": host}).text == f"http://{host}/"
-
-
-def test_what_a_board_does_not_show_is_refused_from_memory_until_it_is_refreshed():
-    asked = []
-
-    async def answer(request: Request):
-        asked.append(request.url.path)
-        return PlainTextResponse("closed", 404 if "gone" in request.url.path else 403)
-
-    board = Standing()
-    routes = [Route(f"/v1/{path}", answer) for path in ("leaderboard", "races/{race}/leaderboard", "records")]
-    http = TestClient(AnswerCache(Starlette(routes=routes), board))
-
-    def times_asked(path: str, count: int = 3) -> int:
-        before = len(asked)
-        for _ in range(count):
-            answer = http.get(path, headers={"if-none-match": "*"})
-            assert (answer.status_code, answer.text) == (404 if "gone" in path else 403, "closed")
-        return len(asked) - before
-
-    assert times_asked("/v1/leaderboard") == 1
-    assert times_asked("/v1/races/gone/leaderboard") == 1
-    assert times_asked("/v1/records") == 3  # that is made of the log itself
-    assert times_asked(f"/v1/races/{'x' * 300}/leaderboard") == 3  # nobody fills the memory with targets
-    board.epoch = 2
-    assert times_asked("/v1/leaderboard") == 1
-    names = [f"/v1/races/{number}/leaderboard" for number in range(2 * REFUSALS_MAX)]
-    assert sum(times_asked(name, 2) for name in names) == 4 * REFUSALS_MAX - (REFUSALS_MAX - 1)
-    assert times_asked("/v1/leaderboard") == 0
-    board.is_fresh = False
-    assert times_asked("/v1/leaderboard") == 3
 
 
 # -- a winner, by HTTP

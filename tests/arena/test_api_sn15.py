@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from arena.api.sn15.names import race_uuid, suite_number, version_uuid
 from arena.chain.keys import generate_signer
+from arena.sn15.values import race_uuid, suite_number, version_uuid
 from tests.arena.door_stand import AGENT, Stand
 from tests.arena.door_stand import serving as serving_door
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RACES, RUNNING, SEALED, WINNER, fill

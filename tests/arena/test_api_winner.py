@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from arena.api.reads.client import read_winner
+from arena.api.client import read_winner
 from arena.chain.keys import generate_signer
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission

@@ -17,7 +17,7 @@ from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer
 from arena.door.app import DoorRules
 from arena.door.client import DoorClient
-from arena.door.pause import PauseState, put_pause
+from arena.door.service import PauseState, put_pause
 from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from arena.chain.keys import generate_signer
-from arena.door.pause import PauseState, put_pause
+from arena.door.service import PauseState, put_pause
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import SignedSubmission
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from arena.door.races import RaceBoard
-from arena.door.status import StatusService, SubmissionStatus
+from arena.door.status import RaceBoard, StatusService, SubmissionStatus
 from arena.gate.report import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
@@ -226,7 +225,7 @@ async def test_status_says_where_an_agent_stands_with_all_validators(life: Life)
 async def test_a_year_of_races_is_told_of_by_its_newest_and_no_more_are_kept(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arena.door.races.RACES_TOLD", 3)
+    monkeypatch.setattr("arena.door.status.RACES_TOLD", 3)
     names = [race_name(number) for number in range(1, 8)]
     board = RaceBoard(life.store)
     for told, name in enumerate(names, start=1):

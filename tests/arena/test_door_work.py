@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
-from arena.door.parsing import Parser
-from arena.door.pause import PauseState, put_pause
+from arena.door.form import Parser
+from arena.door.service import PauseState, put_pause
 from arena.policies import policy_by_name
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer

@@ -105,10 +105,9 @@ async def test_one_that_asks_too_much_is_told_to_wait(tmp_path: Path) -> None:
 
 
 async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
-    from arena.api.app import make_exchange_app, make_tail_app
-    from arena.api.reads.board import Board
-    from arena.api.stream import Places
-    from arena.api.tail import Tail
+    from arena.api.board import Board
+    from arena.api.server import make_exchange_app, make_tail_app
+    from arena.api.tail import Places, Tail
     from arena.exchange.routes import Exchange
 
     board = Board(served.node.store, now_ms=lambda: 0)

@@ -10,16 +10,14 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
-from arena.api.client import TailClient
-from arena.api.reads.client import read_winner
+from arena.api.client import TailClient, read_winner
 from arena.bank.embeddings import EmbeddingsEndpoint
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Metagraph, Neuron
 from arena.door.app import DoorState
-from arena.door.client import DoorClient
-from arena.door.delivery import find_doors
-from arena.door.pause import PauseState
+from arena.door.client import DoorClient, find_doors
+from arena.door.service import PauseState
 from foundation.errors import ArenaError
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from arena.api.sn15.names import version_uuid
 from arena.chain.keys import generate_signer
+from arena.sn15.values import version_uuid
 from arena.store.embedded.server import EmbeddedServer
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
 from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments, told

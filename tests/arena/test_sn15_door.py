@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from arena.api.sn15.names import agent_uuid, version_uuid
 from arena.chain.keys import generate_signer
-from arena.door.pause import PauseState, put_pause
+from arena.door.service import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
+from arena.sn15.values import agent_uuid, version_uuid
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import WorkItem
 from arena.store.postgres.store import PostgresStore

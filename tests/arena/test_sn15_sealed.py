@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
-from arena.api.reads.board import Board
-from arena.api.sn15.names import version_uuid
-from arena.api.sn15.picture import Picture
+from arena.api.board import Board
 from arena.chain.keys import generate_signer, keypair_signer
-from arena.door.sn15.status import OwnVersions
 from arena.door.status import StatusService
 from arena.race.state.machine import stream_of
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
+from arena.sn15.picture import OwnVersions, Picture
+from arena.sn15.values import version_uuid
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore

@@ -15,9 +15,9 @@ import arena.web
 from arena.chain.keys import generate_signer
 from arena.store.postgres.store import PostgresStore
 from arena.view.model import Piece, TraceStep, TraceView
-from arena.web.panels import bins, shape_panel
+from arena.web.figures import bins, shape_panel
 from arena.web.reading import LEADERS, TRACE_CHARS, read_source, shorten_trace
-from arena.web.render import render_page
+from arena.web.routes import render_page
 from tests.arena.sealed_stand import AGENTS, OPEN, OPENS_MS, RACES, fill
 from tests.arena.tail_stand import Author, serving
 
@@ -142,9 +142,8 @@ def test_the_long_tail_is_counted_and_a_repeated_call_is_told_once():
 
 
 def test_an_empty_page_says_what_will_be_there():
-    from arena.web.model import FrontPage
 
-    page = FrontPage(board=None, coming=None, validators=())
+    page = {"board": None, "coming": None, "validators": (), "checkpoint": (0, 0)}
     assert b"No race is settled yet" in render_page("front", page=page, path="/")
     assert LEADERS * 3_000 < PAGE_BYTES_MAX
 

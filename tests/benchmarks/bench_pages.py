@@ -19,10 +19,9 @@ import httpx
 import msgspec
 from msgspec.structs import replace
 
-from arena.api.app import make_tail_app
-from arena.api.reads.board import REFRESH_S, Board
-from arena.api.stream import Places
-from arena.api.tail import Tail
+from arena.api.board import REFRESH_S, Board
+from arena.api.server import make_tail_app
+from arena.api.tail import Places, Tail
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.policies import PAPER

@@ -35,8 +35,7 @@ from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.chain.timelock import LocalTimelock
-from arena.door.client import DoorClient
-from arena.door.delivery import FoundDoor, deliver, find_doors
+from arena.door.client import DoorClient, FoundDoor, deliver, find_doors
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.state.schedule import shared_closes_ms

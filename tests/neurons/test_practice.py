@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from arena.door.races import JudgedProblem, RaceStatus
-from arena.door.status import QualifyingStatus, SubmissionStatus
+from arena.door.status import JudgedProblem, QualifyingStatus, RaceStatus, SubmissionStatus
 from arena.gate.report import finding
 from arena.gate.rules import INSTEAD, RULES
 from arena.store.port import AgreedStanding, SubmissionState

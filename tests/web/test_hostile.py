@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from arena.chain.keys import generate_signer
-from arena.web.render import STATIC, static_file
+from arena.web.routes import STATIC, static_file
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor
 from tests.web.episode_stand import NAMES, NOW_MS, RACES, Words, agent_id, explain

@@ -9,16 +9,15 @@ import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from arena.api.reads.board import Board
+from arena.api.board import Board
 from arena.api.tail import Tail
 from arena.bank.batches.explanation import explain_nothing
 from arena.chain.keys import generate_signer
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import engine_url
 from arena.store.postgres.store import PostgresStore
-from arena.web.filters import EpisodeFilter
-from arena.web.firehose import RACES_COMPARED
-from arena.web.pages import Pages
+from arena.web.pages import RACES_COMPARED, Pages
+from arena.web.values import EpisodeFilter
 from tests.arena.log_stand import episode
 from tests.arena.tail_stand import Author
 from tests.web.episode_stand import NOW_MS, PUBLISHED

@@ -123,15 +123,8 @@ class Board:
         self._settlements: dict[str, SettlementRecord] = {}
         self._releases: dict[str, ReleaseRecord] = {}
         self._states: dict[str, RaceState] = {}
-        self.epoch = 0  # grows with each refresh
         self._stands_until_ms = math.inf  # until then no moment of a race changes
-        self._derived: dict[str, Any] = {}  # from this epoch
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether `refresh` would read nothing now: it has just been done, and no embargo ended since."""
-        is_recent = self._monotonic() - self._refreshed_at < self._refresh_s
-        return is_recent and self.now_ms() < self._stands_until_ms
+        self._derived: dict[str, Any] = {}  # since the last refresh
 
     def once(self, name: str, make: Callable[[], _Value]) -> _Value:
         """What `make` gives, made once between two refreshes, however many ask for it by this name."""
@@ -143,7 +136,8 @@ class Board:
     async def refresh(self) -> None:
         """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
         async with self._refreshing:
-            if self.is_fresh:
+            is_recent = self._monotonic() - self._refreshed_at < self._refresh_s
+            if is_recent and self.now_ms() < self._stands_until_ms:  # nor did an embargo end
                 return
             for validator in await self.store.validators():
                 log = self.logs.setdefault(validator, _ServedLog(validator))
@@ -159,7 +153,7 @@ class Board:
             for agent in self.submissions:
                 self.first_seen_ms.setdefault(agent, self.now_ms())
             await self._read_races()
-            self._refreshed_at, self.epoch = self._monotonic(), self.epoch + 1
+            self._refreshed_at = self._monotonic()
             self._derived.clear()
             now_ms = self.now_ms()
             moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}

@@ -1,4 +1,4 @@
-"""Results problem by problem, and the trajectories behind them, of released races and by pool.
+"""Results problem by problem, and the trajectories behind them, of released races and by pool; all reads put together.
 
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that
 is under way. A trajectory leaves as the tail's own rows (`arena.api.tail`), under the same rule and hygiene.
@@ -12,16 +12,14 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from arena.api.reads.answers import PairResult, ProblemRow, TrajectoryRow
-from arena.api.reads.board import Board, RaceView
-from arena.api.reads.delivery import deliver, deliver_json
-from arena.api.reads.document import described, described_text
-from arena.api.reads.examples import PROBLEMS, TRAJECTORIES
-from arena.api.reads.pages import CursorOption, ListPage, RowsOption, page_of
-from arena.api.reads.races import RaceId, require_seen
+from arena.api.board import Board, RaceView
+from arena.api.http import complete_document, deliver, deliver_json, described, described_text
+from arena.api.reads import RaceId, add_agents, add_network, add_races, require_seen
+from arena.api.rows import CursorOption, ListPage, PairResult, ProblemRow, RowsOption, TrajectoryRow, page_of
 from arena.api.tail import Tail, TailRequest
 from arena.export.model import LogRow
 from arena.export.reading import read_row
@@ -114,7 +112,7 @@ def add_results(router: APIRouter, board: Board) -> None:
     """The lists of this file."""
     results = Results(board)
 
-    @router.get("/v1/races/{race_id}/problems", **described(ListPage[ProblemRow], PROBLEMS))
+    @router.get("/v1/races/{race_id}/problems", **described(ListPage[ProblemRow]))
     async def list_problems(
         request: Request,
         race_id: RaceId,
@@ -145,7 +143,7 @@ def add_results(router: APIRouter, board: Board) -> None:
             request, page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=limit)
         )
 
-    @router.get("/v1/races/{race_id}/trajectories", **described(ListPage[TrajectoryRow], TRAJECTORIES))
+    @router.get("/v1/races/{race_id}/trajectories", **described(ListPage[TrajectoryRow]))
     async def list_trajectories(
         request: Request,
         race_id: RaceId,
@@ -232,3 +230,24 @@ def pools_of(race: RaceView) -> dict[str, Pool]:
 
 def _place(row: TrajectoryRow) -> tuple[str, str, int]:
     return row.problem_id, row.result.validator, row.result.seq
+
+
+def add_reads(app: FastAPI, board: Board, tail: Tail) -> None:
+    """Add the routes of every subject, and their schemas to the document."""
+    router = APIRouter(dependencies=[Depends(require_known)])
+    add_races(router, board)
+    add_agents(router, board)
+    add_results(router, board)
+    add_trajectory(router, tail)
+    add_network(router, board)
+    app.include_router(router)
+    complete_document(app)
+
+
+async def require_known(request: Request) -> None:
+    """Raises ArenaError V2081 for a query parameter that the route does not know."""
+    route = request.scope["route"]
+    names = [str(one.alias) for one in route.dependant.query_params] if isinstance(route, APIRoute) else []
+    for name in request.query_params:
+        if name not in names:
+            raise ArenaError("V2081", f"{name[:64]} is not a parameter; there are {', '.join(names) or 'none'}")

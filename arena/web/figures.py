@@ -1,18 +1,31 @@
-"""What decided a race, as sentences that each link to what they follow from. Pure."""
+"""What decided a race, the first against the second, and how episodes differ: sentences, intervals and bars. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from arena.api.reads.answers import PairResult
-from arena.policy import PromotionRules
+from arena.api.rows import PairResult
+from arena.policy import PromotionRules, RaceRules
+from arena.race.model import AgentScore, TrajectoryResult
 from arena.race.settlement.promotion import margin_e4
 from arena.race.settlement.provenance import policy_of
-from arena.records.model import SettlementRecord, Standing
-from arena.web.model import Leader, Reason
+from arena.race.settlement.scores import (
+    Interval,
+    bootstrap_interval,
+    difference_interval,
+    problem_score,
+    race_score_e4,
+    resample,
+    results_needed,
+)
+from arena.records.model import Candidate, SettlementRecord, Standing, Subject
+from arena.web.values import CountBar, Leader, PairedGap, Reason, ShapePanel
 from foundation.errors import ArenaError
+from harness.trace import EvaluationBody, ToolCall
+from judge.neutral import neutral_name
 
+Results = Mapping[str, Sequence[PairResult]]  # by problem
 DECIDING = 6  # problems named on each side
 _Scored = Mapping[str, Mapping[str, PairResult]]  # by problem and agent
 
@@ -157,3 +170,110 @@ def _interval(standing: Standing) -> str:
 
 def _share(value_e4: int) -> str:
     return f"{value_e4 / 10_000:.4f}"
+
+
+def paired_gap(settlement: SettlementRecord, results: Results) -> PairedGap | None:
+    """The two best of a settled race. `results`: every one on its problems, whatever their pools."""
+    ranked = sorted(settlement.standings, key=lambda one: one.rank)[:2]
+    counted = [name for name in settlement.drawn if name not in settlement.void]
+    if len(ranked) < 2 or not counted or settlement.inputs is None:
+        return None
+    try:
+        rules, picks = policy_of(settlement).race, resample(settlement.seed, len(counted))
+    except (ArenaError, ValueError):  # a policy, or a seed, of another release
+        return None
+    required = 1 if rules.control_sha256 else results_needed(rules, len(settlement.inputs.validators))
+    first, second = (_score(one, counted, results, rules, required) for one in ranked)
+    for standing, score in zip(ranked, (first, second), strict=True):
+        found = race_score_e4(score, rules.lambda_e4), bootstrap_interval(score, rules.lambda_e4, picks)
+        if found != (standing.race_score_e4, Interval(standing.low_e4, standing.high_e4)):
+            return None
+    interval = difference_interval(first, second, rules.lambda_e4, picks)
+    return PairedGap(
+        gap_e4=ranked[0].race_score_e4 - ranked[1].race_score_e4,
+        low_e4=interval.low_e4,
+        high_e4=interval.high_e4,
+        problems=len(counted),
+    )
+
+
+def _score(standing: Standing, counted: Sequence[str], results: Results, rules: RaceRules, required: int) -> AgentScore:
+    """The agent's problems as the settlement scores them, one result of each validator."""
+    name = standing.agent_version_id
+    subject = Subject(agent_version_id=name, miner_hotkey=standing.miner_hotkey, agent_sha256="")
+    problems = []
+    for problem_id in counted:
+        given: dict[str, TrajectoryResult] = {}
+        for one in results.get(problem_id, ()):
+            if one.agent_version_id != name or one.is_success is None or one.validator in given:
+                continue
+            if one.is_success and one.coefficient_e4 is None:
+                continue  # its verdict is owed
+            given[one.validator] = TrajectoryResult(
+                validator=one.validator,
+                agent_version_id=name,
+                problem_id=problem_id,
+                is_success=one.is_success,
+                is_agentic=one.is_agentic,
+                score_e4=(one.coefficient_e4 or 0) if one.is_success else 0,
+                quality_e4=None,
+            )
+        problems.append(problem_score(problem_id, tuple(given.values()), required))
+    return AgentScore(candidate=Candidate(subject=subject, qualifying_score_e4=0), problems=tuple(problems))
+
+
+SHAPES = 8
+_Shape = tuple[str, ...]  # names of the tools called, in order
+
+
+def bars(counts: Mapping[str, int], order: Sequence[str] = ()) -> tuple[CountBar, ...]:
+    """Counts as bars: in `order`, else the greatest first."""
+    names = [name for name in order if name in counts] or sorted(counts, key=lambda name: (-counts[name], name))
+    most = max(counts.values(), default=1) or 1
+    return tuple(CountBar(label=name, count=counts[name], percent=100 * counts[name] / most) for name in names)
+
+
+def bins(values: Iterable[int], edges: Sequence[int]) -> tuple[CountBar, ...]:
+    """How many values lie up to each edge, above the one before, and beyond the last."""
+    lows = [0, *(edge + 1 for edge in edges)]
+    labels = [f"{low:,} to {edge:,}" for low, edge in zip(lows, edges, strict=False)] + [f"over {edges[-1]:,}"]
+    counts = dict.fromkeys(labels, 0)
+    for value in values:
+        place = next((number for number, edge in enumerate(edges) if value <= edge), len(edges))
+        counts[labels[place]] += 1
+    return bars(counts, labels)
+
+
+def shape_of(body: EvaluationBody) -> _Shape:
+    """The tools that an episode called, in order."""
+    return tuple(neutral_name(event.name)[:40] for event in body.events if isinstance(event, ToolCall))
+
+
+def shape_panel(shapes: Sequence[_Shape]) -> ShapePanel:
+    """Which tools episodes call, and how many ways of calling them there are: the most frequent ones, and the tail."""
+    calling = Counter(name for shape in shapes for name in set(shape))
+    ways = Counter(shapes)
+    shown = ways.most_common(SHAPES)
+    counts = {_told(shape): count for shape, count in shown}
+    rest = len(ways) - len(shown)
+    if rest:
+        counts[f"{rest} other ways"] = len(shapes) - sum(count for _, count in shown)
+    return ShapePanel(
+        episodes=len(shapes),
+        ways=len(ways),
+        once=sum(count == 1 for count in ways.values()),
+        tools=bars(dict(calling.most_common(SHAPES))),
+        shapes=bars(counts, list(counts)),
+    )
+
+
+def _told(shape: _Shape) -> str:
+    """A shape in words: repeated calls are counted."""
+    parts: list[tuple[str, int]] = []
+    for name in shape:
+        if parts and parts[-1][0] == name:
+            parts[-1] = name, parts[-1][1] + 1
+        else:
+            parts.append((name, 1))
+    said = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in parts)
+    return (said if len(said) <= 90 else said[:89] + "…") or "no call"

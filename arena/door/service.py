@@ -1,21 +1,20 @@
 """What the door does with a submission: refuse it with a reason, or take it in once and answer the same ever after.
 
-Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`); of one
-hotkey one submission waits at a time, which the database decides; the same version with the same commitment is
-answered alike however often and by whichever process. What was taken is a row that waits before the answer is sent, and
-the gate has not looked at it: that is the node's work.
+Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`), while the operator's
+switch is off, or from who is not registered by a fresh view of the chain; of one hotkey one submission waits at a time,
+which the database decides; the same version with the same commitment is answered alike however often and by whichever
+process. What was taken is a row that waits before the answer is sent, and the gate has not looked at it.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import msgspec
 
-from arena.chain.port import Subtensor, Verifier
-from arena.door.form import SubmissionForm
-from arena.door.parsing import Parser
-from arena.door.pause import require_open
-from arena.door.refusals import AgentFileError, CooldownError
-from arena.door.registration import Registration
+from arena.chain.port import Metagraph, Subtensor, Verifier
+from arena.door.form import Parser, SubmissionForm
 from arena.gate.rules import RULES
 from arena.policy import Policy
 from arena.store.port import EVERY_STATE, HotkeyState, Store, StoredSubmission
@@ -24,6 +23,102 @@ from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
 from foundation.canonical import text_hash
 from foundation.codes.names import COOLDOWN
 from foundation.errors import ArenaError
+
+STREAM = "door"
+REASON_CHARS_MAX = 500
+
+
+class PauseState(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether submissions are taken. `reason` is shown to every miner that is turned away."""
+
+    is_paused: bool = False
+    reason: str = ""
+    since_ms: int = 0  # unix milliseconds
+
+
+async def read_pause(store: Store) -> PauseState:
+    """The state now."""
+    events = await store.events(STREAM)
+    return _read_state(events[-1] if events else "")
+
+
+async def put_pause(store: Store, state: PauseState) -> None:
+    """Change the state. Raises ArenaError V2022 when somebody else changed it at the same moment."""
+    events = await store.events(STREAM)
+    await store.put_event(STREAM, len(events), msgspec.json.encode(state).decode())
+
+
+def require_open(event: str) -> None:
+    """Return where submissions are taken after this event, the stream's last. Raises ArenaError V2200 with the
+    operator's reason."""
+    state = _read_state(event)
+    if state.is_paused:
+        raise ArenaError("V2200", state.reason)
+
+
+def _read_state(event: str) -> PauseState:
+    return msgspec.json.decode(event, type=PauseState) if event else PauseState()
+
+
+_STRANGERS_S = 1.0  # how often the chain is asked again for hotkeys that are not known
+
+
+class Registration:
+    """The metagraph of the newest final block, asked for at most every `refresh_s`."""
+
+    def __init__(
+        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 6.0, stale_s: float = 180.0
+    ) -> None:
+        """`monotonic` is a clock in seconds."""
+        self._chain, self._monotonic = chain, monotonic
+        self._refresh_s, self._stale_s = refresh_s, stale_s
+        self._metagraph: Metagraph | None = None
+        self._grew_s = self._asked_s = float("-inf")
+        self._turn = asyncio.Lock()
+
+    async def metagraph(self) -> Metagraph:
+        """The subnet. Raises ArenaError V2201 while it is not known well enough."""
+        return await self._known(self._refresh_s)
+
+    async def require(self, hotkey: str) -> None:
+        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2201."""
+        metagraph = await self.metagraph()
+        if metagraph.uid_of(hotkey) is None:
+            metagraph = await self._known(min(_STRANGERS_S, self._refresh_s))
+        if metagraph.uid_of(hotkey) is None:
+            raise ArenaError("A1008", f"{hotkey} on netuid {metagraph.netuid} at block {metagraph.block}")
+
+    async def _known(self, refresh_s: float) -> Metagraph:
+        async with self._turn:
+            if self._monotonic() - self._asked_s >= refresh_s:
+                self._asked_s = self._monotonic()
+                try:
+                    finalized = await self._chain.finalized_block()
+                    if self._metagraph is None or finalized > self._metagraph.block:
+                        self._metagraph = await self._chain.metagraph(finalized)
+                        self._grew_s = self._monotonic()
+                except ArenaError as error:  # the chain is away: what was seen last counts until it is stale
+                    if not error.entry.is_retryable:
+                        raise
+        if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
+            raise ArenaError("V2201", f"no new final block within {self._stale_s:g} s")
+        return self._metagraph
+
+
+class AgentFileError(ArenaError):
+    """The agent file breaks a rule; `line` is where, 0 for the file as a whole."""
+
+    def __init__(self, code: str, detail: str, line: int) -> None:
+        super().__init__(code, detail)
+        self.line = line
+
+
+class CooldownError(ArenaError):
+    """A1006: too early; `blocks_left` until a new commitment counts."""
+
+    def __init__(self, detail: str, blocks_left: int) -> None:
+        super().__init__("A1006", detail)
+        self.blocks_left = blocks_left
 
 
 class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,17 +1,25 @@
-"""What the public reads answer with: one frozen value per kind of row. Shares and scores are ten-thousandths (`_e4`).
+"""The rows that API, pages and SN15 routes show: one frozen value per kind, and lists of them page by page.
 
-A value is None, or a list empty, where it is not public yet; `moment` and `opens_ms` say what it waits for.
+Shares and scores are ten-thousandths (`_e4`). A value is None, or a list empty, where it is not public yet; `moment`
+and `opens_ms` say what it waits for. A cursor is opaque to clients and holds the key of the last row they have, so
+pages fit together whatever was added between.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
+from fastapi import Query
 
 from arena.records.model import Standing
 from arena.store.port import SubmissionState
 from arena.visibility.rule import Moment
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError
 from problems.model import Bucket, Pool
 
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
@@ -192,3 +200,62 @@ class DayRow(msgspec.Struct, frozen=True, kw_only=True):
     scored: int
     solved: int
     agents: int
+
+
+ROWS_MAX = 500
+Key = str | int
+Row = TypeVar("Row")
+
+CursorOption = Annotated[
+    str, Query(max_length=512, alias="cursor", description="`next` of the page before; empty: from the beginning.")
+]
+RowsOption = Annotated[int, Query(ge=1, le=ROWS_MAX, alias="limit", description="Most rows of a page.")]
+
+
+class ListPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
+    """Some rows of a list. `next` is the cursor of the page after this one, "" where the list ends for now."""
+
+    items: tuple[Row, ...]
+    next: str = ""
+
+
+def page_of(
+    rows: Iterable[Row],
+    key: Callable[[Row], tuple[Key, ...]],
+    *,
+    scope: str,
+    cursor: str,
+    limit: int,
+    is_newest_first: bool = False,
+) -> ListPage[Row]:
+    """The next `limit` rows behind a cursor, in the order of their keys, which tell all rows apart.
+
+    `scope` names the list, and so whose cursors it takes. Raises ArenaError V2081 for a cursor that is not its own.
+    """
+    ordered = sorted(rows, key=key, reverse=is_newest_first)
+    if cursor:
+        after = read_cursor(cursor, scope)
+        try:
+            ordered = [row for row in ordered if (key(row) < after if is_newest_first else key(row) > after)]
+        except TypeError as error:
+            raise ArenaError("V2081", "cursor: it is of another list") from error
+    shown = ordered[:limit]
+    following = write_cursor(scope, key(shown[-1])) if len(ordered) > limit else ""
+    return ListPage(items=tuple(shown), next=following)
+
+
+def write_cursor(scope: str, key: tuple[Key, ...]) -> str:
+    """A cursor behind the row with this key."""
+    return base64.urlsafe_b64encode(msgspec.json.encode([scope, *key])).decode().rstrip("=")
+
+
+def read_cursor(cursor: str, scope: str) -> tuple[Key, ...]:
+    """The key of a cursor of this list. Raises ArenaError V2081."""
+    try:
+        text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        found, *key = msgspec.json.decode(text, type=list[str | int])
+    except (*UNREADABLE_JSON, ValueError, binascii.Error) as error:
+        raise ArenaError("V2081", "cursor: it is none of ours") from error
+    if found != scope or not key:
+        raise ArenaError("V2081", "cursor: it is of another list")
+    return tuple(key)

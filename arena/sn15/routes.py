@@ -1,7 +1,7 @@
 """The read routes of the published SN15 API, for clients that exist already: change their base URL.
 
-Paths, field names, words and status codes are that API's (generated client `oro-sdk`, 7.0.0 and 7.0.2 alike);
-what is shown is what `arena.api.reads` shows. Submission and everything signed: `arena.door.sn15`.
+Paths, field names, words and status codes are that API's (`oro-sdk` 7.0.0 and 7.0.2 alike); what is shown is what
+`arena.api.reads` shows. Submission and everything signed: `arena.sn15.door`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import msgspec
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import Response
 
-from arena.api.reads.agents import deliver_source
-from arena.api.reads.answers import ListedAgent
-from arena.api.reads.board import Board
-from arena.api.reads.delivery import deliver_json
-from arena.api.reads.document import described, described_text
-from arena.api.refusals import json_response
-from arena.api.sn15.answers import (
+from arena.api.board import Board
+from arena.api.http import deliver_json, described, described_text, json_response
+from arena.api.reads import deliver_source
+from arena.api.rows import ListedAgent
+from arena.sn15.picture import Picture, Runs
+from arena.sn15.values import (
     AgentVersionPublic,
     AgentVersionStatus,
     ArtifactRequest,
@@ -38,10 +37,10 @@ from arena.api.sn15.answers import (
     TopHistory,
     ValidatorPublic,
     WaitingVersions,
+    problem_uuid,
+    utc_text,
+    version_uuid,
 )
-from arena.api.sn15.names import problem_uuid, utc_text, version_uuid
-from arena.api.sn15.picture import Picture
-from arena.api.sn15.runs import Runs
 from arena.store.port import StoredSubmission
 from foundation.canonical import UNREADABLE_JSON
 
@@ -67,6 +66,7 @@ def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (),
     _add_versions(router, board, waiting)
     _add_source(router, board, waiting)
     _add_races(router, board)
+    _add_shown(router, board)
     _add_standings(router, board)
     _add_runs(router, board)
     app.include_router(router)
@@ -78,7 +78,7 @@ async def _look(board: Board) -> Picture:
 
 
 def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
-    @router.get("/agent-versions/{agent_version_id}/status", **described(AgentVersionStatus, None))
+    @router.get("/agent-versions/{agent_version_id}/status", **described(AgentVersionStatus))
     async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
         """Where an agent version stands."""
         picture = await _look(board)
@@ -90,7 +90,7 @@ def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
             return _refused(404, "AGENT_VERSION_NOT_FOUND")
         return deliver_json(request, picture.received(arrival))
 
-    @router.get("/agent-versions/{agent_version_id}", **described(AgentVersionPublic, None))
+    @router.get("/agent-versions/{agent_version_id}", **described(AgentVersionPublic))
     async def get_agent_version(request: Request, agent_version_id: str) -> Response:
         """An agent version whose code is released."""
         picture = await _look(board)
@@ -109,7 +109,7 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
         row = (await _look(board)).version(agent_version_id)
         return _closed(row) or await deliver_source(request, board, row.agent_version_id if row else "")
 
-    @router.post("/artifacts/download-url", **described(ArtifactUrl, None))
+    @router.post("/artifacts/download-url", **described(ArtifactUrl))
     async def get_artifact_download_url(request: Request) -> Response:
         """Where the code of a released agent version is."""
         content = b""
@@ -136,7 +136,7 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
 
 
 def _add_races(router: APIRouter, board: Board) -> None:
-    @router.get("/races/current", **described(RaceWithField, None))
+    @router.get("/races/current", **described(RaceWithField))
     async def get_current_race(request: Request) -> Response:
         """The race that is not over yet, else the latest, with its field."""
         picture = await _look(board)
@@ -144,7 +144,7 @@ def _add_races(router: APIRouter, board: Board) -> None:
         shown = picture.race_public(race) if race else None
         return deliver_json(request, RaceWithField(race=shown, qualifiers=picture.qualifiers(race) if race else ()))
 
-    @router.get("/races/history", **described(RaceHistory, None))
+    @router.get("/races/history", **described(RaceHistory))
     async def get_race_history(
         request: Request, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0
     ) -> Response:
@@ -154,7 +154,7 @@ def _add_races(router: APIRouter, board: Board) -> None:
         races = tuple(picture.race_public(race) for race in over[offset : offset + limit])
         return deliver_json(request, RaceHistory(total=len(over), limit=limit, offset=offset, races=races))
 
-    @router.get("/races/{race_id}", **described(RaceWithField, None))
+    @router.get("/races/{race_id}", **described(RaceWithField))
     async def get_race_detail(request: Request, race_id: str) -> Response:
         """A race with its field."""
         picture = await _look(board)
@@ -165,7 +165,7 @@ def _add_races(router: APIRouter, board: Board) -> None:
 
 
 def _add_standings(router: APIRouter, board: Board) -> None:
-    @router.get("/leaderboard", **described(Leaderboard, None))
+    @router.get("/leaderboard", **described(Leaderboard))
     async def get_leaderboard(
         request: Request,
         suite_id: Suite = "",
@@ -177,29 +177,12 @@ def _add_standings(router: APIRouter, board: Board) -> None:
         """Agents by race score, then by qualifying score."""
         return deliver_json(request, (await _look(board)).leaderboard(limit, offset, q))
 
-    @router.get("/top", **described(TopAgent, None))
-    async def get_top_agent(request: Request) -> Response:
-        """Who is at the top, and the score that beats it."""
-        return deliver_json(request, (await _look(board)).top())
-
-    @router.get("/top/history", **described(TopHistory, None))
+    @router.get("/top/history", **described(TopHistory))
     async def get_top_history(request: Request, suite_id: Suite = "") -> Response:
         """Who came to the top, newest first."""
         return deliver_json(request, (await _look(board)).top_history())
 
-    @router.get("/suites", **described(tuple[SuitePublic, ...], None))
-    async def list_suites(request: Request) -> Response:
-        """The suites."""
-        picture = await _look(board)
-        return deliver_json(request, [picture.suite(number) for number in picture.suite_names])
-
-    @router.get("/suites/current", **described(SuitePublic, None))
-    async def get_current_suite(request: Request) -> Response:
-        """The active suite."""
-        picture = await _look(board)
-        return deliver_json(request, picture.suite(picture.active_suite))
-
-    @router.get("/suites/{suite_id}/problems", **described(SuiteWithProblems, None))
+    @router.get("/suites/{suite_id}/problems", **described(SuiteWithProblems))
     async def get_suite_problems(
         request: Request, suite_id: str, include_embeddings: Annotated[str, Query(max_length=8)] = ""
     ) -> Response:
@@ -221,7 +204,7 @@ def _add_standings(router: APIRouter, board: Board) -> None:
 
 
 def _add_runs(router: APIRouter, board: Board) -> None:
-    @router.get("/agent-versions/{agent_version_id}/runs", **described(tuple[RunPublic, ...], None))
+    @router.get("/agent-versions/{agent_version_id}/runs", **described(tuple[RunPublic, ...]))
     async def get_agent_version_runs(request: Request, agent_version_id: str) -> Response:
         """What validators ran of an agent version: the suite, and each race."""
         picture = await _look(board)
@@ -230,28 +213,41 @@ def _add_runs(router: APIRouter, board: Board) -> None:
             return _refused(404, "AGENT_VERSION_NOT_FOUND")
         return deliver_json(request, Runs(board, picture).of(row.agent_version_id))
 
-    @router.get("/evaluation-runs/{eval_run_id}", **described(RunDetail, None))
+    @router.get("/evaluation-runs/{eval_run_id}", **described(RunDetail))
     async def get_evaluation_run(request: Request, eval_run_id: str) -> Response:
         """One run."""
         found = Runs(board, await _look(board)).detail(eval_run_id)
         return deliver_json(request, found) if found else _refused(404, "EVAL_RUN_NOT_FOUND")
 
-    @router.get("/evaluations/running", **described(tuple[RunUnderWay, ...], None))
-    async def get_running_evaluations(request: Request) -> Response:
-        """The runs that are under way."""
-        return deliver_json(request, Runs(board, await _look(board)).under_way())
-
-    @router.get("/evaluations/pending", **described(WaitingVersions, None))
+    @router.get("/evaluations/pending", **described(WaitingVersions))
     async def get_pending_evaluations(
         request: Request, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0
     ) -> Response:
         """Accepted versions of which no run has begun, first in, first out."""
         return deliver_json(request, Runs(board, await _look(board)).waiting(limit, offset))
 
-    @router.get("/validators", **described(tuple[ValidatorPublic, ...], None))
-    async def get_validators(request: Request) -> Response:
-        """The validators whose logs are served here."""
-        return deliver_json(request, Runs(board, await _look(board)).validators())
+
+_SHOWN: tuple[tuple[str, Any, str, Callable[[Picture, Runs], object]], ...] = (
+    ("/top", TopAgent, "Who is at the top, and the score that beats it.", lambda picture, _: picture.top()),
+    ("/suites", tuple[SuitePublic, ...], "The suites.", lambda picture, _: picture.suites()),
+    ("/suites/current", SuitePublic, "The active suite.", lambda picture, _: picture.suite(picture.active_suite)),
+    ("/evaluations/running", tuple[RunUnderWay, ...], "The runs under way.", lambda _, runs: runs.under_way()),
+    ("/validators", tuple[ValidatorPublic, ...], "Whose logs are served here.", lambda _, runs: runs.validators()),
+)
+
+
+def _add_shown(router: APIRouter, board: Board) -> None:
+    """The routes without parameters."""
+
+    def answering(make: Callable[[Picture, Runs], object]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            picture = await _look(board)
+            return deliver_json(request, make(picture, Runs(board, picture)))
+
+        return answer
+
+    for path, kind, says, make in _SHOWN:
+        router.get(path, name=path, description=says, **described(kind))(answering(make))
 
 
 async def _arrival(waiting: Waiting, agent_version_id: str) -> StoredSubmission | None:
