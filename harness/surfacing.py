@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from harness.emission.unicode_normalize import compose
+from harness.emission.wording import compose
 from harness.trace import Surfaced
 
 _FINDERS = "find_"

@@ -286,12 +286,12 @@ class _ConversationReading:
         calls = self._calls_of.get(turn.step, ())
         if not any(call.emitter == "echoed" for call in calls):
             return frozenset()
-        key = CallReader(profile_schemas(self._body.tool_profile) if self._body.tool_profile in PROFILES else "[]").key
-        left = [(key(call.name, call.arguments), call.call_id) for call in turn.calls if _is_native(call)]
+        reader = CallReader(profile_schemas(self._body.tool_profile) if self._body.tool_profile in PROFILES else "[]")
+        left = [(reader.accepted(call.name, call.arguments), call.call_id) for call in turn.calls if _is_native(call)]
         found = set()
         for call in calls:
-            wanted = key(call.name, call.arguments)
-            match = next((one for one in left if one[0] == wanted), None)
+            key = reader.key(call.name, call.arguments)
+            match = next((one for one in left if key in one[0]), None)
             if match is not None:
                 left.remove(match)
                 if call.emitter == "echoed":

@@ -12,7 +12,7 @@ import functools
 import re
 import unicodedata
 
-from harness.emission.unicode_normalize import compose
+from harness.emission.wording import compose
 from judge.evidence.ordinary import NO_DATA, ORDINARY
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff"

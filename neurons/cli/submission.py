@@ -27,10 +27,8 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorClient
-    from arena.door.delivery import FoundDoor
-    from arena.door.races import RaceStatus
-    from arena.door.status import SubmissionStatus
+    from arena.door.client import DoorClient, FoundDoor
+    from arena.door.status import RaceStatus, SubmissionStatus
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
@@ -98,7 +96,7 @@ class MinerSession:
 
     async def doors(self, urls: Sequence[str] | None, metagraph: Metagraph) -> list[FoundDoor]:
         """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3053 for none."""
-        from arena.door.delivery import find_doors
+        from arena.door.client import find_doors
 
         found = await find_doors(self.client, metagraph, urls or ())
         if not any(door.state for door in found):
@@ -221,7 +219,7 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    from arena.api.reads.client import read_winner
+    from arena.api.client import read_winner
     from foundation.durable_files import write_whole
 
     found = read_winner(asyncio.run(_reads_url(chain.settings(), chain.url)))
@@ -248,7 +246,7 @@ def winner(
 async def _submit(
     settings: Settings, name: str, source: str, urls: list[str] | None, *, is_registering: bool
 ) -> dict[str, Any]:
-    from arena.door.delivery import ask_doors, deliver
+    from arena.door.client import ask_doors, deliver
     from arena.race.consensus.assignment import permitted_validators
     from arena.race.consensus.rulings import asked_count
     from arena.submissions.model import agent_version_id, commit, is_agent_name
@@ -501,8 +499,7 @@ async def _reads_url(settings: Settings, urls: list[str] | None) -> str:
     """Where the first validator that can be asked serves its public reads. Raises ArenaError U3053 for none."""
     from urllib.parse import urlsplit
 
-    from arena.door.client import DoorClient
-    from arena.door.delivery import find_doors
+    from arena.door.client import DoorClient, find_doors
     from neurons.settings.inputs import chain_of
 
     chain = chain_of(settings)

@@ -259,14 +259,14 @@ def _exported(
 
 def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
     """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
-    from harness.emission.attribution import EMISSIONS, emitters_of, version_of
+    from harness.emission.attribution import EMISSION, emitters_of
     from harness.emission.call_reader import CallReader
     from harness.tools.registry import PROFILES, profile_schemas
 
-    if body.tool_profile not in PROFILES or version_of(body) not in EMISSIONS:
+    if body.tool_profile not in PROFILES or body.emission != EMISSION:
         return ()
     recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
     again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
     differ = sum(one != two for one, two in zip(recorded, again, strict=True))
     said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
-    return ((f"who wrote the calls, worked out again by {version_of(body)}", said),)
+    return ((f"who wrote the calls, worked out again by {EMISSION}", said),)

@@ -179,7 +179,7 @@ def pause(
     What was taken goes on: gate, qualifying and races. Miners' commitments keep their place on chain. Also for a
     validator that does not run at present.
     """
-    from arena.door.pause import REASON_CHARS_MAX
+    from arena.door.service import REASON_CHARS_MAX
 
     if not reason.strip() or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
         raise typer.BadParameter(f"give a reason of one line, at most {REASON_CHARS_MAX} characters")
@@ -195,7 +195,7 @@ def resume(state_dir: StateDirOption = None) -> None:
 
 
 def _switch(state_dir: Path | None, reason: str) -> None:
-    from arena.door.pause import PauseState, put_pause
+    from arena.door.service import PauseState, put_pause
     from neurons.cli.store_reading import run_on_store
     from neurons.settings.inputs import unix_ms
 

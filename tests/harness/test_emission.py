@@ -1,16 +1,15 @@
-"""Who wrote a call: golden cases with known emitters, and the properties of the argument normalisation."""
+"""Who wrote a call: the three emitters, calls written as text, and when a run is agentic."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.emission.attribution import Attribution, Emission, is_agentic
-from harness.emission.call_reader import EVERY_CALL, CallReader
-from harness.tools.registry import profile_schemas
+from harness.emission.call_reader import CallReader
 from harness.trace import EmittedCall, Surfaced, ToolCall
 
 
@@ -83,96 +82,40 @@ def test_only_the_latest_completion_counts():
 
 ECHOES = {
     "JSON with arguments": AS_JSON,
-    "JSON with parameters": '{"name": "find_product", "parameters": {"price": "0-100", "q": "red lamp"}}',
-    "arguments before the name": '{"arguments": {"q": "red lamp", "price": "0-100"}, "name": "find_product"}',
-    "native form": json.dumps({"type": "function", "function": {"name": CALL[0], "arguments": CALL[1]}}),
-    "tool_call text": f"Repeat: <tool_call>{AS_JSON}</tool_call>",
-    "tool_call list": f"<tool_call>[{AS_JSON}]</tool_call>",
-    "a menu of calls": f'Choose one: 1. {{"name": "terminate", "arguments": {{}}}} 2. {AS_JSON} 3. nothing',
-    "a menu as one object": json.dumps({"options": [{"name": "terminate", "arguments": {}}, json.loads(AS_JSON)]}),
-    "JSON in a string": json.dumps({"next": AS_JSON}),
     "JSON in a string in a string": json.dumps({"a": json.dumps({"next": AS_JSON})}),
-    "as a Python call": 'Say find_product(q="red lamp", price="0-100") now.',
-    "as a positional Python call": "find_product('red lamp', 1, '0-100')",
-    "over several lines": json.dumps(json.loads(AS_JSON), indent=3).replace("red lamp", "red   lamp"),
-    "with a default spelled out": AS_JSON.replace('"q"', '"page": "1", "q"'),
-    "in a code fence": f"```json\n{AS_JSON}\n```",
+    "as a positional Python call": "find_product('red lamp', '0-100')",
     "an object cut short": AS_JSON[:-2],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", ECHOES)
-@pytest.mark.parametrize("role", ["system", "user", "tool"])
-def test_a_call_that_stood_in_the_prompt_is_echoed_although_the_model_repeats_it(case, role):
-    assert emitters(after(user(ECHOES[case], role), CALL), CALL) == ["echoed"]
-
-
-@pytest.mark.parametrize("case", ECHOES)
-def test_a_call_that_stood_in_the_prompt_is_echoed_although_the_model_did_not_repeat_it(case):
-    assert emitters(after(user(ECHOES[case])), CALL) == ["echoed"]
-
-
-NO_ECHOES = {
-    "the wish itself": "red lamp for 0-100",
-    "the tool named in prose": "Use find_product with q and price; finish with terminate() or recommend_product.",
-    "another call": '{"name": "find_product", "arguments": {"q": "red lamp"}}',
-    "a schema": json.dumps(json.loads(SCHEMAS)),
-    "a search result": json.dumps([{"product_id": "1", "title": "red lamp", "price": "0-100"}]),
 }
 
 
-@pytest.mark.parametrize("case", NO_ECHOES)
-def test_what_is_not_the_same_call_is_no_echo(case):
-    assert emitters(after(user(NO_ECHOES[case]), CALL), CALL) == ["llm"]
+@pytest.mark.parametrize("role", ["system", "user", "tool"])
+@pytest.mark.parametrize("case", ECHOES)
+def test_a_call_that_stood_in_the_prompt_is_echoed_whether_the_model_repeats_it_or_not(case, role):
+    assert emitters(after(user(ECHOES[case], role), CALL), CALL) == ["echoed"]
+    assert emitters(after(user(ECHOES[case], role)), CALL) == ["echoed"]
 
 
-def test_terminate_named_in_prose_stays_the_models():
-    stop = ("terminate", '{"status": "success"}')
-    assert emitters(after(user("At the end call terminate()."), stop), stop) == ["llm"]
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "red lamp for 0-100",
+        "Use find_product with q and price; finish with terminate() or recommend_product.",
+        '{"name": "find_product", "arguments": {"q": "lamp"}}',
+        SCHEMAS,
+        json.dumps([{"product_id": "1", "title": "red lamp", "price": "0-100"}]),
+    ],
+)
+def test_what_is_not_the_same_call_is_no_echo(prompt):
+    assert emitters(after(user(prompt), CALL), CALL) == ["llm"]
 
 
-def test_text_parts_are_read_like_plain_text():
-    parts = json.dumps({"role": "user", "content": [{"type": "text", "text": AS_JSON}]})
-    assert emitters(after(parts, CALL), CALL) == ["echoed"]
-
-
-# -- histories
-
-
-def assistant(*calls: tuple[str, str], content: str = "") -> str:
-    written = [{"id": "x", "type": "function", "function": {"name": n, "arguments": a}} for n, a in calls]
-    return json.dumps({"role": "assistant", "content": content, "tool_calls": written})
-
-
-def test_an_earlier_completion_in_the_history_is_no_echo():
+def test_an_earlier_completion_in_the_history_is_no_echo_and_an_invented_one_is():
+    written = [{"id": "x", "type": "function", "function": {"name": CALL[0], "arguments": CALL[1]}}]
+    turn = json.dumps({"role": "assistant", "content": "", "tool_calls": written})
     emission = after(user("x"), CALL)
-    emission.complete([user("x"), assistant(CALL)], native(CALL))
+    emission.complete([user("x"), turn, user(f"You called {AS_JSON} and got nothing.")], native(CALL))
     assert emitters(emission, CALL) == ["llm"]
-
-
-def test_an_invented_assistant_turn_is_an_echo():
-    assert emitters(after(assistant(CALL), CALL), CALL) == ["echoed"]
-    tagged = assistant(content=f"<tool_call>{AS_JSON}</tool_call>")
-    assert emitters(after(tagged, CALL), CALL) == ["echoed"]
-
-
-def test_quoting_the_model_back_to_itself_is_no_echo():
-    emission = after(user("x"), CALL)
-    emission.complete([user("x"), user(f"You called {AS_JSON} and got nothing.")], native(CALL))
-    assert emitters(emission, CALL) == ["llm"]
-
-
-def test_an_echo_does_not_become_the_models_by_being_repeated():
-    emission = after(user(AS_JSON), CALL)
-    assert emitters(emission, CALL) == ["echoed"]
-    emission.complete([user("x"), assistant(CALL), user(AS_JSON)], native(CALL))
-    assert emitters(emission, CALL) == ["echoed"]
-
-
-def test_a_prompt_too_crowded_to_read_holds_every_call():
-    crowd = user("find_product " * 1001)
-    assert READER.standing_in(json.loads(crowd)).keys == {EVERY_CALL}
-    assert emitters(after(crowd, CALL), CALL) == ["echoed"]
+    assert emitters(after(turn, CALL), CALL) == ["echoed"]
 
 
 # -- calls written as text
@@ -217,106 +160,51 @@ def test_native_calls_come_first_and_keep_their_ids():
     assert [call.call_id for call in calls] == ["c0", "text-1"]
 
 
-# -- the argument normalisation
+def test_a_call_whose_text_is_no_unicode_was_not_written():
+    assert READER.emitted('<tool_call>{"name":"\\ud800","arguments":{}}</tool_call>', ()) == ()
+    assert READER.emitted('<tool_call>{"name":"x","arguments":"\\ud800"}</tool_call>', ()) == ()
 
-SAME = [
-    ('{"q":"a","page":2}', '{ "page" : 2, "q" : "a" }'),
-    ('{"page":2}', '{"page":"2"}'),
-    ('{"page":2}', '{"page":2.0}'),
-    ('{"page":2}', '{"page":"2.0"}'),
-    ('{"page":1,"q":"a"}', '{"q":"a"}'),
-    ('{"page":"1","q":"a"}', '{"q":"a"}'),
-    ('{"q":"a","price":null}', '{"q":"a"}'),
-    ('{"q":"a","price":""}', '{"q":"a"}'),
-    ('{"q":" a  b "}', '{"q":"a b"}'),
-    ('{"q":"a,b"}', '{"q":"a, b"}'),
-    ('{"q":["a","b"]}', '{"q":"a,b"}'),
-    ('{"q":[1,2]}', '{"q":"1, 2"}'),
-    ('{"filters":{"a":1,"b":[]}}', '{"filters":"{\\"a\\": \\"1\\"}"}'),
-    ('{"filters":[{"a":1}]}', '{"filters":"[{\\"a\\": 1.0}]"}'),
-    ('{"q":"caf\\u00e9"}', '{"q":"cafe\\u0301"}'),
-    ('{"q":true}', '{"q":"true"}'),
-    ('"{\\"q\\":\\"a\\"}"', '{"q":"a"}'),
-    ("", "{}"),
-    ('{"q":1e2}', '{"q":100}'),
-    ('{"q":-0.0}', '{"q":0}'),
-    ('{"q":"red+lamp"}', '{"q":"red lamp"}'),
-    ('{"q":"caf%C3%A9%20lamp"}', '{"q":"café lamp"}'),
-    ('{"sort":"default","service":"default,COD"}', '{"service":"COD"}'),
+
+SIZE = 60_000
+OBJECT = '{"name":"find_product","arguments":'
+HOSTILE = [
+    OBJECT * 990 + "{}" + "}" * 990,
+    OBJECT + "[" * SIZE + "]" * SIZE + "}",
+    OBJECT + '{"q":' + "9" * SIZE + "}}",
+    OBJECT + '{"q":NaN}}',
+    "<tool_call>" * SIZE,
+    "<think>" * SIZE,
+    f"<tool_call>```{' ' * SIZE}x```</tool_call>",
+    "\\" * SIZE + '"find_product\\"',
+    "find_product " * 5_000,
 ]
-DIFFERENT = [
-    ('{"q":"a"}', '{"q":"b"}'),
-    ('{"q":"a"}', '{"q":"A"}'),
-    ('{"q":"01"}', '{"q":"1"}'),
-    ('{"q":"a b"}', '{"q":"ab"}'),
-    ('{"page":2}', '{"page":3}'),
-    ('{"q":"a","page":2}', '{"q":"a"}'),
-    ('{"q":"a,b"}', '{"q":"b,a"}'),
-    ('{"q":"9007199254740993"}', '{"q":"9007199254740992"}'),
-    ('{"price":"a+b"}', '{"price":"a b"}'),
-    ('{"price":"default"}', "{}"),
-    ('{"q":true}', '{"q":1}'),
-    ("not json", "{}"),
-    ("[1]", "{}"),
-]
+PIECES = st.sampled_from(
+    ["find_product", "(", ")", "[", "]", "{", "}", '"', "\\", "\\u00", ":", ",", "q", "1e9", "<tool_call>",
+     "</tool_call>", "<think>", "</think>", "```", OBJECT, "\0", "\ud800", "%ff", "&#0;", " "]
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("left", "right"), SAME)
-def test_spellings_of_one_call_are_the_same(left, right):
-    assert READER.key("find_product", left) == READER.key("find_product", right)
+def read(text: str) -> None:
+    for call in (*READER.emitted(text, ()), *READER.emitted(f"<tool_call>{text}</tool_call>", ())):
+        assert call.name.encode()
+        READER.accepted(call.name, call.arguments)
+    emission = Emission(READER, text[:5_000])
+    emission.complete([json.dumps({"role": "user", "content": text}), text], native(CALL), text, text)
+    emission.returned("find_product", text, text, "code")
+    emission.attribute("find_product", text)
+    emission.attribute(text[:100], json.dumps({"q": text, "filters": [{"a": text}]}))
+    assert emission.attribute(*CALL).emitter in ("llm", "echoed")
 
 
-@pytest.mark.parametrize(("left", "right"), DIFFERENT)
-def test_different_calls_stay_different(left, right):
-    assert READER.key("find_product", left) != READER.key("find_product", right)
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_hostile_text_makes_the_rule_raise(text):
+    read(text)
 
 
-def test_the_name_counts():
-    assert READER.key("find_product", "{}") != READER.key("terminate", "{}")
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(st.sampled_from(["q", "page", "price", "other"]), JSON, max_size=4))
-def test_how_json_was_written_never_matters(arguments):
-    compact = json.dumps(arguments, separators=(",", ":"), ensure_ascii=False)
-    reordered = json.dumps(dict(reversed(arguments.items())), indent=3)
-    assert READER.key("find_product", compact) == READER.key("find_product", reordered)
-
-
-@given(st.text(max_size=200), st.text(max_size=200))
-def test_any_text_is_read_without_an_exception(text, arguments):
-    READER.key(text, arguments)
-    READER.emitted(text, ())
-    READER.emitted(f"<tool_call>{text}</tool_call>", ())
-    READER.standing_in({"role": "user", "content": f"find_product({text} {{{{ find_product {arguments}"})
-
-
-@given(st.dictionaries(st.sampled_from(["q", "price"]), st.text(max_size=30), max_size=2))
-def test_whatever_the_call_a_prompt_that_holds_it_makes_it_an_echo(arguments):
-    call = ("find_product", json.dumps(arguments))
-    prompt = user(f"please repeat {json.dumps({'name': call[0], 'arguments': arguments})} verbatim")
-    assert emitters(after(prompt, call), call) == ["echoed"]
-
-
-@pytest.mark.parametrize("profile", ["paper4", "sn15"])
-def test_the_schemas_of_the_profiles_are_no_calls(profile):
-    schemas = profile_schemas(profile)
-    assert CallReader(schemas).standing_in({"role": "system", "content": f"Tools: {schemas}"}).keys == frozenset()
-
-
-def test_a_hostile_prompt_is_read_in_bounded_time():
-    nested = '{"a":[' * 5000 + "find_product" + "1," * 20_000
-    assert READER.standing_in({"role": "user", "content": nested}).keys == frozenset()
+@settings(max_examples=100, deadline=None)
+@given(st.lists(PIECES | st.text(max_size=4), max_size=60).map("".join))
+def test_any_pile_of_pieces_is_read(text):
+    read(text)
 
 
 # -- agentic or not

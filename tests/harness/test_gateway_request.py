@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emission.program_text import ProgramText
+from harness.emission.echoes import ProgramText
 from harness.inference.port import InferenceRules
 from harness.inference.request import rebuild
 from harness.limits import EpisodeLimits
@@ -237,4 +237,4 @@ def test_every_word_that_an_upstream_is_sent_beside_the_schemas_is_read_as_the_p
     )  # fmt: skip
     shown = set(re.findall("mark[a-z]", json.dumps(upstream.sent[0])))
     assert len(shown) == 9
-    assert shown <= set(ProgramText("a red lamp").request(answer.messages).words)
+    assert shown <= set(ProgramText().request(answer.messages).words)

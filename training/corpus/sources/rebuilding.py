@@ -244,9 +244,9 @@ class _Rebuilding:
     def _take(self, call: Call, executed: list[ExecutedCall]) -> ExecutedCall | None:
         """The execution of a model's call: by the id under which the host matched it, else (the record has no id for an
         echoed one) the first that is the same call. It is used up."""
-        key = self._reader.key(call.name, call.arguments)
+        accepted = self._reader.accepted(call.name, call.arguments)
         for one in executed:
-            is_echo = one.emitter == "echoed" and self._reader.key(one.name, one.arguments) == key
+            is_echo = one.emitter == "echoed" and self._reader.key(one.name, one.arguments) in accepted
             if is_echo or (one.emitter == "llm" and one.call_id == call.id):
                 executed.remove(one)
                 return one
