@@ -124,7 +124,6 @@ async def _fill(open_store: OpenStore) -> PostgresStore:
     await store.claim(1, 60_000)
     await store.put_submission(StoredSubmission(subject=SUBJECT, name="n", state="review"), "secret = 1")
     await store.spend_nonce("5m", 1, keep_ms=60_000, most=9)
-    await store.receive("a1", "5m", 1, "n", b"{}")
     await store.put_event("race", 0, "{}")
     await store.put_weights_result(WeightsResult(race_id="r", block=1, uids=(), weights_u16=(), status="ok"))
     rows = (ModelUsage(upstream="u", model="m", requests=1),)
