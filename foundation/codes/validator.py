@@ -11,7 +11,7 @@ ROWS = (
         "V2003",
         "only the shipped reference agents may run at this sandbox level",
         STOPS,
-        "run `arena doctor`; enable namespaces or use docker",
+        "run `arena doctor`: it names what to enable",
     ),
     row("V2004", "host loop failed", NO_SCORE, "report the traceback in the log", True),
     row(

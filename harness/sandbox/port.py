@@ -31,7 +31,7 @@ GuestEnd = Literal[
 class SandboxLevel(msgspec.Struct, frozen=True, kw_only=True):
     """The level actually reached on this host; stands in every record's provenance."""
 
-    name: Literal["bubblewrap", "landlock", "docker", "reference-agents-only"]
+    name: Literal["bubblewrap", "landlock", "reference-agents-only"]
     layers: tuple[str, ...]  # e.g. user-namespace, network-namespace, seccomp, cgroup-v2, own-uid
     degraded: tuple[str, ...] = ()  # layers that are missing, each with its reason
     guest_sha256: str  # of the guest root and runner
@@ -43,8 +43,6 @@ class GuestChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What a guest has and what runs it, beyond this software's own files."""
 
     packages: tuple[str, ...] = ()  # name==version: the policy's allow-list
-    docker_image: str = ""  # by digest; empty: no containers
-    docker_runtime: str = ""  # runsc, runc, or empty for the better one the engine has
 
 
 NOTHING_CHOSEN = GuestChoice()

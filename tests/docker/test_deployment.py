@@ -209,7 +209,7 @@ def test_the_entry_point_of_the_nodes_image_starts_dry() -> None:
 
 def test_what_was_never_built_or_run_is_marked_so() -> None:
     page = (DOCKER / "README.md").read_text("utf-8")
-    for name in ("compose.yaml", "node.Dockerfile", "guest.Dockerfile", "vllm.Dockerfile", "check_engine.py"):
+    for name in ("compose.yaml", "node.Dockerfile", "vllm.Dockerfile"):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
         assert "**never" in row, name
     listed = set(re.findall(r"^\| `([\w.]+)/?`", page, re.MULTILINE))

@@ -7,10 +7,9 @@ import signal
 
 import pytest
 
-from harness.sandbox.jails import bubblewrap, docker, landlock
+from harness.sandbox.jails import bubblewrap, landlock
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, run
 from tests.harness.landlock_stand import best_landlock
-from tests.harness.test_sandbox_docker import Standin
 
 DYING = "import os\ndef agent_main(p):\n {how}\n"
 # Each status that a supervisor could take for something else, and the edges between them.
@@ -23,7 +22,6 @@ SIGNALS = tuple(
     if number not in (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ)
     and number not in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 )
-FEW = (1, 9, 11, 34, 64)
 
 
 @pytest.fixture
@@ -35,39 +33,34 @@ def read(monkeypatch):
         statuses.append(status)
         return ended
 
-    for adapter in (bubblewrap, landlock, docker):
+    for adapter in (bubblewrap, landlock):
         monkeypatch.setattr(adapter, "explain_death", note)
     return statuses
 
 
-@pytest.fixture(params=["bubblewrap", "landlock", "docker"])
-def level(request, tmp_path):
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def level(request):
     if request.param == "landlock":
         return request.param, best_landlock()
     if not has_jail():
         pytest.skip(WHY_NO_JAIL)
-    if request.param == "bubblewrap":
-        return request.param, best_sandbox()
-    (attempt,) = Standin(tmp_path).attempts("runc")
-    return request.param, attempt.sandbox
+    return request.param, best_sandbox()
 
 
 def test_every_exit_status_is_handed_on_as_it_is(level, read):
-    name, sandbox = level
-    statuses = STATUSES if name != "docker" else STATUSES[::8]
-    for status in statuses:
+    _, sandbox = level
+    for status in STATUSES:
         assert run(DYING.format(how=f"os._exit({status})"), None, sandbox).end == "died"
-    assert read == list(statuses)
+    assert read == list(STATUSES)
 
 
 def test_every_signal_is_handed_on_as_its_number(level, read):
-    name, sandbox = level
-    numbers = SIGNALS if name != "docker" else FEW
-    for number in numbers:
+    _, sandbox = level
+    for number in SIGNALS:
         how = f"import signal, time; signal.signal({number}, 0) if {number} != 9 else 0"
         source = DYING.format(how=f"{how}; os.kill(os.getpid(), {number}); time.sleep(20)")
         assert run(source, None, sandbox).end == "died", number
-    assert [status - 128 for status in read] == list(numbers)
+    assert [status - 128 for status in read] == list(SIGNALS)
 
 
 def test_the_table_of_signals_has_real_time_ones_and_those_without_a_name():

@@ -2,8 +2,8 @@
 
 `open_sandbox` returns a sandbox whose jail has just withstood the self-test, or `reference-agents-only`,
 loudly labelled; it never falls through to running foreign code without a jail. Levels are tried in this order:
-bubblewrap, Landlock, docker (where an image is set), and the ways into each in the order of preference, lazily: the
-first that holds ends it. `diagnose` explains each attempt in words with the exact fix.
+bubblewrap, Landlock, and the ways into each in the order of preference, lazily: the first that holds ends it.
+`diagnose` explains each attempt in words with the exact fix.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from harness.sandbox.confinement.seccomp import build_filter, native_architectur
 from harness.sandbox.guest_root.rootfs import GuestRoot, open_guest_root
 from harness.sandbox.guest_root.workdir import sweep_work_directories
 from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox, EntryMode, sweep_jails
-from harness.sandbox.jails.docker import Container, DockerSandbox, Runtime, ask_engine, is_pinned, sweep_containers
 from harness.sandbox.jails.landlock import SCOPES_ABI, Landlock, LandlockSandbox, UidMode, lacking, landlock_abi
 from harness.sandbox.jails.reference import ReferenceSandbox
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, Sandbox, SandboxLevel
-from harness.sandbox.probing.selftest import CONTAINED, NAMESPACED, UNNAMESPACED, Promises, inspect
+from harness.sandbox.probing.selftest import NAMESPACED, UNNAMESPACED, Promises, inspect
 
-LevelName = Literal["bubblewrap", "landlock", "docker"]
+LevelName = Literal["bubblewrap", "landlock"]
 Wanted = Literal["auto", LevelName, "reference-agents-only"]
 
 _SHARED_STATE = Path("/var/lib/agent-arena")  # where a guest with a uid of its own can reach its interpreter
@@ -39,7 +38,6 @@ _SWITCHES = (
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
     ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
 )
-_BUILD_IMAGE = "docker build -f docker/guest.Dockerfile --build-arg GUEST_SHA256=$(basename {root}) {root}"
 _LOG = structlog.get_logger(__name__)
 
 
@@ -75,15 +73,11 @@ def open_sandbox(
     `ahead` jails wait for the runs to come.
 
     `wanted` forces a level: a jail's name fails with V2001 instead of falling back, `reference-agents-only` skips the
-    jail. Raises ArenaError V2030 for an unknown level or an image without digest, V2060 when no guest root can be
+    jail. Raises ArenaError V2030 for an unknown level, V2060 when no guest root can be
     built.
     """
     if wanted not in get_args(Wanted):
         raise ArenaError("V2030", f"sandbox level {wanted!r}: use one of {', '.join(get_args(Wanted))}")
-    if wanted == "docker" and not choice.docker_image:
-        raise ArenaError("V2030", "sandbox level docker needs docker_image, by digest")
-    if choice.docker_image and not is_pinned(choice.docker_image):
-        raise ArenaError("V2030", f"docker_image {choice.docker_image!r}: pin it by digest, name@sha256:...")
     root = open_guest_root(state_dir, packages=choice.packages)
     reasons: list[str] = []
     for attempt in _attempts(root, slots, wanted, choice, ahead):
@@ -141,8 +135,6 @@ def _attempts(root: GuestRoot, slots: int, wanted: str, choice: GuestChoice, ahe
         yield from try_bubblewrap(root, slots, ahead)
     if wanted in ("auto", "landlock"):
         yield from try_landlock(root, slots, lambda: open_guest_root(_SHARED_STATE, packages=choice.packages))
-    if wanted in ("auto", "docker") and choice.docker_image:
-        yield from try_docker(root, slots, choice.docker_image, choice.docker_runtime)
 
 
 def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Attempt]:
@@ -207,42 +199,6 @@ def try_landlock(root: GuestRoot, slots: int, shared_root: Callable[[], GuestRoo
     is_uid_own = mode == "own-uid"
     promises = msgspec.structs.replace(UNNAMESPACED, counts_processes=is_uid_own)
     yield _tested("landlock", subject, sandbox, landlock_fix(abi), is_uid_own=is_uid_own, promises=promises)
-
-
-def try_docker(root: GuestRoot, slots: int, image: str, runtime: str, command: str = "docker") -> Iterator[Attempt]:
-    """The engine's containers of `image`: runsc where the engine knows it, else plain; `runtime` allows one only."""
-    try:
-        facts = ask_engine(command, image)
-        sweep_containers(command)
-    except ArenaError as error:
-        fix = "start the docker engine, give this user access to it, and pull the image of docker_image"
-        yield Attempt(level="docker", subject=f"jail by {command}", reason=error.failure.detail, fix=fix)
-        return
-    wanted: tuple[Runtime, ...] = ("runsc", "runc")
-    for name in (name for name in wanted if runtime in ("", name)):
-        subject = f"jail by {command} {facts.version} ({name})"
-        if name not in facts.runtimes:
-            reason, fix = f"the engine has no runtime {name}", "install gVisor's runsc and run: sudo runsc install"
-            yield Attempt(level="docker", subject=subject, reason=reason, fix=fix)
-            continue
-        if facts.guest_sha256 != root.content_sha256:
-            reason = f"the image holds guest {facts.guest_sha256[:12]}, this version has {root.content_sha256[:12]}"
-            yield Attempt(level="docker", subject=subject, reason=reason, fix=_BUILD_IMAGE.format(root=root.path))
-            return
-        container = Container(image=image, runtime=name, command=command)
-        layers = (f"docker-{facts.version}", name, "no-network", "read-only-root", "no-capabilities", "memory-limit")
-        level = SandboxLevel(
-            name="docker",
-            layers=(*layers, "pids-limit", "rlimits", "own-uid"),
-            degraded=("cpu-meter: CPU time is bounded for each process, not for all together",),
-            guest_sha256=root.content_sha256,
-            python_version=root.minor_version,
-            may_race=True,
-        )
-        sandbox = DockerSandbox(container, level, slots=slots, clock=time.monotonic)
-        promises = msgspec.structs.replace(CONTAINED, has_filter=name != "runsc")  # runsc is the filter, unseen inside
-        fix = "see the reason; compare docker/guest.Dockerfile"
-        yield _tested("docker", subject, sandbox, fix, is_uid_own=True, promises=promises)
 
 
 def usable_cgroups() -> Cgroups | str:

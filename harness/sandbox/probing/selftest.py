@@ -34,26 +34,13 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
 
     visible: frozenset[str]  # names in / at most
     writable: frozenset[str]  # directories that must be writable; $TMPDIR is the guest's own
-    writable_too: frozenset[str] = frozenset()  # that may be: they end with the guest
     pids_at_most: int  # visible processes
     has_pid_namespace: bool = True  # a host's process can't be named, so the number means another one
-    has_filter: bool = True
-    has_proc: bool = False  # of its own, with no process of the host in it
-    has_group: bool = False  # of the engine's making, which counts all memory, whoever holds it
     counts_processes: bool = True  # RLIMIT_NPROC is the policy's limit
 
 
 NAMESPACED = Promises(visible=_GUEST_ROOT, writable=frozenset({"/dev/shm", "/tmp"}), pids_at_most=0)
 UNNAMESPACED = Promises(visible=frozenset(), writable=frozenset({_TEMPORARY}), pids_at_most=0, has_pid_namespace=False)
-CONTAINED = Promises(
-    visible=_GUEST_ROOT | {".dockerenv", "etc", "run", "sys"},
-    writable=frozenset({"/tmp"}),
-    writable_too=frozenset({"/dev/shm", "/dev/mqueue"}),
-    pids_at_most=3,
-    has_proc=True,
-    has_group=True,
-    counts_processes=False,
-)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +120,7 @@ def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NA
     writable = {_TEMPORARY if directory == report.temporary else directory for directory in report.writable}
     if _TEMPORARY not in promises.writable:
         writable = set(report.writable)
-    is_writable_as_promised = promises.writable <= writable <= promises.writable | promises.writable_too
+    is_writable_as_promised = promises.writable == writable
     is_host_reached = not promises.has_pid_namespace and (report.signals_host or report.limits_host)
     is_memory_hidden = report.maps_without_file or report.grows_buffers or report.hides_files
     checks = {
@@ -142,7 +129,7 @@ def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NA
         "it has supplementary groups of the host": is_uid_own and bool(set(report.groups) - {report.gid}),
         f"it has capabilities {report.capabilities}": set(report.capabilities) != {_NO_CAPABILITY},
         "it can gain privileges": report.no_new_privileges != "1",
-        "no system-call filter is on": promises.has_filter and report.seccomp != "2",
+        "no system-call filter is on": report.seccomp != "2",
         "it sees processes of the host": len(report.pids) > promises.pids_at_most,
         f"it sees {sorted(set(report.root) - promises.visible)} in /": not set(report.root) <= promises.visible,
         "it reads a file of the host": report.reads_file or report.reads_passwd,
@@ -151,13 +138,13 @@ def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NA
         "it reaches a socket of the host": report.reaches_socket or report.reaches_path,
         "it reaches a process of the host": is_host_reached,
         "it changes a file of the host": report.changes_times,
-        "it makes kernel objects that outlive it": promises.has_filter and report.opens_queues,
-        "it opens sockets": promises.has_filter and report.opens_sockets,
-        "it locks files that others see": promises.has_filter and report.locks_files,
-        "it watches files that others see": promises.has_filter and report.watches_files,
-        "it holds memory that no count shows": not promises.has_group and is_memory_hidden,
-        "it reads counters of the whole host": not promises.has_proc and report.reads_counters,
-        "it sees the jail's first process": not promises.has_proc and report.sees_first_process,
+        "it makes kernel objects that outlive it": report.opens_queues,
+        "it opens sockets": report.opens_sockets,
+        "it locks files that others see": report.locks_files,
+        "it watches files that others see": report.watches_files,
+        "it holds memory that no count shows": is_memory_hidden,
+        "it reads counters of the whole host": report.reads_counters,
+        "it sees the jail's first process": report.sees_first_process,
         "it can make namespaces": report.makes_namespace,
         "its limits are not set": any(report.rlimits[name] > value for name, value in limits.items()),
     }
