@@ -150,7 +150,7 @@ def _asked(episodes: EndpointEpisodes) -> tuple[RunContext, Upstream, contextlib
 def _sampled(episodes: SampledEpisodes) -> tuple[RunContext, Sampler, ChatCodec]:
     """The context, the sampler and the codec, opened once and held until the process ends."""
     from training.models.render import Qwen3Codec
-    from training.stages.pipeline import outside_sampler
+    from training.samplers.vllm import outside_sampler
 
     bench, codec = episodes.inputs.open(), Qwen3Codec(Path(episodes.recipe.tokenizer))
     if codec.identity_sha256 != episodes.codec_sha256:

@@ -53,7 +53,7 @@ def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_each_took(no
     page = (tmp_path / "page.html").read_text("utf-8")
     assert "as the agent file asks, at most" in page and "time a solved" in page and "top miner" in page
     document = json.loads(CliRunner().invoke(report.app, [*map(str, paths), "--json"]).stdout)
-    assert [row["spent"]["solved"] for row in document["rows"]] == [agent.spent.solved, other.spent.solved]
+    assert [row["report"]["spent"]["solved"] for row in document["rows"]] == [agent.spent.solved, other.spent.solved]
     assert document["tests"] == []  # what one decides for itself is not the other's condition
 
 

@@ -20,7 +20,9 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from training.model import ChatCodec, Decode, Sampled
+from training.model import ChatCodec, Decode, Sampled, Sampler
+from training.recipe import Recipe
+from training.samplers.scripted import ScriptedSampler
 from training.stages.run import weights_sha256
 
 TIMEOUT_S = 600.0
@@ -172,3 +174,12 @@ class VllmSampler:
             return response.content
         code = "U3002" if response.status_code >= 500 or response.status_code == 429 else "U3001"
         raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
+
+
+def outside_sampler(recipe: Recipe, codec: ChatCodec) -> Sampler | None:
+    """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
+    if not recipe.sampler:
+        return None
+    if recipe.sampler == "scripted":
+        return ScriptedSampler(codec, recipe.sampler_model)
+    return VllmSampler(recipe.sampler, recipe.sampler_model, codec)

@@ -24,7 +24,7 @@ from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
 from training.corpus.model import CorpusPool
 from training.guards import emission_rate, require_train_pool
-from training.model import ChatCodec, RunLineage, Sampler, Stage
+from training.model import RunLineage, Sampler, Stage
 from training.models.opening import copy_tokenizer, device_name, open_parent, placed
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
@@ -32,8 +32,7 @@ from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jo
 from training.rollouts.token_rows import TokenRows, blend, rows_of_traces
 from training.run_context import RunContext
 from training.samplers.in_process import LocalSampler
-from training.samplers.scripted import ScriptedSampler
-from training.samplers.vllm import VllmSampler
+from training.samplers.vllm import VllmSampler, outside_sampler
 from training.stages.engine import quiet_engine
 from training.stages.episodes import (
     EPISODES,
@@ -53,18 +52,6 @@ from training.stages.run import (
     weights_sha256,
 )
 from training.stages.sft import train_sft
-
-SCRIPTED = "scripted"
-
-
-def outside_sampler(recipe: Recipe, codec: ChatCodec) -> Sampler | None:
-    """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
-    if not recipe.sampler:
-        return None
-    if recipe.sampler == SCRIPTED:
-        return ScriptedSampler(codec, recipe.sampler_model)
-    return VllmSampler(recipe.sampler, recipe.sampler_model, codec)
-
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
     "sft": (None, "sft"),  # from itself: the control of a stage that takes more compute
