@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from arena.records.model import SignedRecord
 from arena.store.location import StoreLocation, write_location
 from foundation.errors import ArenaError
 from neurons.cli.app import main
-from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
+from neurons.cli.exit_codes import EXIT_INTEGRITY
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
 from tests.arena.tail_stand import Author, client, free_port, serving
 
@@ -82,16 +81,6 @@ def test_a_true_log_is_believed_from_its_beginning_and_from_any_cursor() -> None
         assert check_all(LINES[after:], after=after).head == check_all(LINES).head
 
 
-@pytest.mark.parametrize("place", range(len(LINES) - 1))
-def test_a_row_dropped_doubled_or_swapped_is_a_break(place: int) -> None:
-    dropped = LINES[:place] + LINES[place + 1 :]
-    doubled = LINES[: place + 1] + LINES[place:]
-    swapped = [*LINES[:place], LINES[place + 1], LINES[place], *LINES[place + 2 :]]
-    for lines in (dropped, doubled, swapped):
-        with pytest.raises(ArenaError, match="V2050"):
-            check_all(lines)
-
-
 @given(st.integers(0, len(LINES) - 1), st.data())
 def test_any_changed_byte_of_a_row_is_found(place: int, data: st.DataObject) -> None:
     line = bytearray(LINES[place])
@@ -116,12 +105,6 @@ def test_a_row_that_lacks_what_it_should_hold_is_a_break(change: dict[str, objec
     row = msgspec.structs.replace(read_row(LINES[2]), **change)
     with pytest.raises(ArenaError, match="V2050"):
         check_all([*LINES[:2], msgspec.json.encode(row)])
-
-
-@pytest.mark.parametrize("line", [b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"seq":1}'])
-def test_what_is_no_row_is_no_break_but_not_believed_either(line: bytes) -> None:
-    with pytest.raises(ArenaError, match="V2084"):
-        check_all([line])
 
 
 # -- how it comes back
@@ -154,37 +137,6 @@ def test_a_follower_goes_on_behind_its_last_row_when_the_server_was_restarted(au
     assert any("after record 2" in text for text in told)
 
 
-def test_a_follower_waits_for_a_server_that_is_not_there_yet(author: Author) -> None:
-    author.append([attempt(1)])
-    port, told = free_port(), threading.Event()
-    found: list[int] = []
-    lines = client(f"http://127.0.0.1:{port}", tell=lambda _: told.set()).lines(is_following=True)
-    reading = threading.Thread(target=lambda: found.extend(take(lines, 1)))
-    reading.start()
-    assert told.wait(10)
-    with serving(author.dsn, port):
-        reading.join(10)
-    assert found == [1]
-
-
-def test_a_store_that_was_away_costs_a_follower_nothing(author: Author) -> None:
-    author.append([attempt(1)])
-    with serving(author.dsn) as server:
-        away = threading.Event()
-        lines = client(server.address, tell=lambda _: away.set()).lines(is_following=True)
-        assert take(lines, 1) == [1]
-        server.store.is_away = True
-        author.append([attempt(2)])
-        threading.Thread(target=lambda: (away.wait(10), setattr(server.store, "is_away", False))).start()
-        assert take(lines, 1) == [2]
-        assert away.is_set()
-
-
-def test_without_following_a_missing_server_is_told_after_a_few_tries() -> None:
-    with pytest.raises(ArenaError, match="V2084"):
-        list(client(f"http://127.0.0.1:{free_port()}").lines())
-
-
 @pytest.mark.parametrize("records", [0, 1])
 def test_a_log_that_got_shorter_is_a_break(postgres, author: Author, records: int) -> None:
     """The server comes back over another store: rows that were read are not there any more."""
@@ -210,19 +162,6 @@ def test_a_refused_request_is_not_tried_again(author: Author) -> None:
             list(client(server.address).lines(after=9, is_following=True))
 
 
-def test_something_else_behind_the_address_is_said_to_be_that(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                               env={"PYTHONUNBUFFERED": "1"}, text=True)  # fmt: skip
-    try:
-        port = process.stdout.readline().split("port ")[1].split()[0]
-        with pytest.raises(ArenaError, match="V2084"):
-            list(client(f"http://127.0.0.1:{port}").lines())
-    finally:
-        process.terminate()
-        process.wait()
-
-
 # -- the commands
 
 
@@ -233,17 +172,6 @@ def arena(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str,
     return int(ended.value.code or 0), out, err
 
 
-def test_tail_of_a_url_prints_rows_behind_a_cursor_or_the_last_ones(author: Author, capsys) -> None:
-    author.append([attempt(number) for number in range(30)])
-    with serving(author.dsn) as server:
-        code, out, _ = arena(capsys, "records", "tail", "--url", server.address, "--after", 27)
-        assert (code, [read_row(line.encode()).seq for line in out.splitlines()]) == (0, [28, 29, 30])
-        code, out, _ = arena(capsys, "records", "tail", "--url", server.address, "-n", 2)
-        assert (code, len(out.splitlines())) == (0, 2)
-        assert arena(capsys, "records", "tail", "--url", server.address, "--after", 99)[0] == EXIT_USAGE
-        assert arena(capsys, "records", "tail", "--url", server.address, "--pool", "all")[0] == EXIT_USAGE
-
-
 def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monkeypatch) -> None:
     author.append([attempt(number) for number in range(3)])
     monkeypatch.setattr("arena.records.verify.inspection.signing_message", lambda *_: b"another message")
@@ -251,11 +179,6 @@ def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monke
         code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
     assert (code, out) == (EXIT_INTEGRITY, "")
     assert "V2050" in err and "record 1 of" in err
-
-
-def test_a_url_where_nothing_answers_is_an_environment_that_is_not_ready(capsys) -> None:
-    code, _, err = arena(capsys, "records", "tail", "--url", f"http://127.0.0.1:{free_port()}")
-    assert code == EXIT_NOT_READY and "V2084" in err
 
 
 @pytest.fixture
@@ -296,9 +219,3 @@ def test_tail_of_a_state_folder_follows_what_is_appended(author: Author, state_d
     finally:
         process.kill()
         process.communicate()
-
-
-def test_heads_tell_where_each_log_ends(author: Author) -> None:
-    size = author.append([attempt(1)])
-    with serving(author.dsn) as server:
-        assert client(server.address).heads() == {author.signer.hotkey: size}

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from arena.chain.keys import generate_signer
-from arena.sn15.values import race_uuid, suite_number, version_uuid
+from arena.sn15.values import race_uuid, version_uuid
 from tests.arena.door_stand import AGENT, Stand
 from tests.arena.door_stand import serving as serving_door
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RACES, RUNNING, SEALED, WINNER, fill
@@ -186,15 +186,6 @@ def test_code_is_released_when_the_embargo_is_over_and_a_loser_s_never(served):
     assert asked(WINNER_ID, "x").json()["error_code"] == "INVALID_ARTIFACT_TYPE"
     assert asked(race_uuid(SEALED)).json()["error_code"] == "AGENT_VERSION_NOT_FOUND"
     assert http.post("/v1/public/artifacts/download-url", content=b"x" * 10_000).status_code == 400
-
-
-def test_the_routes_are_there_only_when_asked_for(author):
-    with serving(author.dsn) as server:
-        assert httpx.get(f"{server.address}/v1/public/top").status_code == 404
-
-
-def test_a_suite_is_known_by_the_number_in_its_name():
-    assert [suite_number(name) for name in ("s1", "suite-042", "shop")] == [1, 42, 0]
 
 
 def test_the_generated_client_reads_a_node(served):

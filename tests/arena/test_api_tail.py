@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import msgspec
@@ -33,33 +32,10 @@ def author(postgres, signer) -> Author:
 # -- cursors
 
 
-def test_an_empty_log_has_no_rows_and_is_no_error(author: Author) -> None:
-    with serving(author.dsn) as server:
-        assert rows(server.address) == []
-        assert rows(server.address, validator=author.signer.hotkey) == []
-
-
 def test_every_record_stands_in_the_tail_once_and_in_order(author: Author) -> None:
     size = author.append([attempt(number) for number in range(3 * PAGE_ROWS + 1)])
     with serving(author.dsn) as server:
         assert [row.seq for row in rows(server.address)] == list(range(1, size + 1))
-
-
-@pytest.mark.parametrize("after", [0, 1, PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 2 * PAGE_ROWS])
-def test_a_cursor_goes_on_behind_the_last_row(author: Author, after: int) -> None:
-    author.append([attempt(number) for number in range(2 * PAGE_ROWS)])
-    with serving(author.dsn) as server:
-        assert [row.seq for row in rows(server.address, after=after)] == list(range(after + 1, 2 * PAGE_ROWS + 1))
-        assert [row.seq for row in rows(server.address, after=after, limit=3)] == list(
-            range(after + 1, min(after + 3, 2 * PAGE_ROWS) + 1)
-        )
-
-
-def test_a_cursor_behind_the_end_is_told_where_the_log_ends(author: Author) -> None:
-    author.append([attempt(1)])
-    with serving(author.dsn) as server:
-        answer = httpx.get(f"{server.address}/v1/tail", params={"after": 7})
-        assert (answer.status_code, answer.json()["code"], answer.json()["head"]) == (416, "V2082", 1)
 
 
 def test_a_stub_keeps_all_that_chain_and_signature_need(author: Author) -> None:
@@ -202,13 +178,6 @@ def test_a_follower_gets_what_is_appended_later(author: Author) -> None:
             assert stream.next().seq == number
 
 
-def test_two_followers_get_the_same_rows(author: Author) -> None:
-    with serving(author.dsn) as server, following(server.address) as one, following(server.address) as two:
-        author.append([attempt(number) for number in range(PAGE_ROWS + 2)])
-        first, second = ([stream.next() for _ in range(PAGE_ROWS + 2)] for stream in (one, two))
-        assert first == second
-
-
 def test_a_quiet_log_is_told_from_a_dead_server_by_empty_lines(author: Author) -> None:
     author.append([attempt(1)])
     with serving(author.dsn, heartbeat_s=0.2) as server, following(server.address, after=1) as stream:
@@ -216,32 +185,6 @@ def test_a_quiet_log_is_told_from_a_dead_server_by_empty_lines(author: Author) -
         stream.heartbeat()
         author.append([attempt(2)])
         assert stream.next().seq == 2
-
-
-def test_a_limit_ends_a_follower(author: Author) -> None:
-    author.append([attempt(1)])
-    with serving(author.dsn) as server, following(server.address, limit=2) as stream:
-        stream.next()
-        author.append([attempt(2)])
-        stream.next()
-        with pytest.raises(AssertionError, match="ended"):
-            stream.next()
-
-
-def test_waiting_followers_cost_one_question_a_poll_and_no_page(author: Author) -> None:
-    author.append([attempt(1)])
-    with (
-        serving(author.dsn, heartbeat_s=0.2) as server,
-        following(server.address) as one,
-        following(server.address) as two,
-    ):
-        assert one.next() == two.next()
-        read = server.store.pages
-        for stream in (one, two):
-            for _ in range(3):
-                stream.heartbeat()
-        assert server.store.pages == read
-        assert server.store.open_reads == 0
 
 
 def test_stopping_the_server_ends_its_followers(author: Author) -> None:
@@ -299,15 +242,6 @@ def test_a_client_that_leaves_gives_its_place_back(author: Author) -> None:
             while server.server.places.taken:
                 threading.Event().wait(0.02)
         assert len(rows(server.address)) == 1
-
-
-def test_many_clients_read_a_whole_log_at_once(author: Author) -> None:
-    author.race("r1", range(20))
-    author.finish("r1", range(20))
-    with serving(author.dsn) as server, ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: rows(server.address), range(8)))
-        assert all(answer == answers[0] for answer in answers)
-        assert len(answers[0]) == 62
 
 
 # -- the rest
@@ -388,9 +322,3 @@ def test_a_wrong_request_is_told_so_with_a_code(author: Author, path: str, statu
         assert (answer.status_code, answer.json()["code"]) == (status, code)
         shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
         assert set(answer.json()) == shape and answer.json()["whose_fault"] == "client"
-
-
-def test_only_reading_is_served(author: Author) -> None:
-    with serving(author.dsn) as server:
-        answer = httpx.post(f"{server.address}/v1/tail")
-        assert (answer.status_code, answer.json()["code"]) == (405, "V2081")

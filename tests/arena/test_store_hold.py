@@ -47,12 +47,6 @@ async def test_a_hotkey_is_held_by_one_store_until_it_is_closed(open_store: Open
     assert (await Sequencer(second, signer, Clock(), HOST).append([attempt(1)])).seq == 1
 
 
-async def test_readers_and_other_hotkeys_are_not_held_off(open_store: OpenStore, signer: Signer) -> None:
-    await open_store(signer.hotkey, is_exclusive=True)
-    assert (await (await open_store(signer.hotkey)).head()).seq == 0
-    await open_store("5anotherholder", is_exclusive=True)
-
-
 async def test_the_server_lets_go_of_a_killed_holder(
     postgres: EmbeddedServer, open_store: OpenStore, signer: Signer
 ) -> None:
@@ -65,16 +59,6 @@ async def test_the_server_lets_go_of_a_killed_holder(
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     await open_store(signer.hotkey, is_exclusive=True)
-
-
-async def test_a_hold_that_broke_is_taken_again_by_the_next_write(
-    postgres: EmbeddedServer, open_store: OpenStore, signer: Signer
-) -> None:
-    store = await open_store(signer.hotkey, is_exclusive=True)
-    await cut_holder(postgres, store)
-    assert (await Sequencer(store, signer, Clock(), HOST).append([attempt(1)])).seq == 1
-    with pytest.raises(ArenaError, match="V2024"):
-        await open_store(signer.hotkey, is_exclusive=True)
 
 
 async def test_who_lost_its_hold_to_another_process_writes_nothing_more(

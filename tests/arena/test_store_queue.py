@@ -14,13 +14,6 @@ from tests.arena.log_stand import attempt, episode, item, subject
 LONG_MS = 60_000
 
 
-async def test_enqueuing_again_adds_nothing(store, race_id) -> None:
-    items = [item(n, race_id) for n in range(3)]
-    assert await store.enqueue(items) == 3
-    assert await store.enqueue([*items, item(3, race_id)]) == 1
-    assert await store.open_items(race_id, "race") == 4
-
-
 async def test_race_items_are_claimed_before_qualifying_ones_in_the_order_they_came(store, race_id) -> None:
     await store.enqueue([item(1, race_id, stage="qualifying"), item(2, race_id), item(3, race_id)])
     assert [lease.item.item_id for lease in await store.claim(9, LONG_MS)] == [
@@ -28,11 +21,6 @@ async def test_race_items_are_claimed_before_qualifying_ones_in_the_order_they_c
         f"{race_id}-race-a1-3",
         f"{race_id}-qualifying-a1-1",
     ]
-
-
-async def test_only_the_stages_asked_for_are_claimed(store, race_id) -> None:
-    await store.enqueue([item(1, race_id), item(2, race_id, stage="qualifying")])
-    assert [lease.item.context.stage for lease in await store.claim(9, LONG_MS, ["qualifying"])] == ["qualifying"]
 
 
 async def test_queues_are_per_validator_even_for_items_of_one_id(open_store, store, race_id) -> None:
@@ -144,33 +132,8 @@ async def test_closed_items_are_not_claimed_again_and_their_leases_are_lost_but_
     assert (await store.head()).seq == 1
 
 
-async def test_items_of_one_agent_or_stage_are_closed_alone(store, race_id) -> None:
-    await store.enqueue([item(1, race_id), item(1, race_id, agent="b0"), item(1, race_id, stage="qualifying")])
-    assert await store.close_items(race_id, "race", subject("b0").agent_version_id) == 1
-    assert await store.close_items("another race", "race") == 0
-    assert [lease.item for lease in await store.claim(9, LONG_MS)] == [
-        item(1, race_id),
-        item(1, race_id, stage="qualifying"),
-    ]
-
-
-async def test_a_finished_item_stays_finished_when_its_race_is_closed(store, sequencer, race_id) -> None:
-    lease = await claim_one(store, race_id)
-    payloads, body = episode(1, race_id=race_id, attempt_id=lease.attempt_id)
-    await sequencer.append(payloads, [body], finish=lease)
-    assert await store.close_items(race_id, "race") == 0
-
-
 async def test_renewing_moves_the_expiry_and_keeps_the_fence(store, race_id) -> None:
     lease = await claim_one(store, race_id)
     renewed = await store.renew(lease, 10 * LONG_MS)
     assert renewed is not None
     assert (renewed.fence, renewed.expires_ms > lease.expires_ms) == (lease.fence, True)
-
-
-async def test_a_lost_lease_can_not_be_renewed(open_store, store, race_id) -> None:
-    lease = await claim_one(store, race_id, ttl_ms=1)
-    await asyncio.sleep(0.01)
-    assert await store.renew(lease, LONG_MS) is None
-    thief = await open_store("5thief")
-    assert await thief.renew(lease, LONG_MS) is None

@@ -200,32 +200,6 @@ async def test_every_table_with_a_validator_in_it_has_row_security(postgres: Emb
     assert open_tables == []
 
 
-async def test_a_validator_sees_no_log_body_or_source_of_another_through_its_store(open_store: OpenStore) -> None:
-    victim, curious = await _fill(open_store), await _fill(open_store)
-    _, body = episode(1)
-    assert await curious.validators() == [curious.validator]
-    assert (await curious.head(victim.validator)).seq == 0
-    assert [record async for record in curious.records(victim.validator)] == []
-    assert {record.validator async for record in curious.records()} == {curious.validator}
-    assert await curious.body(body.body_sha256, victim.validator) is None
-    assert len(await curious.submissions()) == 1
-    report = await verify_store(curious, verify)
-    assert (report.is_ok, [log.checkpoint.validator for log in report.logs]) == (True, [curious.validator])
-
-
-async def test_the_owner_verifies_every_log_with_each_validators_own_bodies(
-    postgres: EmbeddedServer, open_store: OpenStore
-) -> None:
-    filled = {(await _fill(open_store)).validator for _ in range(2)}
-    reader = await PostgresStore.open(postgres.owner_dsn)
-    try:
-        logs = {name for name in await reader.validators() if name in filled}
-        bodies = [await reader.body(episode(1)[1].body_sha256, name) for name in sorted(filled)]
-    finally:
-        await reader.close()
-    assert (logs, bodies) == (filled, [episode(1)[1]] * 2)
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -259,11 +233,6 @@ async def test_even_the_superuser_is_refused_while_triggers_stand(
         await as_owner(postgres, statement.replace("arena.record_of_a_day", filled))
 
 
-async def test_the_superuser_can_not_append_for_a_validator(postgres: EmbeddedServer) -> None:
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await as_owner(postgres, attacks("of_a_day")["append for another"])
-
-
 async def test_an_append_after_a_long_sleep_makes_its_own_partitions(
     postgres: EmbeddedServer, open_store: OpenStore
 ) -> None:
@@ -291,18 +260,6 @@ async def test_an_append_after_a_long_sleep_makes_its_own_partitions(
     assert made[0][0] == 8
 
 
-async def test_partitions_made_by_an_append_are_guarded_and_readable(postgres: EmbeddedServer) -> None:
-    await as_owner(postgres, "set role arena_owner", "select arena.add_day('2031-05-05')")
-    for table in ("record_20310505", "body_20310505"):
-        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
-            await as_owner(postgres, f"truncate arena.{table}")
-        await as_owner(postgres, f"drop table arena.{table}")
-
-
-async def test_migrating_again_changes_nothing(postgres: EmbeddedServer) -> None:
-    assert migrate(postgres.owner_dsn) == SCHEMA_REVISION
-
-
 async def test_a_database_without_the_schema_is_refused_by_name(postgres: EmbeddedServer) -> None:
     await as_owner(postgres, "create database bare")
     with pytest.raises(ArenaError, match=r"V2023.*no schema"):
@@ -326,12 +283,3 @@ async def test_passwords_reach_the_server_as_verifiers_only(postgres: EmbeddedSe
     stored = await as_owner(postgres, f"select rolpassword from pg_authid where rolname = '{role_of('5secret')}'")
     assert stored[0][0].startswith("SCRAM-SHA-256$")
     assert password not in postgres.log.read_text()
-
-
-def test_the_code_needs_the_newest_revision_there_is() -> None:
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    config = Config()
-    config.set_main_option("script_location", "arena.store:migrations")
-    assert ScriptDirectory.from_config(config).get_current_head() == SCHEMA_REVISION

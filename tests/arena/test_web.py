@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +14,14 @@ import pytest
 
 import arena.web
 from arena.chain.keys import generate_signer
+from arena.records.model import Subject
+from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from arena.view.model import Piece, TraceStep, TraceView
 from arena.web.figures import bins, shape_panel
 from arena.web.reading import LEADERS, TRACE_CHARS, read_source, shorten_trace
 from arena.web.routes import render_page
-from tests.arena.sealed_stand import AGENTS, OPEN, OPENS_MS, RACES, fill
+from tests.arena.sealed_stand import OPEN, OPENS_MS, RACES, fill
 from tests.arena.tail_stand import Author, serving
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202eevil{{7*7}}"
@@ -89,17 +92,21 @@ def test_a_refusal_is_a_page_with_its_code(site):
 def test_hostile_names_are_shown_as_text(site):
     http, author = site
 
-    async def rename() -> None:
+    name, hostile = HOSTILE, "fe" * 32
+
+    async def submit() -> None:
         store = await PostgresStore.open(author.dsn)
-        (stored,) = [each for each in await store.submissions() if each.subject.agent_version_id == AGENTS[0]]
-        await store.put_submission(msgspec.structs.replace(stored, name=HOSTILE), f"# {HOSTILE}\n" + "x" * 1_000_000)
+        subject = Subject(agent_version_id=hostile, miner_hotkey="5hostile", agent_sha256="ab" * 32)
+        stored = StoredSubmission(subject=subject, name=name, state="accepted")
+        await store.put_submission(stored, f"# {name}\n" + "x" * 1_000_000)
         await store.close()
 
-    asyncio.run(rename())
-    deadline = 50
-    while HOSTILE[1:7] not in http.get("/agents").text and deadline:
-        deadline -= 1
-    for target in ("/", "/agents", f"/agents/{AGENTS[0]}", f"/races/{OPEN}"):
+    asyncio.run(submit())
+    deadline = time.monotonic() + 30
+    while "&lt;" not in http.get("/agents").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for target in ("/", "/agents", f"/agents/{hostile}", f"/races/{OPEN}"):
         text = http.get(target).text
         assert "<script>alert" not in text and "<img" not in text and "\u202e" not in text, target
         assert len(text.encode()) < PAGE_BYTES_MAX

@@ -8,10 +8,8 @@ import pytest
 
 from arena.records.model import EvaluationRecord
 from arena.store.postgres.store import PostgresStore
-from arena.view.lines import trace_lines
-from arena.view.page import trace_pages
-from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
-from tests.web.episode_stand import ANSWER, EMBARGOED, NAMES, NOW_MS, PUBLISHED, RUNNING, agent_id, drawn_of, explain
+from neurons.cli.records.traces import FoundTraces, ReadRules, traces_of_store
+from tests.web.episode_stand import ANSWER, EMBARGOED, NOW_MS, PUBLISHED, RUNNING, drawn_of, explain
 from tests.web.places import ASKED, traces_of
 
 
@@ -56,29 +54,10 @@ def test_no_page_asks_what_a_problem_asked_before_everybody_may_know(served):
     assert set(statuses.values()) == {200, 404}
 
 
-@pytest.mark.parametrize(("race_id", "viewer"), [(PUBLISHED[0], "public"), (EMBARGOED, "operator")])
-def test_the_terminal_says_the_same(served, race_id, viewer):
-    found, explained = found_of(served, race_id, viewer)
-    assert explained and len(found.traces) > 5
-    one = next(trace for trace in found.traces if trace.view.result.startswith("not solved"))
-    text = "\n".join(line.text for line in trace_lines(one.view, 100))
-    assert "asked at most 500 PHP; found" in text and "NO  product 1" in text
-
-
 @pytest.mark.parametrize("race_id", [EMBARGOED, RUNNING])
 def test_the_public_gets_nothing_of_a_sealed_race_in_the_terminal(served, race_id):
     found, explained = found_of(served, race_id, "public")
     assert found.traces == () and explained == set() and found.withheld
-
-
-def test_the_index_of_a_race_names_the_agent_beside_its_id(served):
-    found, _ = found_of(served, PUBLISHED[0], "public")
-    index = trace_pages(found.title, [one.view for one in found.traces])["index.html"]
-    rows = [row for row in index.split("<tr>") if "<td>" in row]
-    assert len(rows) == len(found.traces)
-    for number in (0, 3):
-        named = [row for row in rows if f"{NAMES[number]} <code" in row]
-        assert named and all(f'title="{agent_id(number)}">{agent_id(number)[:10]}<' in row for row in named)
 
 
 def page_of(served, race_id: str, problem_id: str) -> str:

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from tests.web.browser_stand import Visitor
 from tests.web.episode_stand import RUNNING
 from tests.web.places import ASKED, traces_of
 
@@ -28,20 +27,6 @@ def test_a_public_record_is_checked_in_the_browser(visitor, served):
     assert all(word in said for word, (_, said) in zip(words, found, strict=True))
     assert f"/proofs/{validator}/{seq}" in visitor.page.inner_text("#command")
     assert visitor.elsewhere == [] and visitor.said == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_record_is_checked_on_the_narrowest_phone(browser, served, scheme):
-    """Typed and pressed there; what the check says fits the screen."""
-    validator, seq = traces_of(served.http, ASKED)[0].split("/")
-    with Visitor(browser, served.address, width=320, scheme=scheme) as visitor:
-        visitor.go("/verify")
-        visitor.page.select_option("select[name=validator]", validator)
-        visitor.page.fill("input[name=record]", seq)
-        visitor.page.press("input[name=record]", "Enter")
-        assert [kind for kind, _ in checks_of(visitor)] == ["yes"] * 3
-        assert visitor.too_wide() == 0 and visitor.cut_off() == [] and visitor.faults() == []
-        assert visitor.elsewhere == [] and visitor.said == []
 
 
 def test_a_record_under_seal_is_proven_without_what_it_holds(visitor, served):
