@@ -1,23 +1,20 @@
-"""`arena catalogue bench` and what it stands on: fair requests, the reference's algorithm, figures and progress."""
+"""Comparisons of engines: fair requests, the reference's algorithm, figures; and lines of progress."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from harness.catalogue.engines.comparison import LEAST_QUERIES, WARM_UP, compare, sample_requests
 from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.engines.reference import ReferenceSearch
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic.generator import generate
-from neurons.cli.problems.catalogue import app
 from neurons.cli.progress import PhaseLines
 from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_stand import index_of, mixed_requests, product
+from tests.harness.engine_comparison import LEAST_QUERIES, WARM_UP, compare, sample_requests
+from tests.harness.reference_search import ReferenceSearch
 from tests.harness.test_catalogue_server import QUIRKS, read_parameters
 
 
@@ -92,23 +89,6 @@ def test_a_slow_baseline_stops_and_the_others_are_asked_the_same() -> None:
     )
     assert slow.queries == fast.queries == LEAST_QUERIES
     assert asked["slow"] == asked["fast"] and len(asked["slow"]) == WARM_UP + LEAST_QUERIES
-
-
-def test_bench_prints_the_figures_of_every_engine(folder: Path) -> None:
-    arguments = ["bench", str(folder / "index"), "--queries", "40", "--json"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    shown = json.loads(result.stdout)
-    assert [one["engine"] for one in shown["engines"]] == ["reference", "numpy", "numba"]
-    assert all(one["pages_equal"] == one["queries"] == 40 and one["p99_ms"] > 0 for one in shown["engines"])
-    plain = CliRunner().invoke(app, [*arguments[:-1], "--engine", "numpy"])
-    assert plain.exit_code == 0 and "40/40" in plain.stdout and "numba" not in plain.stdout
-
-
-def test_bench_fails_when_a_page_differs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReferenceSearch, "page", lambda self, request: ["none"])
-    result = CliRunner().invoke(app, ["bench", str(folder / "index"), "--queries", "20", "--engine", "numpy"])
-    assert result.exit_code == 1 and "0/20" in result.stdout
 
 
 def test_progress_off_a_terminal_is_a_line_now_and_then_and_one_at_the_end() -> None:

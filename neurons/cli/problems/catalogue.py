@@ -1,4 +1,4 @@
-"""`arena catalogue`: make documents, build an index, look at it, serve it, time it, with `harness/catalogue`."""
+"""`arena catalogue`: make documents, build an index, look at it, serve it, with `harness/catalogue`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import typer
 
 from foundation.durable_files import replacing
 from foundation.progress import Progress
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import JsonOption
-from neurons.cli.presenter import echo_json, field_lines, make_table, show
+from neurons.cli.presenter import field_lines, show
 from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.catalogue.engines.comparison import Search
     from harness.catalogue.engines.lucene import LuceneManifest
     from harness.catalogue.index.layout import FileEntry, IndexManifest
-    from harness.catalogue.port import Catalogue
     from problems.product import Product
 
 app = typer.Typer(
@@ -138,68 +135,6 @@ def serve(
         typer.echo(f"serving {index} at {address}")
 
     application.serve(index, engine=engine, host=host, port=port, workers=workers, announce=announce)
-
-
-@app.command(hidden=True)  # `arena developer bench`
-def bench(
-    index: _Index,
-    queries: Annotated[int, typer.Option(min=20, help="Mixed requests: filters, sorts, shops, pages 1 to 5.")] = 300,
-    engine: Annotated[list[str] | None, typer.Option(help="Engine to time; repeat it. Default: numpy, numba.")] = None,
-    lucene_index: Annotated[
-        Path | None, typer.Option(help="Lucene index of the same documents; the baseline then is Lucene itself.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed asks the same requests.")] = 1,
-    budget: Annotated[float, typer.Option(min=1, help="Seconds after which the baseline stops.")] = 60.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Time engines against the reference on the same catalogue and requests, and compare every page.
-
-    The baseline is the reference's algorithm in plain Python, or Lucene with --lucene-index. Prints p50, p99 and mean
-    in milliseconds, the ratios to the baseline and how many pages are equal. Exit code 1 when a page differs.
-    """
-    import time
-
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-
-    from harness.catalogue.engines.comparison import compare, sample_requests
-    from harness.catalogue.engines.reference import ReferenceSearch
-    from harness.catalogue.engines.registry import open_engine
-
-    searches: dict[str, Search] = {}
-    if lucene_index is None:
-        searches["reference"] = ReferenceSearch(index).page
-    else:
-        searches["lucene"] = _ids_of(open_engine("lucene", lucene_index))
-    catalogues = {name: open_engine(name, index) for name in engine or ["numpy", "numba"]}
-    searches |= {name: _ids_of(catalogue) for name, catalogue in catalogues.items()}
-    own = next(iter(catalogues.values()))
-    requests = sample_requests(own, queries, seed)
-    with show_progress() as progress:
-        figures = compare(searches, requests, clock=time.perf_counter, budget_s=budget, progress=progress)
-    about = {"content_sha256": own.content_sha256, "documents": len(own), "seed": seed, "baseline": figures[0].engine}
-    if as_json:
-        echo_json({**about, "engines": figures})
-    else:
-        _show(about, as_json)
-        names = ("p50", "p99", "mean")
-        columns = [*(f"{name} ms" for name in names), *(f"{name} x" for name in names), "equal"]
-        table = make_table("engine", *columns, right=columns, box=SIMPLE_HEAD)
-        for one in figures:
-            times = (_digits(value) for value in (one.p50_ms, one.p99_ms, one.mean_ms))
-            ratios = (f"{_digits(value)}x" for value in (one.ratio_p50, one.ratio_p99, one.ratio_mean))
-            table.add_row(one.engine, *times, *ratios, f"{one.pages_equal}/{one.queries}")
-        Console().print(table)
-    if any(figure.pages_equal < figure.queries for figure in figures):
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _ids_of(catalogue: Catalogue) -> Search:
-    return lambda request: [product.product_id for product in catalogue.search(request)]
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest, files: Sequence[FileEntry]) -> dict[str, Any]:
