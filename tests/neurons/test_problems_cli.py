@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import stat
 from pathlib import Path
@@ -168,37 +167,14 @@ def test_a_local_node_makes_its_own_stock_and_never_runs_low(tmp_path):
 
 
 # -- stats
-def test_sets_stand_side_by_side_in_the_table_and_the_picture(tmp_path, bank, documents):
-    for suffix in ("png", "svg"):
-        picture = tmp_path / f"sets.{suffix}"
-        result = run("stats", bank, "--compare", "s1", "--documents", documents, "--plot", picture)
-        assert result.exit_code == 0
-        assert picture.stat().st_size > 10_000
+def test_sets_stand_side_by_side_in_the_table(bank, documents):
+    result = run("stats", bank, "--compare", "s1", "--documents", documents)
+    assert result.exit_code == 0
     header, *_ = result.stdout.splitlines()
     assert header.split() == ["bank.jsonl", "s1"]
-    for label in ("  hard ", "shop problems", "  items with sku ", "  price from, PHP ", "  budget, PHP "):
+    for label in ("  hard ", "shop problems", "  items with sku "):
         assert label in result.stdout
     assert [row["shape"]["problems"] for row in rows(run("stats", bank, "--compare", "s1", "--json"))] == [60, 30]
-
-
-def test_without_matplotlib_the_table_stands_and_the_picture_names_what_to_install(tmp_path, bank, monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: object, **more: object):
-        if name.startswith("matplotlib"):
-            raise ImportError("No module named 'matplotlib'")
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    result = run("stats", bank, "--plot", tmp_path / "p.png")
-    assert isinstance(result.exception, ArenaError)
-    assert result.exception.failure.code == "V2086" and "'.[plots]'" in str(result.exception)
-    assert "items with sku" in result.stdout
-    assert run("stats", bank).exit_code == 0
-
-
-def test_a_picture_in_another_format_is_usage(tmp_path, bank):
-    assert run("stats", bank, "--plot", tmp_path / "p.pdf").exit_code == 2
 
 
 def test_sets_of_one_file_name_are_told_apart_in_the_table(tmp_path, bank):

@@ -1,4 +1,4 @@
-"""`arena problems stats`: what sets of problems look like, side by side, as a table and as a picture."""
+"""`arena problems stats`: what sets of problems look like, side by side in one table."""
 
 from __future__ import annotations
 
@@ -16,29 +16,17 @@ from neurons.cli.progress import show_progress
 if TYPE_CHECKING:
     from problems.model import Problem
     from problems.scoring.title_index import TitleIndex
-    from problems.suites.distributions import BucketShape, SetShape, Spread
+    from problems.suites.distributions import BucketShape, SetShape
     from problems.synthesis.difficulty import Difficulty
 
-PICTURES = (".png", ".svg")
 _BUCKET_FIGURES: tuple[tuple[str, Callable[[BucketShape], str]], ...] = (
-    ("items a problem, mean", lambda one: _mean(one.items)),
-    ("constraints an item, mean", lambda one: _mean(one.constraints)),
-    ("attributes an item, mean", lambda one: _mean(one.attributes)),
+    ("constraints an item, mean", lambda one: f"{one.constraints_mean_e4 / 10_000:.2f}"),
     ("items with sku", lambda one: _share(one.with_sku_e4)),
     ("items with attributes", lambda one: _share(one.with_attributes_e4)),
     ("items with service", lambda one: _share(one.with_service_e4)),
     ("items with price", lambda one: _share(one.with_price_e4)),
     ("items with title only", lambda one: _share(one.title_only_e4)),
-    ("price from, PHP", lambda one: _range(one.price_low_php)),
-    ("price to, PHP", lambda one: _range(one.price_high_php)),
-    ("query characters", lambda one: _range(one.query_chars)),
-)
-_VOUCHER_FIELDS = (
-    ("threshold, PHP", "threshold_php"),
-    ("budget, PHP", "budget_php"),
-    ("face value, PHP", "face_value_php"),
-    ("discount, %", "discount_percent"),
-    ("cap, PHP", "cap_php"),
+    ("query characters, median", lambda one: f"{one.query_chars:,}"),
 )
 _WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown
 
@@ -52,18 +40,13 @@ def stats(
     ] = None,
     documents: DocumentsOption = None,
     catalogue: CatalogueOption = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw a picture as well: a .png or .svg file.")] = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Show what a set of problems looks like: difficulty, constraint mix, prices, vouchers, query lengths.
+    """Show what a set of problems looks like: difficulty, constraint mix, vouchers, query lengths.
 
-    Figures are shares of items, and medians with the 5th and 95th percentile. With --compare other sets stand beside
-    it, column by column. Difficulty is measured over a catalogue, given with --documents or --catalogue; problems
-    whose answers it does not hold are left out. --plot draws the same as a picture, and needs
-    matplotlib, which the extra `plots` installs.
+    Figures are shares of items. With --compare other sets stand beside it, column by column. Difficulty is measured
+    over a catalogue, given with --documents or --catalogue; problems whose answers it does not hold are left out.
     """
-    if plot is not None and plot.suffix not in PICTURES:
-        raise typer.BadParameter(f"{plot} is neither {' nor '.join(PICTURES)}", param_hint="--plot")
     from rich.console import Console
 
     from problems.suites.distributions import describe
@@ -82,16 +65,9 @@ def stats(
         for label, values in table_rows(shapes, difficulties):
             table.add_row(label, *values)
         Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
-        typer.echo("ranges: median (5th to 95th percentile)")
         for name, measured in zip(names, difficulties, strict=True):
             if index and not measured:
                 typer.echo(f"{name}: no difficulty, since this catalogue does not hold its answers")
-    if plot is not None:
-        from neurons.cli.problems.picture import draw
-
-        draw(plot, names, list(sets.values()), difficulties)
-        if not as_json:
-            typer.echo(f"picture: {plot}")
 
 
 def table_rows(shapes: Sequence[SetShape], difficulties: Sequence[Sequence[Difficulty]]) -> list[Row]:
@@ -113,17 +89,9 @@ def table_rows(shapes: Sequence[SetShape], difficulties: Sequence[Sequence[Diffi
         if any(held):
             rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
             for label, figure in _BUCKET_FIGURES:
-                values = [figure(one) if one else "-" for one in held]
-                if {*values} - {"-", "0 %"}:  # it says something
-                    rows.append((f"  {label}", values))
-            for mode in sorted({mode for one in held if one for mode in one.price_modes}):
-                values = [f"{one.price_modes.get(mode, 0):,}" if one else "-" for one in held]
-                rows.append((f"  price rules {mode!r}", values))
-    kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
-    for kind in kinds:
-        rows.append((f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]))
-    for label, field in _VOUCHER_FIELDS if kinds else ():
-        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
+                rows.append((f"  {label}", [figure(one) if one else "-" for one in held]))
+    for kind in sorted({kind for shape in shapes for kind in shape.vouchers}):
+        rows.append((f"  {kind}", [f"{shape.vouchers.get(kind, 0):,}" for shape in shapes]))
     return rows
 
 
@@ -150,15 +118,6 @@ def _levels(measured: Sequence[Difficulty]) -> dict[str, int]:
     from problems.synthesis.difficulty import count_levels
 
     return {str(level): count for level, count in count_levels(measured).items()} if measured else {}
-
-
-def _mean(spread: Spread) -> str:
-    return f"{spread.mean_e4 / 10_000:.2f}" if spread.count else "-"
-
-
-def _range(spread: Spread) -> str:
-    low, _, median, _, high = spread.percentiles
-    return f"{median:,} ({low:,} to {high:,})" if spread.count else "-"
 
 
 def _share(share_e4: int) -> str:
