@@ -62,7 +62,7 @@ PriceOption = Annotated[
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option("--out", help="Folder for result, rows and page.", file_okay=False)],
+    out: Annotated[Path, typer.Option("--out", help="Folder for result and rows.", file_okay=False)],
     policy: RubricPolicyOption = "demo",
     models: ModelsOption = "",
     base_url: BaseUrlOption = "",
@@ -93,8 +93,7 @@ def calibrate(
     arena judge calibrate --out build/qwen --base-url http://127.0.0.1:8000/v1 --models qwen --cache build/replies
 
     The traces are made on the spot, from recipes: runs over a generated shop, changed in one way each. Writes
-    index.html, rows.jsonl (one verdict a line) and calibration.json, which a policy can pin by its hash. A verdict that
-    could not be given is counted as owed, never as a zero.
+    rows.jsonl (one verdict a line) and calibration.json, which a policy can pin by its hash. A verdict that could not be given is counted as owed, never as a zero.
     """
     import msgspec
 
@@ -102,7 +101,6 @@ def calibrate(
     from judge.calibration.measurement import judge_traces, measure
     from judge.calibration.signed import sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
-    from neurons.cli.validator.calibration_page import calibration_page
 
     rubric = rubric_of(policy, models, attempts)
     meter = judge_meter(price)
@@ -124,7 +122,6 @@ def calibrate(
         for one in judged
     )
     write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    write_whole(out / "index.html", calibration_page(found).encode())
     if sign:
         signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
         signed = sign_calibration(found, signer.hotkey, signer.sign)
@@ -244,7 +241,7 @@ def _print(found: Calibration, out: Path) -> None:
             f"{effect.trait} changed alone: {effect.moved} of {effect.pairs} qualities moved, "
             f"by {effect.mean_change_e4 / 10_000:+.3f} on average"
         )
-    typer.echo(f"page: {out / 'index.html'}")
+    typer.echo(f"rows: {out / 'rows.jsonl'}")
 
 
 def _share(value_e4: int | None) -> str:
