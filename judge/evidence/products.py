@@ -28,7 +28,6 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
     is_found_by_model: bool  # some result of a call that the model wrote holds it
     names: Mapping[str, tuple[int, int]]
     traits: Mapping[str, tuple[int, int]]
-    price: float | None = None  # where a record has one
 
     def joined(self, later: ReturnedProduct) -> ReturnedProduct:
         """This product with what a later result says of it."""
@@ -37,7 +36,6 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
             self.is_found_by_model or later.is_found_by_model,
             self.names if self.names.keys() >= later.names.keys() else {**later.names, **self.names},
             self.traits if self.traits.keys() >= later.traits.keys() else {**later.traits, **self.traits},
-            later.price if self.price is None else self.price,
         )
 
     def settled(self, planted: Collection[str], *, are_many: bool) -> ReturnedProduct:
@@ -49,7 +47,7 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
             is_rounded = mark != price and price not in self.names
             if price not in planted:
                 names[mark] = (WORD if is_rounded and are_many else weight, number)
-        return ReturnedProduct(self.product_id, self.is_found_by_model, names, self.traits, self.price)
+        return ReturnedProduct(self.product_id, self.is_found_by_model, names, self.traits)
 
 
 def read_product(
@@ -74,7 +72,6 @@ def read_product(
         is_models,
         {mark: (weight, number) for mark, weight in names.items() if mark in wanted and mark.lstrip("~") not in known},
         {mark: (weight, number) for mark, weight in traits.items() if mark in wanted and mark not in known},
-        price,
     )
 
 

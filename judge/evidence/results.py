@@ -108,16 +108,6 @@ class Evidence(msgspec.Struct, frozen=True):
             is_contrast = is_contrast or self._contrasts(said, before)
         return own >= _OWN_PAIRS_MIN and (is_contrast or self._names_two(told))
 
-    def facts_in(self, text: str, before: int) -> frozenset[str]:
-        """The prices, attributes and services in `text` that tell one returned product from another."""
-        marks = dict.fromkeys((mark for sentence in sentences(text) for mark in sentence.marks), before)
-        found: set[str] = set()
-        for product in self.told(marks):
-            firm = (mark for mark in self._said(product.names, marks) if product.names[mark][0] >= FIRM)
-            found.update(mark for mark in firm if mark not in tokenise(product.product_id))
-            found.update(mark for mark in self._said(product.traits, marks) if self._splits(mark, before))
-        return frozenset(found)
-
     def _names_two(self, marks: Marks) -> bool:
         named = [(frozenset(self._said(product.names, marks)), product) for product in self.told(marks)]
         meant = [(said, product) for said, product in named if _weight(said, product.names) >= self._least(product)]

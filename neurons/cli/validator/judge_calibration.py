@@ -93,7 +93,8 @@ def calibrate(
     arena judge calibrate --out build/qwen --base-url http://127.0.0.1:8000/v1 --models qwen --cache build/replies
 
     The traces are made on the spot, from recipes: runs over a generated shop, changed in one way each. Writes
-    rows.jsonl (one verdict a line) and calibration.json, which a policy can pin by its hash. A verdict that could not be given is counted as owed, never as a zero.
+    rows.jsonl (one verdict a line) and calibration.json, which a policy can pin by its hash. A verdict that could not
+    be given is counted as owed, never as a zero.
     """
     import msgspec
 
