@@ -6,7 +6,6 @@ score moves nothing. It recognises grounded comparison, not wisdom: a real panel
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +13,7 @@ import msgspec
 
 from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
 from judge.evidence.results import Evidence, evidence_of
-from judge.evidence.weighing import Weighed, is_weighed, is_weighed_later
+from judge.evidence.weighing import is_weighed
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, Span
@@ -27,7 +26,6 @@ _REPORT = re.compile(
 )
 _GROUNDED_WORDS_MIN = 2
 _SENTENCES_MAX = 8  # of one passage
-_DECISIONS = ("view_product_information", "recommend_product")
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _CALL = re.compile(r"<tool_call>[\s\S]*?(?:</tool_call>|\Z)|^\s*Action(?: Input)?:.*$", re.MULTILINE)
 _EXPLANATIONS = (  # by how many gates have a citation
@@ -56,10 +54,10 @@ class ScriptedJudge:
         gates: tuple[Gate, ...] = ("results_analysed", "data_cited", "candidates_compared")
         held = 0
         for gate in gates:
-            found = next(_supports(gate, trace, evidence), ())
-            if not found:
+            found = next(_supports(gate, trace, evidence), None)
+            if found is None:
                 break
-            citations += found
+            citations.append(found)
             held += 1
         answers = GateAnswers(
             inference_present=True,
@@ -76,40 +74,23 @@ class ScriptedJudge:
         return JudgeReply(text=msgspec.json.encode(reply).decode())
 
 
-def _supports(gate: Gate, trace: RenderedTrace, evidence: Evidence) -> Iterator[tuple[Citation, ...]]:
-    """Citations that would carry a gate, in trace order; the shortest passage of a completion first. A comparison may
-    need two, of completions that follow each other."""
-    before: list[Weighed] = []
+def _supports(gate: Gate, trace: RenderedTrace, evidence: Evidence) -> Iterator[Citation]:
+    """Citations that would carry a gate, in trace order; the shortest passage of a completion first."""
     for span in trace.deliberation:
-        if span.kind != "completion":
-            continue
-        said = _passages(trace, span) if span.echo_e4 < ECHO_LIMIT_E4 else []
-        for one in said:
-            if _carries(gate, one, evidence):
-                yield (_citation(gate, one),)
-        if gate == "candidates_compared":
-            for one, other in itertools.product(before, said):
-                pair = [(one.passage, one.before), (other.passage, other.before)]
-                if is_weighed_later(one, other, evidence) and supports(gate, pair, evidence):
-                    yield _citation(gate, one), _citation(gate, other)
-        before = said
+        if span.kind == "completion" and span.echo_e4 < ECHO_LIMIT_E4:
+            for passage in _passages(span):
+                if _carries(gate, passage, span.number, evidence):
+                    yield Citation(span=span.number, quote=passage, gate=gate)
 
 
-def _passages(trace: RenderedTrace, span: Span) -> list[Weighed]:
+def _passages(span: Span) -> Iterator[str]:
     """What of a completion can be quoted: up to some sentences that follow each other, the fewest first."""
     parts = [part for part in _END.split(_CALL.sub("\n", span.content)) if part.strip()]
-    is_decided = any(call.kind == "call" and call.step == span.step and call.tool in _DECISIONS for call in trace.spans)
-    found = []
     for size in range(1, _SENTENCES_MAX + 1):
         for first in range(len(parts) - size + 1):
             passage = _stretch(span.content, parts[first : first + size])
             if QUOTE_LENGTH_MIN <= len(" ".join(passage.split())) <= QUOTE_LENGTH_MAX:
-                found.append(Weighed(passage, span.number, is_decided))
-    return found
-
-
-def _citation(gate: Gate, said: Weighed) -> Citation:
-    return Citation(span=said.before, quote=said.passage, gate=gate)
+                yield passage
 
 
 def _stretch(content: str, sentences: Sequence[str]) -> str:
@@ -118,15 +99,13 @@ def _stretch(content: str, sentences: Sequence[str]) -> str:
     return found.group() if found else ""
 
 
-def _carries(gate: Gate, said: Weighed, evidence: Evidence) -> bool:
-    here = [(said.passage, said.before)]
+def _carries(gate: Gate, passage: str, before: int, evidence: Evidence) -> bool:
+    here = [(passage, before)]
     if not supports(gate, here, evidence):
         return False
-    grounded = evidence.grounded_words(said.passage, said.before)
+    grounded = evidence.grounded_words(passage, before)
     if gate == "results_analysed":  # words that the query has, too, may only restate the request
         is_new = not evidence.known.issuperset(grounded) or supports("data_cited", here, evidence)
-        told = (one for one in _END.split(said.passage) if _REPORT.search(one))
-        return is_new or any(len(evidence.grounded_words(one, said.before)) >= _GROUNDED_WORDS_MIN for one in told)
-    if gate == "data_cited":
-        return True
-    return len(grounded) >= _GROUNDED_WORDS_MIN and is_weighed(said, evidence)
+        told = (one for one in _END.split(passage) if _REPORT.search(one))
+        return is_new or any(len(evidence.grounded_words(one, before)) >= _GROUNDED_WORDS_MIN for one in told)
+    return gate == "data_cited" or (len(grounded) >= _GROUNDED_WORDS_MIN and is_weighed(passage, before, evidence))

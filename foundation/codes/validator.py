@@ -287,12 +287,6 @@ ROWS = (
         "make room, then repeat the command: it goes on behind the last finished shard",
     ),
     row(
-        "V2086",
-        "pictures need matplotlib",
-        "no picture is drawn; the table needs nothing",
-        "in the project's folder: pip install -c constraints.txt -e '.[plots]'",
-    ),
-    row(
         "V2115",
         "disk is full",
         "nothing is lost; the work that needs space waits for it",

@@ -1,7 +1,7 @@
 """The products that tools returned, and by which marks a text can mean them.
 
 A mark (`judge.evidence.mentions`) has a weight: an id or a price tells a product by itself; words of its title and
-of its attributes have to be telling, and products that only the program's own searches returned need two of them.
+of its attributes have to be telling.
 """
 
 from __future__ import annotations
@@ -25,19 +25,15 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
     and services; each with its weight and the number of the span that returned it first."""
 
     product_id: str
-    is_found_by_model: bool  # some result of a call that the model wrote holds it
     names: Mapping[str, tuple[int, int]]
     traits: Mapping[str, tuple[int, int]]
-    price: float | None = None  # where a record has one
 
     def joined(self, later: ReturnedProduct) -> ReturnedProduct:
         """This product with what a later result says of it."""
         return ReturnedProduct(
             self.product_id,
-            self.is_found_by_model or later.is_found_by_model,
             self.names if self.names.keys() >= later.names.keys() else {**later.names, **self.names},
             self.traits if self.traits.keys() >= later.traits.keys() else {**later.traits, **self.traits},
-            later.price if self.price is None else self.price,
         )
 
     def settled(self, planted: Collection[str], *, are_many: bool) -> ReturnedProduct:
@@ -49,11 +45,11 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
             is_rounded = mark != price and price not in self.names
             if price not in planted:
                 names[mark] = (WORD if is_rounded and are_many else weight, number)
-        return ReturnedProduct(self.product_id, self.is_found_by_model, names, self.traits, self.price)
+        return ReturnedProduct(self.product_id, names, self.traits)
 
 
 def read_product(
-    record: Mapping[str, object], number: int, known: Collection[str], wanted: Collection[str], *, is_models: bool
+    record: Mapping[str, object], number: int, known: Collection[str], wanted: Collection[str]
 ) -> ReturnedProduct:
     """The product of a record in span `number`. No mark is made of `known` words; only those `wanted` are kept."""
     product_id = str(record["product_id"])
@@ -71,10 +67,8 @@ def read_product(
     traits |= {service_mark(value): WORD for value in values_of(record.get("service"))}
     return ReturnedProduct(
         product_id,
-        is_models,
         {mark: (weight, number) for mark, weight in names.items() if mark in wanted and mark.lstrip("~") not in known},
         {mark: (weight, number) for mark, weight in traits.items() if mark in wanted and mark not in known},
-        price,
     )
 
 

@@ -2,9 +2,8 @@
 
 Never evidence: what the shopper's query says, what the agent's program said first (in a request, or in a call that the
 model did not write: whoever says a word first owns it), a tool's error message, what a result repeats of its own call's
-arguments, everyday words, and numbers of fewer than three significant digits unless they are said as a price. What only
-searches by the program returned needs twice as much (`FIRM`). The
-check of citations, the ceiling and the scripted judge use this one definition. Results are read whole, also where the
+arguments, everyday words, and numbers of fewer than three significant digits unless they are said as a price. The check
+of citations, the ceiling and the scripted judge use this one definition. Results are read whole, also where the
 judge was shown only their beginning and end, and once: the cost is linear in what was sent and returned.
 """
 
@@ -37,11 +36,10 @@ Marks = Mapping[str, int]  # mark -> the last span in which the model says it
 
 class Evidence(msgspec.Struct, frozen=True):
     """What the results of a trace hold of what its completions say: tokens and adjacent pairs, each with the span that
-    returned it first, and products with their marks. `of_program` are tokens that only the program's calls returned."""
+    returned it first, and products with their marks."""
 
     tokens: Mapping[str, int]
     pairs: Mapping[Pair, int]
-    of_program: frozenset[str]
     known: frozenset[str]
     fields: frozenset[str]  # tokens of products' fields, descriptions left out
     products: tuple[ReturnedProduct, ...]
@@ -74,12 +72,12 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def grounded_words(self, quote: str, before: int) -> frozenset[str]:
         """Telling words and exact numbers of `quote` that spans before `before` returned; the query's own words count
-        too. Two are needed where only the program's calls returned them, or a great many products came back; or a
-        product's whole id, which nobody says by the way."""
+        too. Two are needed where a great many products came back; or a product's whole id, which nobody says by the
+        way."""
         said = {
             mark for sentence in sentences(quote) for mark in sentence.marks if self.tokens.get(mark, before) < before
         }
-        if (self.are_many or said <= self.of_program) and sum(map(self._heft, said)) < FIRM:
+        if self.are_many and sum(map(self._heft, said)) < FIRM:
             return frozenset()
         return frozenset(said)
 
@@ -108,40 +106,27 @@ class Evidence(msgspec.Struct, frozen=True):
             is_contrast = is_contrast or self._contrasts(said, before)
         return own >= _OWN_PAIRS_MIN and (is_contrast or self._names_two(told))
 
-    def facts_in(self, text: str, before: int) -> frozenset[str]:
-        """The prices, attributes and services in `text` that tell one returned product from another."""
-        marks = dict.fromkeys((mark for sentence in sentences(text) for mark in sentence.marks), before)
-        found: set[str] = set()
-        for product in self.told(marks):
-            firm = (mark for mark in self._said(product.names, marks) if product.names[mark][0] >= FIRM)
-            found.update(mark for mark in firm if mark not in tokenise(product.product_id))
-            found.update(mark for mark in self._said(product.traits, marks) if self._splits(mark, before))
-        return frozenset(found)
-
     def _names_two(self, marks: Marks) -> bool:
         named = [(frozenset(self._said(product.names, marks)), product) for product in self.told(marks)]
-        meant = [(said, product) for said, product in named if _weight(said, product.names) >= self._least(product)]
-        if not any(_weight(said, product.names) >= self._most(product) for said, product in meant):
+        meant = [(said, product) for said, product in named if _weight(said, product.names) >= self._least]
+        if not any(_weight(said, product.names) >= self._most for said, product in meant):
             return False
         first, _ = min(meant, key=lambda one: len(one[0]))
         places = {place for mark in first for place in self.holders.get(mark, ())}
         rivals = [frozenset(self._said(self.products[place].names, marks)) for place in places]
         return all(
-            any(_weight(said - rival, product.names) >= self._least(product) for said, product in meant)
-            for rival in rivals
+            any(_weight(said - rival, product.names) >= self._least for said, product in meant) for rival in rivals
         )
 
-    def _is_sure(self, product: ReturnedProduct) -> bool:
-        """Whether one word means it: the model looked for it, and few products came back."""
-        return product.is_found_by_model and not self.are_many
+    @property
+    def _least(self) -> int:
+        """How much has to be said of a product that is compared: among many a whole word, else half of one."""
+        return WORD if self.are_many else GRAM
 
-    def _least(self, product: ReturnedProduct) -> int:
-        """How much has to be said of a product that is compared."""
-        return GRAM if self._is_sure(product) else WORD
-
-    def _most(self, product: ReturnedProduct) -> int:
+    @property
+    def _most(self) -> int:
         """How much has to be said of one of those that are compared."""
-        return GRAM if self._is_sure(product) else WORD + GRAM
+        return WORD + GRAM if self.are_many else GRAM
 
     def _contrasts(self, said: Sequence[Sentence], before: int) -> bool:
         for place, sentence in enumerate(said):
@@ -153,7 +138,7 @@ class Evidence(msgspec.Struct, frozen=True):
             for product in self.told(marks):
                 names = self._said(product.names, marks)
                 traits = [mark for mark in self._said(product.traits, marks) if self._splits(mark, before)]
-                is_named = sentence.is_other and _weight(names, product.names) >= self._most(product)
+                is_named = sentence.is_other and _weight(names, product.names) >= self._most
                 if (is_placed or is_named) and _weight(traits, product.traits) >= WORD:
                     return True
         return False
@@ -178,7 +163,7 @@ class Evidence(msgspec.Struct, frozen=True):
             return False
         everyday = sum(map(is_everyday, pair))
         is_short = any(not is_telling(token) for token in pair) if is_gram(pair[0]) else not any(map(_is_solid, pair))
-        is_sure = not self.are_many and self.fields.issuperset(pair) and self.of_program.isdisjoint(pair)
+        is_sure = not self.are_many and self.fields.issuperset(pair)
         return not is_short and everyday <= is_sure
 
 
@@ -213,10 +198,8 @@ class _EvidenceReading:
         self._unfit = set(self._known)  # and those of the query: no mark is made of them
         self._owned = set(self._known)  # tokens that anybody said so far
         self._asked: frozenset[str] = frozenset()
-        self._is_models = True
         self._tokens: dict[str, int] = {}
         self._pairs: dict[Pair, int] = {}
-        self._by_model: set[str] = set()
         self._fields: set[str] = set()
         self._products: dict[str, ReturnedProduct] = {}
         self._spans: list[int] = []
@@ -231,8 +214,7 @@ class _EvidenceReading:
         """Remember whose call it is, and what it says, as it stands and as a tool decodes it."""
         texts = [text for said in texts_in(span.whole) for text in dict.fromkeys((said, neutral_text(said)))]
         self._asked = frozenset(token for text in texts for token in tokenise(text))
-        self._is_models = span.emitter == "llm"
-        if not self._is_models:
+        if span.emitter != "llm":
             self._plant((span.whole, *texts))
 
     def returned(self, span: Span) -> None:
@@ -244,7 +226,7 @@ class _EvidenceReading:
             if not isinstance(part, dict):
                 self._note(part, span.number, self._asked)
                 continue
-            found = read_product(part, span.number, self._unfit, self._wanted, is_models=self._is_models)
+            found = read_product(part, span.number, self._unfit, self._wanted)
             before = self._products.get(found.product_id)
             if before is None:
                 self._spans.append(span.number)
@@ -277,7 +259,6 @@ class _EvidenceReading:
         return Evidence(
             tokens=self._tokens,
             pairs=self._pairs,
-            of_program=frozenset(self._tokens) - self._by_model,
             known=self._known,
             fields=frozenset(self._fields),
             products=products,
@@ -293,8 +274,6 @@ class _EvidenceReading:
         new = {token for token in said if token not in asked and token not in self._planted and _is_solid(token)}
         for token in new:
             self._tokens.setdefault(token, number)
-        if self._is_models:
-            self._by_model |= new
         for pair in self._wanted_pairs.intersection(itertools.pairwise(tokens)):
             if not any(token in asked or token in self._planted for token in pair):
                 self._pairs.setdefault(pair, number)

@@ -1,20 +1,13 @@
-"""Whether words of a model weigh returned products against each other: what the scripted judge reads, and code can.
+"""Whether words of a model weigh returned products against each other: what the scripted judge reads.
 
-A passage is read for three things: which returned products it refers to, whether it tells them apart by a fact that a
-tool returned, and whether it relates them. Two products that are only listed are not weighed. They are where a word of
-comparison, contrast or cause stands beside them, where the model has computed the difference of their prices, or where
-it decides: in a step that opens or recommends something it returns to one of them alone. The last two need no word list
-and so no language. A model may also weigh over two completions, what it keeps in the one against what it finds in the
-next.
+A passage does where it refers to two returned products, or tells "the first" from "the other", and a word of
+comparison, contrast or cause stands beside them.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-
-import msgspec
 
 from judge.evidence.mentions import Sentence, sentences
 from judge.evidence.products import FIRM, ReturnedProduct
@@ -53,48 +46,18 @@ _UNSPACED_WORDS = (
 _REASON = re.compile(
     rf"\b(?:{_CONNECTIVES}|{'|'.join(_WEIGHING_WORDS)})\b|{_UNSPACED_WORDS}", re.IGNORECASE | re.MULTILINE
 )
-# Words by which a completion comes back to what an earlier one kept.
-_BACK = re.compile(
-    r"\b(?:earlier|previous(?:ly)?|former(?:ly)?|before|other|than|instead|unlike|compar(?:ed|ing|ison)|"
-    r"rather|(?:by|in) contrast|whereas|\w{3,}er (?:than|one)|beats?|beaten|below|under)\b",
-    re.IGNORECASE,
-)
 _OPEN_PLACE = re.compile(r"\bthe (?:rest|others|remaining)\b", re.IGNORECASE)  # of a list: no product in particular
-_CENT = 0.005
 
 
-class Weighed(msgspec.Struct, frozen=True):
-    """A passage of one completion: its words, the number of its span, and whether its step opens or recommends one."""
-
-    passage: str
-    before: int
-    is_decided: bool
-
-
-def is_weighed(said: Weighed, evidence: Evidence) -> bool:
-    """Whether the passage weighs two returned products that it names."""
-    told = sentences(_OPEN_PLACE.sub("", said.passage))
-    meant = [_referents(sentence, said.before, evidence) for sentence in told]
-    named = _distinct([one for each in meant for one in each])
+def is_weighed(passage: str, before: int, evidence: Evidence) -> bool:
+    """Whether a passage of the span `before` weighs two returned products that it names."""
+    told = sentences(_OPEN_PLACE.sub("", passage))
+    named: list[frozenset[str]] = []
+    for referent in itertools.chain.from_iterable(_referents(sentence, before, evidence) for sentence in told):
+        if not any(referent & other for other in named):
+            named.append(referent)
     is_placed = any(sentence.is_first for sentence in told) and any(sentence.is_other for sentence in told)
-    if len(named) < 2 and not is_placed:
-        return False
-    if _has_reason(said.passage, evidence) or _is_difference_told(told, named, evidence):
-        return True
-    return said.is_decided and _has_fact(said, told, named, evidence) and _returns_to_one(told, meant)
-
-
-def is_weighed_later(kept: Weighed, found: Weighed, evidence: Evidence) -> bool:
-    """Whether the later of two passages weighs a product that it names against one that the earlier named."""
-    told = sentences(found.passage)
-    before = _distinct([one for each in sentences(kept.passage) for one in _referents(each, kept.before, evidence)])
-    after = _distinct([one for each in told for one in _referents(each, found.before, evidence)])
-    if len(before) != 1 or len(after) != 1 or before[0] & after[0]:
-        return False
-    if not _has_fact(kept, sentences(kept.passage), before, evidence) or not _has_fact(found, told, after, evidence):
-        return False
-    is_back = _BACK.search(found.passage) is not None or any(one.is_first or one.is_other for one in told)
-    return _is_difference_told(told, [before[0], after[0]], evidence) or (found.is_decided and is_back)
+    return (len(named) > 1 or is_placed) and _has_reason(passage, evidence)
 
 
 def _has_reason(passage: str, evidence: Evidence) -> bool:
@@ -125,63 +88,3 @@ def _referents(sentence: Sentence, before: int, evidence: Evidence) -> list[froz
         found.append(frozenset(one.product_id for one in fitting[marks]))
         left -= marks
     return found
-
-
-def _distinct(referents: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """One of each group of referents that share a product, in order."""
-    found: list[frozenset[str]] = []
-    for one in referents:
-        if not any(one & other for other in found):
-            found.append(one)
-    return found
-
-
-def _prices(named: frozenset[str], evidence: Evidence) -> frozenset[float]:
-    return frozenset(one.price for one in evidence.products if one.product_id in named and one.price is not None)
-
-
-def _numbers(told: Sequence[Sentence]) -> frozenset[float]:
-    return frozenset(
-        float(mark)
-        for one in told
-        for mark in one.marks
-        if mark.isascii() and re.fullmatch(r"\d{1,12}(?:\.\d+)?", mark)
-    )
-
-
-def _is_difference_told(told: Sequence[Sentence], named: Sequence[frozenset[str]], evidence: Evidence) -> bool:
-    """Whether a number is the difference of two named products' prices, and no price of theirs."""
-    prices = [_prices(one, evidence) for one in named]
-    known = frozenset().union(*prices)
-    gaps = [
-        abs(one - other)
-        for place, ours in enumerate(prices)
-        for theirs in prices[place + 1 :]
-        for one in ours
-        for other in theirs
-    ]
-    said = [number for number in _numbers(told) if not any(abs(number - price) < _CENT for price in known)]
-    return any(gap > 0 and abs(number - gap) < _CENT for gap in gaps for number in said)
-
-
-def _has_fact(said: Weighed, told: Sequence[Sentence], named: Sequence[frozenset[str]], evidence: Evidence) -> bool:
-    """Whether a passage says a price of a product that it names, however short, or a fact that tells products apart."""
-    if evidence.facts_in(said.passage, said.before):
-        return True
-    prices = frozenset().union(*(_prices(one, evidence) for one in named))
-    return any(abs(number - price) < _CENT for number in _numbers(told) for price in prices)
-
-
-def _returns_to_one(told: Sequence[Sentence], meant: Sequence[list[frozenset[str]]]) -> bool:
-    """Whether a sentence comes back to one product alone, by its name or as "the latter", after two were named.
-
-    Whoever lists names each product once. To come back to one while deciding says which it is to be.
-    """
-    seen: list[frozenset[str]] = []
-    for sentence, referents in zip(told, meant, strict=True):
-        alone = _distinct(referents)
-        is_placed = not alone and (sentence.is_first or sentence.is_other)
-        if len(seen) > 1 and (is_placed or (len(alone) == 1 and any(alone[0] & one for one in seen))):
-            return True
-        seen = _distinct([*seen, *referents])
-    return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from problems.product import Product
     from problems.scoring.title_index import TitleIndex
     from problems.scoring.title_matching import AcceptedTitles, TitleMatcher
-    from problems.suites.distributions import BucketShape, SetShape, Spread
+    from problems.suites.distributions import BucketShape, SetShape
     from problems.synthesis.difficulty import Mix
 
 CHUNK = 50  # problems made between two reports of progress
@@ -363,9 +363,9 @@ def stats(
     paths: Annotated[list[Path], typer.Argument(help="Problem files or suites, side by side.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show what sets of problems look like: constraint mix, prices, vouchers, query lengths.
+    """Show what sets of problems look like: constraint mix, vouchers, query lengths.
 
-    Figures are shares of items, and medians with the 5th and 95th percentile.
+    Shares are of items.
     """
     from rich.console import Console
 
@@ -380,7 +380,6 @@ def stats(
     for label, values in table_rows(list(shapes.values())):
         table.add_row(label, *values)
     Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
-    typer.echo("ranges: median (5th to 95th percentile)")
 
 
 def table_rows(shapes: Sequence[SetShape]) -> list[tuple[str, list[str]]]:
@@ -393,13 +392,9 @@ def table_rows(shapes: Sequence[SetShape]) -> list[tuple[str, list[str]]]:
         if any(held):
             rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
             for label, figure in _BUCKET_FIGURES:
-                values = [figure(one) if one else "-" for one in held]
-                if {*values} - {"-", "0 %"}:  # it says something
-                    rows.append((f"  {label}", values))
-    kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
-    rows += [(f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]) for kind in kinds]
-    for label, field in _VOUCHER_FIELDS if kinds else ():
-        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
+                rows.append((f"  {label}", [figure(one) if one else "-" for one in held]))
+    for kind in sorted({kind for shape in shapes for kind in shape.vouchers}):
+        rows.append((f"  {kind}", [f"{shape.vouchers.get(kind, 0):,}" for shape in shapes]))
     return rows
 
 
@@ -488,37 +483,17 @@ def _mix(text: str) -> Mix | None:
     return weights
 
 
-def _mean(spread: Spread) -> str:
-    return f"{spread.mean_e4 / 10_000:.2f}" if spread.count else "-"
-
-
-def _range(spread: Spread) -> str:
-    low, _, median, _, high = spread.percentiles
-    return f"{median:,} ({low:,} to {high:,})" if spread.count else "-"
-
-
 def _share(share_e4: int) -> str:
     return f"{share_e4 / 100:.0f} %"
 
 
 _BUCKET_FIGURES: tuple[tuple[str, Callable[[BucketShape], str]], ...] = (
-    ("items a problem, mean", lambda one: _mean(one.items)),
-    ("constraints an item, mean", lambda one: _mean(one.constraints)),
-    ("attributes an item, mean", lambda one: _mean(one.attributes)),
+    ("constraints an item, mean", lambda one: f"{one.constraints_mean_e4 / 10_000:.2f}"),
     ("items with sku", lambda one: _share(one.with_sku_e4)),
     ("items with attributes", lambda one: _share(one.with_attributes_e4)),
     ("items with service", lambda one: _share(one.with_service_e4)),
     ("items with price", lambda one: _share(one.with_price_e4)),
     ("items with title only", lambda one: _share(one.title_only_e4)),
-    ("price from, PHP", lambda one: _range(one.price_low_php)),
-    ("price to, PHP", lambda one: _range(one.price_high_php)),
-    ("query characters", lambda one: _range(one.query_chars)),
-)
-_VOUCHER_FIELDS = (
-    ("threshold, PHP", "threshold_php"),
-    ("budget, PHP", "budget_php"),
-    ("face value, PHP", "face_value_php"),
-    ("discount, %", "discount_percent"),
-    ("cap, PHP", "cap_php"),
+    ("query characters, median", lambda one: f"{one.query_chars:,}"),
 )
 _WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown

@@ -2,8 +2,7 @@
 
 The reference is Lucene where its packages are installed, and always the reference's algorithm in plain Python: score
 every hit, order them, load, decode and filter up to 10,000 stored documents one by one. The two are named apart.
-Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure. `arena catalogue bench` does
-the same over an index that stands.
+Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from pathlib import Path
 import msgspec
 
 from foundation.errors import ArenaError
-from harness.catalogue.engines.comparison import EngineFigures, Search, compare, sample_requests
 from harness.catalogue.engines.lucene import require_packages
-from harness.catalogue.engines.reference import ReferenceSearch
 from harness.catalogue.engines.registry import build_engine, open_engine
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic.generator import generate
 from tests.benchmarks.row import Row
+from tests.harness.engine_comparison import EngineFigures, Search, compare, sample_requests
+from tests.harness.reference_search import ReferenceSearch
 
 DOCUMENTS, REQUESTS, BUDGET_S = 20_000, 200, 30.0
 KERNELS = ("numpy", "numba")

@@ -1,4 +1,4 @@
-"""Comparing engines: fair requests, the reference's algorithm, figures and progress."""
+"""Comparisons of engines: fair requests, the reference's algorithm, figures; and lines of progress."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines.comparison import LEAST_QUERIES, WARM_UP, compare, sample_requests
 from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.engines.reference import ReferenceSearch
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic.generator import generate
 from neurons.cli.presenter import PhaseLines
 from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_stand import index_of, mixed_requests, product
+from tests.harness.engine_comparison import LEAST_QUERIES, WARM_UP, compare, sample_requests
+from tests.harness.reference_search import ReferenceSearch
 from tests.harness.test_catalogue_server import QUIRKS, read_parameters
 
 

@@ -156,7 +156,7 @@ def test_sets_stand_side_by_side_in_the_table(bank):
     result = run("stats", bank, "s1")
     header, *_ = result.stdout.splitlines()
     assert header.split() == ["bank.jsonl", "s1"]
-    for label in ("shop problems", "  items with sku ", "  price from, PHP ", "  budget, PHP "):
+    for label in ("shop problems", "  items with sku "):
         assert label in result.stdout
     assert [row["shape"]["problems"] for row in rows(run("stats", bank, "s1", "--json"))] == [60, 30]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines.comparison import sample_requests
-from harness.catalogue.engines.reference import ReferenceSearch
 from harness.catalogue.engines.registry import open_engine
+from tests.harness.engine_comparison import sample_requests
+from tests.harness.reference_search import ReferenceSearch
 from tests.prove.scale_run import measure, synthesise
 
 pytestmark = pytest.mark.prove

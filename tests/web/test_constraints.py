@@ -8,7 +8,7 @@ import pytest
 
 from arena.records.model import EvaluationRecord
 from arena.store.postgres.store import PostgresStore
-from neurons.cli.records.traces import FoundTraces, ReadRules, traces_of_store
+from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
 from tests.web.episode_stand import ANSWER, EMBARGOED, NOW_MS, PUBLISHED, RUNNING, drawn_of, explain
 from tests.web.places import ASKED, traces_of
 
