@@ -179,26 +179,19 @@ class Door:
 
     async def caller(
         self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
-    ) -> tuple[str, bytes]:
-        """The hotkey that signed a request, and the body. `netuid`: for which subnet, where the request says so.
-        `check`: by which way of signing; None: `btauth/1`.
+    ) -> tuple[str, bytes, HotkeyState]:
+        """The hotkey that signed a request, the body, and what is known of the hotkey, in one round trip with the
+        nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
+        `btauth/1`.
 
         Raises ArenaError A1008, V2110, V2112, V2201 to V2205.
         """
         hotkey, nonce, body = await self._signed(request, netuid, check)
         keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
-        self._spend(hotkey, is_new=await self.store.spend_nonce(hotkey, nonce, keep_ms=keep_ms, most=most))
-        return hotkey, body
-
-    async def submitter(
-        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
-    ) -> tuple[str, bytes, HotkeyState]:
-        """As `caller`, with what the service has to know of the hotkey, in one round trip with the nonce."""
-        hotkey, nonce, body = await self._signed(request, netuid, check)
-        keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
         known = await self.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
-        self._spend(hotkey, is_new=known is not None)
-        assert known is not None
+        if known is None:
+            raise ArenaError("V2110", "this request was made before, or too many were made at once")
+        self._hotkeys.spend_request(hotkey)
         return hotkey, body, known
 
     async def _signed(self, request: Request, netuid: int | None, check: RequestCheck | None) -> tuple[str, int, bytes]:
@@ -222,12 +215,6 @@ class Door:
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         hotkey, nonce = check.signed(headers, request.method, target, body)
         return hotkey, nonce, body
-
-    def _spend(self, hotkey: str, *, is_new: bool) -> None:
-        """Take one request of the hotkey's share, unless its nonce was spent. Raises ArenaError V2110, V2112."""
-        if not is_new:
-            raise ArenaError("V2110", "this request was made before, or too many were made at once")
-        self._hotkeys.spend_request(hotkey)
 
     @contextmanager
     def _place(self, network: str) -> Iterator[None]:
@@ -269,26 +256,26 @@ def make_door_app(door: Door) -> FastAPI:
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body, known = await door.submitter(request, netuid=netuid)
+        hotkey, body, known = await door.caller(request, netuid=netuid)
         taken = await door.submissions.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return _json(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions", response_class=Response, responses=several)
     async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        hotkey, _ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request, netuid=netuid)
         return _json(await door.status.of(hotkey))
 
     @app.get("/v1/submissions/{version}", response_class=Response, responses=one)
     async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Where one of the caller's versions stands."""
-        hotkey, _ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request, netuid=netuid)
         return await _status_of(door, hotkey, version)
 
     @app.delete("/v1/submissions/{version}", response_class=Response, responses=one)
     async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Take a version back that waits for the gate."""
-        hotkey, _ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request, netuid=netuid)
         await door.submissions.withdraw(hotkey, version)
         return await _status_of(door, hotkey, version)
 

@@ -235,7 +235,7 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
     @app.post("/v1/miner/submit", openapi_extra=_FORM, **described(SubmitAnswer))
     async def submit_agent(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
-        hotkey, body, known = await door.submitter(request, check=auth)
+        hotkey, body, known = await door.caller(request, check=auth)
         form = read_unsigned_form(request.headers.get("content-type", ""), body, _now_ms())
         taken = await door.submissions.take(hotkey, form, known)
         left = taken.next_allowed_block - (await door.registration.metagraph()).block
@@ -251,7 +251,7 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
 
 def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
     async def look(request: Request) -> OwnVersions:
-        hotkey, _ = await door.caller(request, check=auth)
+        hotkey, *_ = await door.caller(request, check=auth)
         await board.refresh()
         return OwnVersions(Picture(board), await door.status.of(hotkey), _now_ms())
 

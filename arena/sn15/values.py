@@ -254,40 +254,37 @@ class ArtifactUrl(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: str
 
 
-class RunPublic(msgspec.Struct, frozen=True, kw_only=True):
-    """What one validator runs of an agent version: the suite, or one race. No run has a lease here; `lease_expires_at`
-    and `last_heartbeat_at` are when its last record was made. `validator_score` is the settled score, on which the
-    validators agree."""
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What one validator runs of an agent version: the suite, or one race."""
 
     eval_run_id: str
     agent_version_id: str
-    suite_id: int
     validator_hotkey: str
     status: RunStatus
     claimed_at: str
-    lease_expires_at: str
-    last_heartbeat_at: str
     completed_at: str | None
     is_included: bool
+
+
+class RunPublic(Run, frozen=True, kw_only=True):
+    """A run and its race. No run has a lease here; `lease_expires_at` and `last_heartbeat_at` are when its last record
+    was made. `validator_score` is the settled score, on which the validators agree."""
+
+    suite_id: int
+    lease_expires_at: str
+    last_heartbeat_at: str
     validator_score: float | None
     phase: Literal["QUALIFYING", "RACE"]
     race_id: str | None
     race_number: int | None
 
 
-class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
+class RunDetail(Run, frozen=True, kw_only=True):
     """One run and whose it is."""
 
-    eval_run_id: str
-    agent_version_id: str
     agent_name: str
-    validator_hotkey: str
-    status: RunStatus
     version_number: int
-    claimed_at: str
-    completed_at: str | None
     score: float | None
-    is_included: bool
     execution_kind: Literal["legacy_shoppingbench"] = "legacy_shoppingbench"
 
 

@@ -376,15 +376,11 @@ class Store(Protocol):
         ...
 
     # -- submissions over HTTP
-    async def spend_nonce(self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int) -> bool:
-        """True for a signed request that no process let through before; kept for `keep_ms` (milliseconds), `most` of
-        one hotkey at once."""
-        ...
-
     async def spend_and_look(
         self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
     ) -> HotkeyState | None:
-        """As `spend_nonce`, and what is known of the hotkey then; None for a request that was let through before."""
+        """Let a signed request through once, whichever process asks, and say what is known of the hotkey then; None for
+        one that was let through before. It is kept for `keep_ms` (milliseconds), `most` of one hotkey at once."""
         ...
 
     async def item_counts(self, agent_version_id: str) -> list[ItemCount]:

@@ -1,12 +1,15 @@
-"""Admission: whether a submission may enter the queue, decided from public values alone.
+"""Admission: whether a submission may enter the queue, decided from public values alone; and beside which earlier ones
+the gate looks at it.
 
-A pure function. Two validators that see the same chain and the same earlier submissions decide the same. The
-cooldown counts between *commitment* blocks, not arrival times, because arrival differs from validator to validator.
+Pure functions. Two validators that see the same chain and the same earlier submissions decide the same. The cooldown
+counts between *commitment* blocks, and neighbours stand in the order of commitments: arrival differs from validator to
+validator and plays no part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import hashlib
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -14,7 +17,7 @@ import msgspec
 from arena.chain.port import Commitment, Metagraph, Verifier
 from arena.gate.report import LIKENESS, GateReport
 from arena.policy import CooldownRules
-from arena.records.model import Hold
+from arena.records.model import Hold, Subject
 from arena.store.port import GATED, StoredSubmission, SubmissionState
 from arena.submissions.model import AgentVersionId, SignedSubmission, is_agent_name, is_authentic
 from foundation.errors import Failure
@@ -161,3 +164,51 @@ def _refusal(
         detail = f"committed in block {commitment.block}, allowed from block {earliest}: commit again then"
         return Failure(code="A1006", detail=detail)
     return None
+
+
+_DOMAIN = b"agent-arena/neighbours/1\n"
+_NO_REVEALS: Mapping[str, int] = {}
+
+
+class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
+    """The submissions committed before one, and which of them were revealed winners by then. `sha256` is over both."""
+
+    others: tuple[Subject, ...]
+    winners: tuple[Subject, ...] = ()
+    sha256: str
+
+
+def commitment_order(subject: Subject) -> tuple[int, str]:
+    """Where a submission stands: by the block of its commitment, within one block by its version's hash."""
+    return subject.commitment_block, subject.agent_version_id
+
+
+def hashes_before(subjects: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS) -> dict[str, str]:
+    """By agent version: the hash over what was committed before it. `reveals` are the blocks at which the sources of
+    winners opened, by agent version: those that had opened by its commitment stand in its hash."""
+    digest, found = hashlib.sha256(_DOMAIN), {}
+    for subject in sorted(subjects, key=commitment_order):
+        opened = digest.copy()
+        for agent in sorted(agent for agent, block in reveals.items() if block <= subject.commitment_block):
+            opened.update(f"winner {agent}\n".encode())
+        found[subject.agent_version_id] = opened.hexdigest()
+        digest.update(f"{subject.commitment_block} {subject.agent_version_id}\n".encode())
+    return found
+
+
+def neighbourhood(
+    subject: Subject, known: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS
+) -> Neighbourhood:
+    """What a submission is compared with, of those that are known: itself is none of them. Its owner's own versions are
+    told apart by the rule (`arena.gate.similarity.ownership`), which has to know what they held first."""
+    agent = subject.agent_version_id
+    all_known = [*(each for each in known if each.agent_version_id != agent), subject]
+    others = tuple(
+        sorted((each for each in all_known if commitment_order(each) < commitment_order(subject)), key=commitment_order)
+    )
+    by_now = {name for name, block in reveals.items() if block <= subject.commitment_block}
+    return Neighbourhood(
+        others=others,
+        winners=tuple(each for each in others if each.agent_version_id in by_now),
+        sha256=hashes_before([*others, subject], reveals)[agent],
+    )

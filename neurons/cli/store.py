@@ -22,7 +22,7 @@ from neurons.cli.presenter import echo_json, show_progress
 from neurons.cli.store_reading import location_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
-    from arena.store.embedded.pgtools import PgTools
+    from arena.store.embedded.binaries import PgTools
 
 
 app = typer.Typer(
@@ -150,7 +150,7 @@ def backup(
     counts and the head of every log. It holds no password. Whoever can read it reads every trace and source in it.
     Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
     """
-    from arena.store.backup.backup import back_up
+    from arena.store.backups import back_up
     from arena.store.objects import open_objects
 
     of_node = location_of(owner_dsn, state_folder(state_dir))
@@ -208,8 +208,8 @@ def restore(
     `arena records verify` afterwards. A validator that published checkpoints after the backup was made must not go on
     from it: its log would deny them.
     """
-    from arena.store.backup.backup import read_manifest
-    from arena.store.backup.restore import restore as restore_store
+    from arena.store.backups import read_manifest
+    from arena.store.backups import restore as restore_store
     from arena.store.location import StoreLocation, write_location
     from arena.store.objects import folder_location, open_objects
 
@@ -253,7 +253,7 @@ def _owned(
 ) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
-        from arena.store.embedded.pgtools import own_tools
+        from arena.store.embedded.binaries import own_tools
 
         dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
         yield OwnedServer(owner_dsn, own_tools(tools), dsn_for)

@@ -25,8 +25,14 @@ from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, SettlementRecord, Subject
 from arena.store.port import AgreedStanding, Store, StoredSubmission, SubmissionState
-from arena.submissions.admission import hold_of, read_report
-from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
+from arena.submissions.admission import (
+    Neighbourhood,
+    commitment_order,
+    hashes_before,
+    hold_of,
+    neighbourhood,
+    read_report,
+)
 from arena.visibility.moments import moment_at, opening_ms
 from arena.visibility.rule import may_see
 from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED

@@ -19,8 +19,8 @@ from arena.race.consensus.field import FieldStanding, field_standings, select_ca
 from arena.race.consensus.reducer import RaceRecords
 from arena.race.consensus.rulings import next_word
 from arena.records.model import Context, GateRecord, Payload, Subject
+from arena.submissions.admission import commitment_order, neighbourhood
 from arena.submissions.model import agent_version_id
-from arena.submissions.neighbours import commitment_order, neighbourhood
 from tests.arena import race_stand as stand
 
 SUITE = ("p0", "p1")

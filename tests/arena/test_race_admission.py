@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from arena.race.consensus.field import select_candidates
 from arena.race.consensus.rulings import asked_count, more_than_half, outcome_at, rulings, words_floor
 from arena.records.model import Subject
-from arena.submissions.admission import Submitted, refused_by_cooldown
-from arena.submissions.neighbours import commitment_order, hashes_before, neighbourhood
+from arena.submissions.admission import Submitted, commitment_order, hashes_before, neighbourhood, refused_by_cooldown
 from tests.arena import race_stand as stand
 from tests.arena.admission_stand import (
     CLOSING,

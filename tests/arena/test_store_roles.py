@@ -123,7 +123,7 @@ async def _fill(open_store: OpenStore) -> PostgresStore:
     await store.enqueue([item(1, "rls")])
     await store.claim(1, 60_000)
     await store.put_submission(StoredSubmission(subject=SUBJECT, name="n", state="review"), "secret = 1")
-    await store.spend_nonce("5m", 1, keep_ms=60_000, most=9)
+    await store.spend_and_look("5m", 1, keep_ms=60_000, most=9, stream="door")
     await store.put_event("race", 0, "{}")
     await store.put_weights_result(WeightsResult(race_id="r", block=1, uids=(), weights_u16=(), status="ok"))
     rows = (ModelUsage(upstream="u", model="m", requests=1),)

@@ -2,7 +2,7 @@
 route, and the size of the largest page. What the database spends is not in it: `tests/web/test_plans.py` has its plans.
 
 Two ways: as served, with the public picture read again once a second, and with the picture read again for every request
-and nothing kept between two. Answers kept whole (`arena.api.reads.answer_cache`) are left out: they cost nothing.
+and nothing kept between two.
 Run alone: `python -m tests.benchmarks.bench_pages [records] [agents]`, one JSON line a figure.
 """
 

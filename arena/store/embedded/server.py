@@ -28,8 +28,7 @@ from urllib.parse import quote
 import msgspec
 import psutil
 
-from arena.store.embedded.binaries import ServerPaths, ServerUser, binaries, lay_out, server_user
-from arena.store.embedded.pgtools import PgTools
+from arena.store.embedded.binaries import PgTools, ServerPaths, ServerUser, binaries, lay_out, server_user
 from arena.store.postgres.connect import is_recovering
 from arena.store.schema import migrate, provision_validator, role_of
 from foundation.durable_files import move_into_place, write_whole

@@ -1,27 +1,36 @@
-"""Connections: from a DSN to an engine, and from a driver's error to one of ours.
+"""Connections: from a DSN to an engine, from a driver's error to one of ours, and the hold on a hotkey.
 
 Nothing of SQLAlchemy or asyncpg leaves this package: a server that is away is V2021, a refused write V2022
 (`HeadMovedError` and `LeaseLostError` where that is the reason), a missing or foreign schema V2023, a value that can't
 be stored V2025. Errors that only a bug of ours can cause pass through unchanged. A connection the server hung up on is
-replaced when it is next used, so that a restart of Postgres costs the calls that were running and no later one.
+replaced when it is next used, so that a restart of Postgres costs the calls that were running and no later one. One
+statement is one transaction.
+
+The hold is a session lock on the server, kept by a connection of its own, that one process has at a time. While
+`require` returns, no other process holds this hotkey on this server. The server frees the hold when its process dies.
+A process that lost its connection takes the hold again at its next write, ending its own old session if the server has
+not noticed, or is refused because another process has it. Needs a server session: a pooler in transaction mode can't
+hold one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import event
+from sqlalchemy import Row, TextClause, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from arena.store.port import HeadMovedError, LeaseLostError
+from arena.store.postgres import statements as sql
 from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 
@@ -135,3 +144,106 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end from synchronous code, whether or not this thread already runs an event loop."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="arena-store") as pool:
         return pool.submit(lambda: asyncio.run(work())).result()
+
+
+PATIENCE_S = 2.0  # a holder that was just stopped or killed, or our own old session: the server still notices
+POLL_S = 0.05
+
+
+class Hold:
+    """One process's hold on one hotkey. Safe to share between the tasks of one event loop."""
+
+    def __init__(self, dsn: str, validator: str) -> None:
+        self._engine = open_engine(dsn, pool_size=1)
+        self._validator = validator
+        self._lock = asyncio.Lock()
+        self._connection: AsyncConnection | None = None
+        self._driver: Any = None  # asyncpg's connection, which knows at once when its server hung up
+        self._session: dict[str, object] | None = None  # of the latest hold: which server process, since when
+
+    async def require(self) -> None:
+        """Return while we hold the hotkey, taking it (again) when it is free.
+
+        Raises ArenaError V2024 when another process holds it, V2021 when the server is away.
+        """
+        if self._is_kept():
+            return
+        async with self._lock:
+            if self._is_kept():
+                return
+            await self._drop()
+            with coded_errors():
+                connection = await self._engine.connect()
+                try:
+                    deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)
+                    if self._session and (await connection.execute(sql.END_SESSION, self._session)).first():
+                        deadline += PATIENCE_S
+                    while not (await connection.execute(sql.HOLD, {"validator": self._validator})).scalar():
+                        if asyncio.get_running_loop().time() > deadline:
+                            raise ArenaError("V2024", f"hotkey {self._validator}")
+                        await asyncio.sleep(POLL_S)
+                    self._session = dict((await connection.execute(sql.SESSION)).one()._mapping)
+                    driver = (await connection.get_raw_connection()).driver_connection
+                except BaseException:
+                    await _end(connection)
+                    raise
+            self._connection, self._driver = connection, driver
+
+    async def release(self) -> None:
+        """Let go. The server frees the hotkey when the connection is closed."""
+        await self._drop()
+        await self._engine.dispose()
+
+    def _is_kept(self) -> bool:
+        return self._driver is not None and not self._driver.is_closed()
+
+    async def _drop(self) -> None:
+        connection, self._connection, self._driver = self._connection, None, None
+        if connection is not None:
+            await _end(connection)
+
+
+async def _end(connection: AsyncConnection) -> None:
+    """End the server's session, not only our use of it."""
+    with contextlib.suppress(DBAPIError, OSError):
+        await connection.invalidate()
+    with contextlib.suppress(DBAPIError, OSError):
+        await connection.close()
+
+
+class Session:
+    """The connections of one store. Safe to share between the tasks of one event loop."""
+
+    def __init__(self, engine: AsyncEngine, hold: Hold | None = None) -> None:
+        self._engine = engine
+        self._hold = hold
+
+    async def rows(self, statement: TextClause, **values: object) -> Sequence[Row[Any]]:
+        """All rows of a statement that reads."""
+        with coded_errors():
+            async with self._engine.connect() as connection:
+                return (await connection.execute(statement, values)).all()
+
+    async def scalar(self, statement: TextClause, **values: object) -> Any:
+        """The first column of the first row of a statement that reads."""
+        return (await self.rows(statement, **values))[0][0]
+
+    async def write(self, statement: TextClause, **values: object) -> Sequence[Row[Any]]:
+        """The rows a writing function returns. Raises ArenaError V2024 when another process holds the hotkey."""
+        await self.require()
+        return await self.rows(statement, **values)
+
+    async def write_scalar(self, statement: TextClause, **values: object) -> Any:
+        """What a writing function returns. Raises as `write`."""
+        return (await self.write(statement, **values))[0][0]
+
+    async def require(self) -> None:
+        """Return while this process holds the hotkey, where the store is exclusive. Raises ArenaError V2024."""
+        if self._hold:
+            await self._hold.require()
+
+    async def close(self) -> None:
+        """Close the connections, and let go of the hotkey."""
+        await self._engine.dispose()
+        if self._hold:
+            await self._hold.release()

@@ -19,7 +19,7 @@ from arena.records.model import Head, SignedRecord
 from arena.store.bodies import compress_bodies, require_intact, restore_bodies
 from arena.store.port import RECORDS_PER_PAGE, BodyFrame, FiledRecord, Lease, LogLeaf, StoredBody, StoredCheckpoint
 from arena.store.postgres import statements as sql
-from arena.store.postgres.session import Session
+from arena.store.postgres.connect import Session
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -159,17 +159,9 @@ class PostgresLog:
         self, validator: str, *, after_seq: int = 0, page: int = RECORDS_PER_PAGE
     ) -> AsyncIterator[FiledRecord]:
         """Every row of one log behind `after_seq`, page by page, with what it is filed under."""
-        last_seq, last_day = after_seq, date.max
-        while True:
-            rows = await self._session.rows(
-                sql.FILED_RECORDS, validator=validator, after_seq=last_seq, after_day=last_day, page=page
-            )
-            for row in rows:
-                filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
-                yield FiledRecord(**_envelope(validator, row), filing=filing, is_dated=row.is_dated)
-            if len(rows) < page:
-                break
-            last_seq, last_day = rows[-1].seq, rows[-1].day
+        async for row in self._rows_behind(sql.FILED_RECORDS, after_seq, page, validator=validator):
+            filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
+            yield FiledRecord(**_envelope(validator, row), filing=filing, is_dated=row.is_dated)
 
     async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
         """The body, or None. Raises ArenaError V2050 when its bytes do not have this hash."""
@@ -227,20 +219,20 @@ class PostgresLog:
 
     async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
         """The leaves of one log in order, page by page."""
+        async for row in self._rows_behind(sql.LEAVES, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
+            yield LogLeaf(seq=row.seq, prev=row.prev.hex(), content_sha256=row.sha256.hex())
+
+    async def _rows_behind(
+        self, query: TextClause, after_seq: int, page: int, **values: object
+    ) -> AsyncIterator[Row[Any]]:
+        """Rows of a log behind a record, page by page in the order of number and day."""
         last_seq, last_day = after_seq, date.max
         while True:
-            rows = await self._session.rows(
-                sql.LEAVES,
-                validator=validator,
-                after_seq=last_seq,
-                after_day=last_day,
-                to_seq=to_seq,
-                page=LEAVES_PER_PAGE,
-            )
+            rows = await self._session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
             for row in rows:
-                yield LogLeaf(seq=row.seq, prev=row.prev.hex(), content_sha256=row.sha256.hex())
-            if len(rows) < LEAVES_PER_PAGE:
-                break
+                yield row
+            if len(rows) < page:
+                return
             last_seq, last_day = rows[-1].seq, rows[-1].day
 
     async def statuses(self) -> list[LogStatus]:

@@ -228,12 +228,6 @@ SET_SUBMISSION_STATE = _typed(
 )
 PUT_AGREED = text("select arena.put_agreed(:validator, :agent_version_id, :agreed)")
 
-SPEND_NONCE = _typed(
-    "select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most)",
-    nonce_ns=BigInteger(),
-    keep_ms=BigInteger(),
-    most=Integer(),
-)
 # No row for a nonce that was spent before, and nothing is read for it then.
 SPEND_AND_LOOK = _typed(
     "with spent as materialized (select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most) as is_new)"

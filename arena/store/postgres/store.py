@@ -29,10 +29,8 @@ from arena.store.port import (
     WorkItem,
 )
 from arena.store.postgres import statements as sql
-from arena.store.postgres.connect import coded_errors, open_engine
-from arena.store.postgres.hold import Hold
+from arena.store.postgres.connect import Hold, Session, coded_errors, open_engine
 from arena.store.postgres.log import PostgresLog
-from arena.store.postgres.session import Session
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
@@ -213,15 +211,10 @@ class PostgresStore(PostgresLog):
 
     # -- submissions over HTTP
 
-    async def spend_nonce(self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int) -> bool:
-        """True for a signed request that no process let through before."""
-        values = {"hotkey": hotkey, "nonce_ns": nonce_ns, "keep_ms": keep_ms, "most": most}
-        return bool(await self._session.write_scalar(sql.SPEND_NONCE, validator=self._validator, **values))
-
     async def spend_and_look(
         self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
     ) -> HotkeyState | None:
-        """As `spend_nonce`, and what is known of the hotkey then, in one statement."""
+        """Let a signed request through once, and say what is known of the hotkey then, in one statement."""
         values = {"hotkey": hotkey, "nonce_ns": nonce_ns, "keep_ms": keep_ms, "most": most, "stream": stream}
         rows = await self._session.write(sql.SPEND_AND_LOOK, validator=self._validator, **values)
         if not rows:

@@ -1,9 +1,18 @@
-"""A backup of a whole store: everything that Postgres holds of it, and the bodies that lie in its object store.
+"""A backup of a whole store, a store made again from it, and the object store compared with the log.
 
-One moment of the store (one exported snapshot; objects are written before the rows that name them), in a
+A backup is one moment of the store (one exported snapshot; objects are written before the rows that name them), in a
 folder that appears under its name only when it is complete and synced. The manifest says how many rows and which heads
-it holds, so that a restore can be held against it. Login roles and passwords are not in it. It holds traces and miners'
-sources: the folder is private, and whoever can read it reads all of them.
+it holds, so that a restore can be held against it. Login roles and passwords are not in it. It holds traces and
+miners' sources: the folder is private, and whoever can read it reads all of them.
+
+A restore refuses a target that holds a single row of a store (V2057); it makes the schema as the backup has it, holds
+it against the manifest, row counts and heads, then migrates it and gives each validator a login role. One that failed
+can be tried again. An archive is SQL that runs as the owner: restore your own. It does not know what happened after
+the backup: a log that is continued from an earlier head than one that was published is a second log, and every reader
+of a later checkpoint will say so.
+
+An orphan among the objects is what an append that failed or was killed left behind, or what one that still runs has
+just written: it is harmless. A missing object is a body that can't be read: verification names its record.
 """
 
 from __future__ import annotations
@@ -13,7 +22,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Literal
 
@@ -22,17 +31,17 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.model import Head
-from arena.store.backup.inventory import SHARDS
-from arena.store.embedded.pgtools import PgTools
+from arena.store.embedded.binaries import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.port import BodyFrame
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
-from arena.store.schema import revision
+from arena.store.postgres.log import PostgresLog
+from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
-from foundation.progress import Progress
+from foundation.progress import PhaseProgress, Progress
 
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"
@@ -224,3 +233,151 @@ async def carry(source: BodyObjects, target: BodyObjects | None, validator: str,
         await target.put(validator, frames)
         copied += len(frames)
     return copied
+
+
+_OWNER = "arena_owner"
+_DROP = text("drop schema if exists arena cascade")
+_FOREIGN = text("select relname from pg_class where relnamespace = to_regnamespace('arena') order by 1 limit 3")
+_GRANT = text("grant usage on schema arena to arena_validator")
+
+
+class RestoredRole(msgspec.Struct, frozen=True, kw_only=True):
+    """A validator of the restored store and the DSN of its login role; without a password where it keeps its own."""
+
+    hotkey: str
+    dsn: str
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """A restored store. `objects`: the location of its bodies outside of Postgres, "" for none."""
+
+    manifest: BackupManifest
+    roles: tuple[RestoredRole, ...]
+    objects: str
+
+
+async def restore(
+    owner_dsn: str,
+    backup: Path,
+    tools: PgTools,
+    dsn_for: Callable[[str], str],
+    *,
+    objects: BodyObjects | None = None,
+    place: BodyObjects | None = None,
+    progress: Progress | None = None,
+) -> Restored:
+    """Restore a backup into the owner's database.
+
+    `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go or,
+    when the backup refers to them, are. None: copied ones go to `place`, the others are where they were. Raises
+    ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the object
+    store, V2056 when the backup is damaged, V2057 when the target holds records.
+    """
+    manifest = await asyncio.to_thread(read_manifest, backup)
+    target, kept = None, manifest.objects
+    if kept.kind != "none":
+        target = objects or (place if kept.kind == "copied" else open_objects(kept.location))
+        if target is None:
+            raise ArenaError("V2029", f"the backup holds {kept.bodies} bodies for an object store: name one")
+    await _make_room(owner_dsn)
+    with (backup / ARCHIVE).open("rb") as archive:
+        await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive)
+    await _require_whole(owner_dsn, backup, manifest, target, progress)
+    await asyncio.to_thread(migrate, owner_dsn)
+    roles = []
+    for hotkey in manifest.store.hotkeys:
+        roles.append(RestoredRole(hotkey=hotkey, dsn=await asyncio.to_thread(dsn_for, hotkey)))
+    return Restored(manifest=manifest, roles=tuple(roles), objects=target.location if target else "")
+
+
+async def _make_room(owner_dsn: str) -> None:
+    """Leave an empty schema of ours, and the roles it needs. Raises ArenaError V2057 when there is anything in it."""
+    async with _connected(owner_dsn) as connection:
+        if await revision(connection):
+            rows = (await read_facts(connection)).rows
+            held = [f"{count} in {table}" for table, count in rows.items() if count and table != "alembic_version"]
+        else:
+            held = list((await connection.execute(_FOREIGN)).scalars())
+        if held:
+            raise ArenaError("V2057", ", ".join(held))
+        await connection.execute(_DROP)
+        await connection.run_sync(run_script, "bootstrap.sql")
+        await connection.execute(_GRANT)
+
+
+async def _require_whole(
+    owner_dsn: str, backup: Path, manifest: BackupManifest, target: BodyObjects | None, progress: Progress | None
+) -> None:
+    """Hold what was restored against the manifest, and bring its objects. Raises ArenaError V2056."""
+    async with _connected(owner_dsn) as connection:
+        found = await read_facts(connection)
+        if found != manifest.store:
+            raise ArenaError("V2056", "what was restored is not what the manifest counts")
+        if target is None:
+            return
+        copies = open_objects(folder_location(backup / OBJECTS)) if manifest.objects.kind == "copied" else None
+        there = 0
+        async for validator, names in names_elsewhere(connection, progress):
+            there += await (
+                carry(copies, target, validator, names) if copies else carry(target, None, validator, names)
+            )
+    if there < manifest.objects.bodies - manifest.objects.missing:
+        raise ArenaError("V2056", f"{there} of {manifest.objects.bodies} bodies are in the object store")
+
+
+@contextlib.asynccontextmanager
+async def _connected(owner_dsn: str) -> AsyncIterator[AsyncConnection]:
+    """One transaction of the owner's, committed at the end of the block."""
+    engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
+    try:
+        with coded_errors():
+            async with engine.begin() as connection:
+                yield connection
+    finally:
+        await engine.dispose()
+
+
+SHARDS = 256  # by the first byte of the sha256: the names of one are held in memory at a time
+NAMES_KEPT = 100
+
+
+class ObjectsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of one validator. `missing` and `orphans` hold the first 100 names; sizes are bytes of frames."""
+
+    validator: str
+    objects: int = 0
+    size: int = 0
+    named: int = 0  # bodies that the log says lie here
+    missing_count: int = 0
+    missing: tuple[str, ...] = ()
+    orphan_count: int = 0
+    orphan_size: int = 0
+    orphans: tuple[str, ...] = ()
+
+
+async def compare_objects(
+    log: PostgresLog, objects: BodyObjects, validator: str, progress: PhaseProgress | None = None
+) -> ObjectsReport:
+    """Compare all objects of a validator with its log. `progress` gets the number of shards (of 256) done.
+
+    Raises ArenaError V2021, V2028 and V2029 when one of the two is away.
+    """
+    total = ObjectsReport(validator=validator)
+    for shard in range(SHARDS):
+        named = await log.bodies_elsewhere(validator, shard)  # before the objects: what is named has been written
+        stored = await objects.stored(validator, shard)
+        missing, orphans = sorted(named - stored.keys()), sorted(stored.keys() - named)
+        total = ObjectsReport(
+            validator=validator,
+            objects=total.objects + len(stored),
+            size=total.size + sum(stored.values()),
+            named=total.named + len(named),
+            missing_count=total.missing_count + len(missing),
+            missing=(*total.missing, *missing)[:NAMES_KEPT],
+            orphan_count=total.orphan_count + len(orphans),
+            orphan_size=total.orphan_size + sum(stored[name] for name in orphans),
+            orphans=(*total.orphans, *orphans)[:NAMES_KEPT],
+        )
+        if progress:
+            progress(shard + 1, SHARDS)
+    return total
