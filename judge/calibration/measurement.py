@@ -6,30 +6,130 @@ counted as owed and is in no accuracy. A result names by hash all that it was me
 
 from __future__ import annotations
 
+import hashlib
+import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import msgspec
 
-from foundation.canonical import content_hash
+from foundation.canonical import canonical_bytes, content_hash
+from foundation.errors import ArenaError
 from foundation.progress import Progress, no_progress
 from judge.budget import Spending
-from judge.calibration.agreement import (
-    Pair,
-    accuracy,
-    bootstrap_interval,
-    confusion,
-    krippendorff_alpha,
-    quadratic_kappa,
-)
-from judge.calibration.model import SET_VERSION, LabelledTrace, TraceRecipe, Trait
-from judge.calibration.traces import families, is_held
+from judge.calibration.traces import SET_VERSION, LabelledTrace, TraceRecipe, Trait, families, is_held
 from judge.panel import judge_body
 from judge.port import Judge
 from judge.render import RENDERER
 from judge.rubric import QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict
+
+LEVELS = 5
+Metric = Literal["nominal", "interval"]
+Pair = tuple[int, int]  # what is true or the first rater says, and what the second says
+_DRAWS = 1_000
+_TAIL = 0.025
+
+
+def quadratic_kappa(pairs: Sequence[Pair]) -> float | None:
+    """Cohen's kappa with quadratic weights; None where it is not defined: no pair, or one level throughout."""
+    if not pairs:
+        return None
+    observed = sum((one - other) ** 2 for one, other in pairs)
+    first, second = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    expected = sum((one - other) ** 2 * n * m for one, n in first.items() for other, m in second.items())
+    return 1 - observed * len(pairs) / expected if expected else None
+
+
+def krippendorff_alpha(units: Sequence[Sequence[int | None]], metric: Metric = "interval") -> float | None:
+    """Alpha over units, each the ratings of one thing. None where fewer than two were given of anything, or all given
+    are the same."""
+    rated = [given for unit in units if len(given := [one for one in unit if one is not None]) > 1]
+    values = Counter(one for unit in rated for one in unit)
+    total = sum(values.values())
+
+    def distance(one: int, other: int) -> int:
+        return (one - other) ** 2 if metric == "interval" else one != other
+
+    expected = sum(distance(one, other) * n * m for one, n in values.items() for other, m in values.items())
+    if not expected:
+        return None
+    observed = sum(sum(distance(one, other) for one in unit for other in unit) / (len(unit) - 1) for unit in rated)
+    return 1 - (total - 1) * observed / expected
+
+
+def accuracy(pairs: Sequence[Pair]) -> float | None:
+    """The share of pairs that are equal; None without any."""
+    return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
+
+
+def bootstrap_interval(
+    pairs: Mapping[str, Sequence[Pair]], statistic: Callable[[Sequence[Pair]], float | None], seed: int = 0
+) -> tuple[float, float] | None:
+    """95 % interval of a statistic, drawing whole clusters (the keys): traces of one run are not independent."""
+    dice, clusters = random.Random(seed), sorted(pairs)
+    if not clusters:
+        return None
+    drawn = (
+        statistic([pair for name in dice.choices(clusters, k=len(clusters)) for pair in pairs[name]])
+        for _ in range(_DRAWS)
+    )
+    found = sorted(value for value in drawn if value is not None)
+    return (found[int(_TAIL * len(found))], found[int((1 - _TAIL) * len(found)) - 1]) if found else None
+
+
+def confusion(pairs: Sequence[Pair]) -> tuple[tuple[int, ...], ...]:
+    """Counts by level: a row for each true level, a column for each given one."""
+    counted: defaultdict[Pair, int] = defaultdict(int, Counter(pairs))
+    return tuple(tuple(counted[row, column] for column in range(LEVELS)) for row in range(LEVELS))
+
+
+DOMAIN = b"agent-arena/judge-calibration/1\n"
+Verify = Callable[[str, bytes, bytes], bool]
+
+
+class SignedCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """`result` is canonical JSON of a `Calibration`; `signature` is hex over the domain tag and these bytes."""
+
+    result: str
+    hotkey: str
+    signature: str
+
+    @property
+    def sha256(self) -> str:
+        """What a policy pins."""
+        return hashlib.sha256(self.result.encode()).hexdigest()
+
+
+def sign_calibration(found: Calibration, hotkey: str, sign: Callable[[bytes], bytes]) -> SignedCalibration:
+    """The signed result."""
+    result = canonical_bytes(found)
+    return SignedCalibration(result=result.decode(), hotkey=hotkey, signature=sign(DOMAIN + result).hex())
+
+
+def check_calibration(signed: SignedCalibration, rubric: Rubric, verify: Verify) -> Calibration:
+    """The result, once its signature holds and it was measured with the rubric's panel and prompt; where the rubric
+    pins a result, it is that one.
+
+    Raises ArenaError V2050 naming what does not hold.
+    """
+    try:
+        signature = bytes.fromhex(signed.signature)
+        found = msgspec.json.decode(signed.result, type=Calibration)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise ArenaError("V2050", f"calibration cannot be read: {error}") from error
+    if not verify(signed.hotkey, DOMAIN + signed.result.encode(), signature):
+        raise ArenaError("V2050", f"the signature of the calibration is not {signed.hotkey}'s")
+    pinned = rubric.calibration_sha256
+    bare = msgspec.structs.replace(rubric, calibration_sha256=msgspec.UNSET)
+    if msgspec.structs.replace(found.rubric, calibration_sha256=msgspec.UNSET) != bare:
+        raise ArenaError("V2050", "the calibration was measured with another panel, rubric or prompt")
+    if pinned is not msgspec.UNSET and pinned != signed.sha256:
+        raise ArenaError("V2050", f"the policy pins calibration {pinned[:12]}, this is {signed.sha256[:12]}")
+    return found
+
 
 CALIBRATION_VERSION = 1
 _SHOWN_ERRORS = 100

@@ -16,7 +16,7 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
-from judge.calibration.agreement import krippendorff_alpha, quadratic_kappa
+from judge.calibration.measurement import krippendorff_alpha, quadratic_kappa
 from judge.render import render
 from judge.rubric import QUALITY_LEVELS_E4
 

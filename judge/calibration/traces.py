@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,12 +27,62 @@ from harness.catalogue.index.documents import write_documents
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic.generator import generate
 from harness.trace import EvaluationBody
-from judge.calibration.model import Family, LabelledTrace, Split, Style, TraceRecipe
 from judge.calibration.played import PlayedCall, PlayedTurn, Script, play
-from judge.evidence.tokens import is_telling, tokenise
+from judge.evidence.mentions import is_telling, tokenise
 from problems.model import Problem
 from problems.pools.clusters import find_clusters
 from problems.synthesis.generator import synthesize
+
+SET_VERSION = 3
+Split = Literal["tune", "held"]
+Answer = Literal["picked", "other", "reward"]
+Style = Literal["plain", "upper", "think", "json"]  # capitals; inside a think block; the value of a JSON object
+Trait = Literal["outcome", "length", "position", "form"]  # what a quality must not depend on
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to mutate a run, and the quality that the rubric gives it.
+
+    `plan`, `then` and `last` are the kinds of phrases that the model says before the search, after it, and after it has
+    looked at the details. From step `copies_from` on the program writes the words first and has them repeated.
+    """
+
+    name: str
+    quality_e4: int
+    round: int = 1  # in which it was written; each round has runs of its own, and the last one is held out
+    plan: str = "plan"
+    then: str
+    last: str
+    language: str = ""
+    answer: Answer = "picked"
+    is_by_code: bool = False  # the program calls; the model says a word
+    is_react: bool = False  # calls are written as text, and the program reads them
+    is_reasoning: bool = False  # the words stand in the reasoning field
+    style: Style = "plain"
+    pages: int = 1  # of results, each in a step
+    fillers: int = 0  # sentences that say nothing, in each step
+    copies_from: int = 0
+    pair: str = ""  # the family that it shares its wording with, but for what it varies
+    varies: Trait | None = None
+
+
+class TraceRecipe(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """What makes one trace: the family, the run it mutates and the seed of its wording. No text of it is stored."""
+
+    family: str
+    problem: int  # of the generated problems
+    seed: int
+
+
+class LabelledTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace and the quality it was made for. `cluster` is its problem's leak cluster, which lies in one split."""
+
+    recipe: TraceRecipe
+    cluster: str
+    split: Split
+    quality_e4: int
+    body: EvaluationBody
+
 
 DOCUMENTS = 3_000
 PROBLEMS = 80  # asked of each catalogue; those whose search brings two fit products are used

@@ -124,8 +124,7 @@ def calibrate(
     import msgspec
 
     from foundation.durable_files import write_whole
-    from judge.calibration.measurement import judge_traces, measure
-    from judge.calibration.signed import sign_calibration
+    from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
 
     if check is not None:
@@ -169,7 +168,7 @@ def _check(file: Path, rubric: Rubric, *, as_json: bool) -> None:
     import msgspec
 
     from arena.chain.keys import verify
-    from judge.calibration.signed import SignedCalibration, check_calibration
+    from judge.calibration.measurement import SignedCalibration, check_calibration
 
     try:
         signed = msgspec.json.decode(file.read_bytes(), type=SignedCalibration)

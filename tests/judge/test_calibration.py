@@ -12,11 +12,18 @@ from arena.chain.keys import verify
 from arena.chain.opening import open_signer
 from foundation.errors import ArenaError
 from judge.budget import Spending
-from judge.calibration.agreement import krippendorff_alpha, quadratic_kappa
-from judge.calibration.measurement import Calibration, JudgedTrace, judge_traces, measure
-from judge.calibration.model import LabelledTrace
+from judge.calibration.measurement import (
+    Calibration,
+    JudgedTrace,
+    LabelledTrace,
+    check_calibration,
+    judge_traces,
+    krippendorff_alpha,
+    measure,
+    quadratic_kappa,
+    sign_calibration,
+)
 from judge.calibration.sheet import SheetKey, compare_raters, empty_form, read_form, sheet_text, shuffled
-from judge.calibration.signed import check_calibration, sign_calibration
 from judge.calibration.traces import CalibrationShop, families, is_held, make_trace, open_shop, recipes
 from judge.citations import ceiling_e4
 from judge.explanation import explain_verdicts

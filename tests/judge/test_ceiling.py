@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
 from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations, own_text
-from judge.evidence import tokens
-from judge.evidence.tokens import fold
+from judge.evidence import mentions
+from judge.evidence.mentions import fold
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError, parse_reply
 from judge.port import JudgeReply
@@ -334,7 +334,7 @@ def test_what_a_tool_said_first_stays_evidence_however_its_result_spells_it():
 def test_a_result_is_read_as_often_however_much_of_it_there_is(monkeypatch, text, is_records):
     def characters_read(size: int) -> int:
         read: list[int] = []
-        monkeypatch.setattr(tokens, "fold", lambda said: read.append(len(said)) or fold(said))
+        monkeypatch.setattr(mentions, "fold", lambda said: read.append(len(said)) or fold(said))
         result = json.dumps(
             [{"product_id": str(n), "title": text * 9} for n in range(size)] if is_records else text * size
         )

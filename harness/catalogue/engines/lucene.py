@@ -26,7 +26,7 @@ import orjson
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from foundation.progress import Progress, no_progress
-from harness.catalogue.engines.indexed import IndexedCatalogue
+from harness.catalogue.engines.native import IndexedCatalogue
 from harness.catalogue.index import layout
 from harness.catalogue.index.columns import Columns, write_columns
 from harness.catalogue.index.documents import IndexLine
