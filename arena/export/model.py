@@ -11,16 +11,11 @@ checkpoints/<validator>-<size>.txt     signed notes: one each at the end of the 
 log/<shard>.jsonl.zst                  one LogRow a line: the canonical format
 references.jsonl.zst                   LogRows from outside the range that rows in it refer to, where there are any
 scrubbed/<shard>.jsonl.zst             Trajectories with credentials removed, whose log rows are withheld as `secret`
-views/<format>/...                     parquet, messages, datasets, inspect, verifiers: derived from the log rows
+views/<format>/...                     parquet, made from the log rows; messages, datasets, inspect, verifiers from it
 README.md, FORMATS.md                  the dataset card, and what is in a view
 agents.jsonl                           one AgentRow a line; `agents/<sha256>.py` are the sources that are open
 policies/<sha256>.json                 the rules that trajectories name, where a settlement states them
 ```
-
-Version 2 had conversations in Parquet as JSON text, samples of `inspect` without ids and events, and no run of
-`verifiers` 0.4; an export that was begun so is finished so. Version 1 of the manifest had neither card, agents nor
-policies, and its views no columns of the episode (`arena.export.facts.EpisodeFacts`); such exports are read and
-verified as before.
 """
 
 from __future__ import annotations
@@ -29,12 +24,13 @@ from typing import Literal
 
 import msgspec
 
+from arena.records.log.walk import LogStart
 from arena.records.model import EvaluationRecord, RecordContent
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Bucket, Pool
 
-MANIFEST_VERSION = 3  # of layout, columns and cards
+MANIFEST_VERSION = 1  # of layout, columns and cards
 MANIFEST_DOMAIN = b"agent-arena/manifest/1"
 
 Format = Literal["jsonl", "parquet", "messages", "datasets", "inspect", "verifiers"]
@@ -72,22 +68,29 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     filters: Filters = Filters()
     rows_per_shard: int = 1_000
     row_bytes_max: int = 4 << 20
-    arguments: Literal["object"] | msgspec.UnsetType = msgspec.UNSET  # of calls in `messages` and Parquet; else text
+    arguments: Literal["text", "object"] = "text"  # of calls in `messages`
+
+    @property
+    def forms(self) -> tuple[Format, ...]:
+        """The views to write: Parquet first, which every other form is made from, and none for the log alone."""
+        others = tuple(name for name in self.formats if name not in ("jsonl", "parquet"))
+        return ("parquet", *others) if others or "parquet" in self.formats else ()
 
 
-class Cursor(msgspec.Struct, frozen=True, kw_only=True):
+class Cursor(LogStart, frozen=True, kw_only=True):
     """Where the next export goes on: after the last record in front of which nothing waits for its release.
 
     `races` were exported although records of theirs stand after `after_seq`: their rows up to `exported_to` (the end of
     the export that wrote the cursor) are not brought twice, nor are rows there that belong to no race.
     """
 
-    validator: str
-    after_seq: int = 0
-    head: str = ""  # hash of record `after_seq`, hex; "" for an empty log
-    peaks: tuple[str, ...] = ()  # Merkle frontier at `after_seq`: roots of its complete subtrees, largest first, hex
     races: tuple[str, ...] = ()
     exported_to: int = 0
+
+    @classmethod
+    def at(cls, point: LogStart) -> Cursor:
+        """The cursor at a point of a log behind which nothing was exported."""
+        return cls(validator=point.validator, after_seq=point.after_seq, head=point.head, peaks=point.peaks)
 
 
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,18 +132,6 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
 
 
-class Diversity(msgspec.Struct, frozen=True, kw_only=True):
-    """How varied one UTC day's exported trajectories are."""
-
-    day: str
-    trajectories: int
-    teams: int  # distinct miner hotkeys
-    agents: int  # distinct agent versions
-    top_agent_share_e4: int  # of the agent version with most trajectories
-    shape_entropy_mbit: int  # Shannon entropy of tool-call shapes (names in order), in thousandths of a bit
-    agentic_share_e4: int
-
-
 class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     """The part of one validator's log that the export covers: records first_seq..last_seq, every one of them.
 
@@ -154,19 +145,14 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     end_note: str  # "" in a journal, while the pass that signs it goes on
     start_note: str = ""  # a signed checkpoint of size first_seq - 1, where one exists
     anchor_block: int = 0  # of the end note, 0 when it is not anchored
-    embargoed: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # released races whose embargo ran when it began
-
-    @property
-    def sealed_races(self) -> frozenset[str]:
-        """The released races whose traces wait for the end of an embargo."""
-        return frozenset() if self.embargoed is msgspec.UNSET else frozenset(self.embargoed)
+    embargoed: tuple[str, ...] = ()  # released races whose embargo ran when it began
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What is in the export, what was left out and why, how to go on. Written last: without it nothing is complete."""
 
     version: int = MANIFEST_VERSION
-    exported_ms: int | msgspec.UnsetType = msgspec.UNSET  # when it was begun (unix ms): sources open by then are here
+    exported_ms: int  # when it was begun (unix ms): sources open by then are here
     request: Request
     log: LogRange
     cursor: Cursor  # for the next export
@@ -178,6 +164,5 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...]  # policy hashes of the trajectories
     partitions: tuple[str, ...]
     races: tuple[str, ...]
-    diversity: tuple[Diversity, ...]
     files: tuple[ShardFile, ...]
     software: str

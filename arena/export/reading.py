@@ -16,7 +16,7 @@ import msgspec
 import zstandard
 
 from arena.export.model import LogRow, Trajectory, Withheld
-from arena.export.writing.shards import LOG, SCRUBBED, scrubbed_line, shard_name
+from arena.export.writing.shards import LOG, SCRUBBED, shard_name
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, VerdictRecord
 from foundation.errors import ArenaError
@@ -43,18 +43,10 @@ class _Line(msgspec.Struct, frozen=True):
 
     def row(self) -> LogRow:
         """The row. Raw values are copied, so that the line they are part of can go."""
-        content = None if bytes(self.content) == _NULL else self.content.copy()
-        body = None if bytes(self.body) == _NULL else self.body.copy()
-        return LogRow(
-            validator=self.validator,
-            seq=self.seq,
-            prev=self.prev,
-            content_sha256=self.content_sha256,
-            signature=self.signature,
-            content=content,
-            body=body,
-            withheld=self.withheld,
-        )
+        fields = msgspec.structs.asdict(self)
+        for name in ("content", "body"):
+            fields[name] = None if bytes(fields[name]) == _NULL else fields[name].copy()
+        return LogRow(**fields)
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -138,7 +130,7 @@ def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
     if not path.exists():
         return {}
     try:
-        rows = [scrubbed_line(line) for line in read_lines(path)]
+        rows = [msgspec.json.decode(line, type=Trajectory) for line in read_lines(path)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2050", f"{SCRUBBED}/{path.name}: {error}") from error
     return {row.seq: row for row in rows}

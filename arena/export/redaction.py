@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from arena.export.model import Trajectory
 
@@ -41,19 +40,14 @@ Kind = Literal[
     "phrase",  # a recovery phrase that stands with another finding
 ]
 
-LONG_BYTES = 20  # a long run of token characters; the shortest token of any prefix has as many
-_LARGE_BYTES = 8 << 10  # from here on it pays to look for long runs with numpy first
+_LONG_BYTES = 20  # a long run of token characters; the shortest token of any prefix has as many
 _CONTEXT_BYTES = 48
 _VALUE_CHARS_MIN = 16
 _HEX_DIGITS_MIN = 24
 
 _IN_TOKEN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+/")
 _MARKS = bytes(ord("x") if byte in _IN_TOKEN else ord(" ") for byte in range(256))
-_LONG = b"x" * LONG_BYTES
-_WORD = 4
-_WORDS = 4  # that a run of 20 fills, wherever it begins
-_FULL = np.uint32(0x01010101)  # a word of four truth values, all true
-_FIRST, _SPAN = np.uint8(ord("+")), np.uint8(ord("z") - ord("+"))
+_LONG = b"x" * _LONG_BYTES
 _HEX = b"0123456789abcdef"
 _BETWEEN = b"\"'\\ \t:=>"  # between a name and its value, JSON escapes included
 
@@ -138,58 +132,30 @@ def scrub(text: str) -> str:
     return b"".join((*parts, data[done:])).decode("utf-8", "surrogatepass")
 
 
-def long_runs(data: bytes) -> Iterator[tuple[int, int]]:
-    """First byte and end of each stretch that may hold a long run of token characters, in order.
-
-    Every run of at least `LONG_BYTES` of `A-Z a-z 0-9 _ - + /` lies whole in exactly one stretch. Stretches may hold
-    other text too, so the caller checks them. They are found by whole words of four bytes, in a third of the time of
-    looking at every character, as runs of `+` to `z`: neither spaces, quotes, brackets nor anything beyond ASCII lie
-    between those two, so text and JSON have few that are long.
-    """
-    size = len(data) // _WORD * _WORD
-    if size < LONG_BYTES:
-        yield 0, len(data)
-        return
-    is_near = (np.frombuffer(data, np.uint8, size) - _FIRST) <= _SPAN  # unsigned: what stands below wraps around
-    is_full = is_near.view(np.uint32) == _FULL
-    pairs = is_full[:-1] & is_full[1:]
-    marks = (pairs[:-2] & pairs[2:]).tobytes()  # 1 where four full words begin
-    beside = _WORD - 1  # a run goes on into the words before and behind, and fills neither
-    first = marks.find(1)
-    while first >= 0:
-        past = marks.find(0, first)
-        past = len(marks) if past < 0 else past
-        yield max(0, first * _WORD - beside), min(len(data), (past - 1 + _WORDS) * _WORD + beside)
-        first = marks.find(1, past)
-
-
 def _tokens(data: bytes) -> Iterator[Secret]:
     """Findings among the long runs of token characters. All but a few texts have none that isn't a hash."""
-    done = 0
-    for first, last in long_runs(data) if len(data) >= _LARGE_BYTES else ((0, len(data)),):
-        marks = data[first:last].translate(_MARKS)
-        at = marks.find(_LONG, max(0, done - first))
-        while at >= 0:
-            ends = marks.find(b" ", at)
-            start, end = first + at, last if ends < 0 else first + ends
-            done = end
-            name = data[max(0, start - _CONTEXT_BYTES) : start].rstrip(_BETWEEN)
-            secret = _named(data, start, end) if name[-3:].lower() in _NAME_ENDS else None
-            if secret is not None:
-                yield secret
-                done = max(end, secret.end)
-            elif _PREFIX.search(data, start, end):
-                for match in _PREFIXED.finditer(data, start, end):
-                    kind = match.lastgroup
-                    assert kind is not None  # every alternative is named
-                    if kind in ("aws", "google", "github") or _is_random(match[0][3:]):
-                        yield Secret(kind, *match.span())  # type: ignore[arg-type]
-            elif data.startswith(b".eyJ", end):
-                header = _HEADER.search(data, start, end)
-                signed = _SIGNED.match(data, header.start()) if header else None
-                if signed:
-                    yield Secret("jwt", *signed.span())
-            at = marks.find(_LONG, done - first)
+    marks = data.translate(_MARKS)
+    at = marks.find(_LONG)
+    while at >= 0:
+        end = marks.find(b" ", at)
+        end = done = len(data) if end < 0 else end
+        name = data[max(0, at - _CONTEXT_BYTES) : at].rstrip(_BETWEEN)
+        secret = _named(data, at, end) if name[-3:].lower() in _NAME_ENDS else None
+        if secret is not None:
+            yield secret
+            done = max(end, secret.end)
+        elif _PREFIX.search(data, at, end):
+            for match in _PREFIXED.finditer(data, at, end):
+                kind = match.lastgroup
+                assert kind is not None  # every alternative is named
+                if kind in ("aws", "google", "github") or _is_random(match[0][3:]):
+                    yield Secret(kind, *match.span())  # type: ignore[arg-type]
+        elif data.startswith(b".eyJ", end):
+            header = _HEADER.search(data, at, end)
+            signed = _SIGNED.match(data, header.start()) if header else None
+            if signed:
+                yield Secret("jwt", *signed.span())
+        at = marks.find(_LONG, done)
 
 
 def _named(data: bytes, start: int, end: int) -> Secret | None:

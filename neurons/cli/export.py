@@ -149,10 +149,9 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
         lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
     if manifest.scrubbed:
         lines.append(f"credentials removed from the views of {manifest.scrubbed:,} trajectories")
-    if manifest.version > 1:
-        opened = sum(file.path.startswith(f"{SOURCES}/") for file in manifest.files)
-        lines.append(f"files of {opened:,} agents; agents.jsonl says of each other agent why its file is not here yet")
-        lines.append(f"read it:   {out / 'README.md'}")
+    opened = sum(file.path.startswith(f"{SOURCES}/") for file in manifest.files)
+    lines.append(f"files of {opened:,} agents; agents.jsonl says of each other agent why its file is not here yet")
+    lines.append(f"read it:   {out / 'README.md'}")
     lines.append(f"check it:  arena records verify --export {out}")
     lines.append(f"go on:     arena records export --since-cursor {out} --out NEXT")
     return lines

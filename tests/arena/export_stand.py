@@ -12,13 +12,13 @@ import zstandard
 from arena.chain.keys import generate_signer, verify
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.export.reading import read_rows
-from arena.export.writing.cursor import LogWalk, first_cursor
 from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
 from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
 from arena.records.log.hash_chain import signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.log.sequencer import Sequencer
+from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import Payload, VerdictRecord
 from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, episode, release
@@ -45,10 +45,10 @@ class ExportLog(MemoryLog):
 
     def cursor_at(self, after_seq: int) -> Cursor:
         """The cursor behind a record, of an export that nothing waited for."""
-        walk = LogWalk(first_cursor(self.validator))
+        walk = LogWalk(LogStart(validator=self.validator))
         for record in self.log[:after_seq]:
             walk.take(record.seq, record.prev, record.content_sha256)
-        return walk.cursor()
+        return Cursor.at(walk.position())
 
     def checkpoint(self) -> None:
         """Sign the log as it stands."""

@@ -14,10 +14,9 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.facts import EpisodeFacts
-from arena.export.model import LogRange, Manifest
+from arena.export.model import Manifest
+from arena.export.row import EpisodeFacts
 from arena.export.verify.verification import verify_export
-from arena.export.writing import journal as journals
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, read_manifest, write_manifest
 from arena.export.writing.shards import file_hash
 from foundation.canonical import text_hash
@@ -34,7 +33,7 @@ from tests.arena.agents_stand import (
     promotion,
     season,
 )
-from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of
+from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import START_MS, release, settlement
 
 FORMATS = ("jsonl", "parquet", "messages")
@@ -179,8 +178,8 @@ def test_a_sample_of_inspect_and_a_rollout_have_name_cost_and_times(tmp_path: Pa
     with zipfile.ZipFile(tmp_path / "views" / "inspect" / "000000.eval") as log:
         listed = json.loads(log.read("summaries.json"))
         samples = [json.loads(log.read(name)) for name in log.namelist() if name.startswith("samples/")]
-    rollouts = (tmp_path / "views" / "verifiers" / "000000" / "results.jsonl").read_bytes().splitlines()
-    infos = [json.loads(line)["info"] for line in rollouts]
+    rollouts = (tmp_path / "views" / "verifiers" / "000000" / "traces.jsonl").read_bytes().splitlines()
+    infos = [json.loads(line)["traces"][0]["info"] for line in rollouts]
     for shown in ([sample["metadata"] for sample in samples], [row["metadata"] for row in listed], infos):
         assert [one["agent_name"] for one in shown].count("lamp-finder") == 3
         assert {one["priced_micro_usd"] for one in shown} == {14_000, 140, None}
@@ -188,7 +187,7 @@ def test_a_sample_of_inspect_and_a_rollout_have_name_cost_and_times(tmp_path: Pa
     assert sum("total_time" not in row for row in listed) == 1  # its times were not recorded
 
 
-# -- interrupted, and of an earlier version
+# -- interrupted
 
 
 class AwayOnce(AgentsLog):
@@ -211,21 +210,6 @@ def test_an_export_whose_store_went_away_at_the_sources_goes_on_to_the_same_byte
     (tmp_path / "twice" / "agents" / "left.py").write_text("left behind by a kill")
     assert export(log, tmp_path / "twice", now_ms=NOW_MS + 9 * DAY_MS, formats=FORMATS) == whole
     assert verify_export(tmp_path / "twice", verify).is_ok
-
-
-def test_an_export_that_an_earlier_release_began_is_finished_and_verified_as_it_was_begun(tmp_path: Path) -> None:
-    log, formats = season(), ("parquet", "datasets", "inspect", "verifiers")
-    start, point = log.cursor_at(0), log.points[-1]
-    covered = LogRange(
-        validator=log.validator, first_seq=1, last_seq=point.size, start=start, end_note=point.note, start_note=""
-    )
-    journals.save(tmp_path, journals.Journal(request=request_of(log, formats=formats), log=covered, here=start))
-    manifest = export(log, tmp_path, now_ms=NOW_MS, formats=formats)
-    assert (manifest.version, manifest.exported_ms, manifest.trajectories) == (1, msgspec.UNSET, 8)
-    assert b"exported_ms" not in (tmp_path / MANIFEST).read_bytes()
-    assert not (tmp_path / "agents.jsonl").exists() and not (tmp_path / "README.md").exists()
-    assert "agent_name" not in parquet(tmp_path)[0]
-    assert verify_export(tmp_path, verify).wrong == ()
 
 
 # -- forgery: the manifest is written again, so that every hash fits
@@ -325,7 +309,7 @@ def test_a_later_moment_is_not_claimed_without_the_sources_that_it_opens(tmp_pat
     assert verify_export(tmp_path, verify).wrong
 
 
-@pytest.mark.parametrize("change", [{"version": 4}, {"version": 0}, {"version": 1}])
+@pytest.mark.parametrize("change", [{"version": 2}, {"version": 0}])
 def test_a_manifest_of_no_known_version_is_refused_by_its_number(tmp_path: Path, change: dict[str, int]) -> None:
     manifest = export(season(), tmp_path, now_ms=NOW_MS)
     write_manifest(tmp_path, replace(manifest, **change))

@@ -44,11 +44,11 @@ for name in (sys.argv[1:], ["json", None, None, sys.argv[1] + "/agents.jsonl"]):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By name, exports of one season; `view` is the folder of one's `datasets` view."""
+    """By name, exports of one season."""
     log, room = season(), tmp_path_factory.mktemp("cards")
     for name, formats in SHOWN.items():
         export(log, room / name, now_ms=NOW_MS, formats=formats, signer=log.signer, rows_per_shard=4)
-    return {**{name: room / name for name in SHOWN}, "view": room / "whole" / "views" / "datasets"}
+    return {name: room / name for name in SHOWN}
 
 
 def card(folder: Path) -> str:
@@ -71,8 +71,8 @@ def surroundings(home: Path) -> dict[str, str]:
 
 
 def test_every_python_block_of_every_card_runs_and_both_tables_load(folders: dict[str, Path], tmp_path: Path) -> None:
-    told = [(str(folders[name]), blocks(folders[name], "python")) for name in ("whole", "view", "log")]
-    assert [len(each) for _, each in told] == [4, 3, 0]
+    told = [(str(folders[name]), blocks(folders[name], "python")) for name in ("whole", "log")]
+    assert [len(each) for _, each in told] == [4, 0]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folders["tables"])],
         input=json.dumps(told),
@@ -82,7 +82,7 @@ def test_every_python_block_of_every_card_runs_and_both_tables_load(folders: dic
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("8 episodes, 7 of them written by the model throughout") == 2
+    assert done.stdout.count("8 episodes, 7 of them written by the model throughout") == 1
     assert "lamp-finder" in done.stdout and "agent-arena 4" in done.stdout
     assert "Ignoring" not in done.stderr
     assert "loaded {'train': 8} agent_ms" in done.stdout
@@ -101,7 +101,7 @@ def run(folder: Path, program: str, home: Path) -> str:
 def test_a_card_has_no_shell_block_but_those_that_are_run_here(folders: dict[str, Path]) -> None:
     programs = {name: [block.split()[0] for block in blocks(folder, "sh")] for name, folder in folders.items()}
     assert programs.pop("whole") == ["zstdcat", "inspect", "arena"]
-    assert programs == {"tables": ["arena"], "log": ["zstdcat", "arena"], "view": []}
+    assert programs == {"tables": ["arena"], "log": ["zstdcat", "arena"]}
 
 
 def test_the_command_that_verifies_runs_in_the_cards_folder(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ EXPECTED = {  # agent, models -> episodes, agentic, solved, prompt tokens, unpri
 }
 
 
-@pytest.mark.parametrize("name", ["whole", "tables", "view"])
+@pytest.mark.parametrize("name", ["whole", "tables"])
 def test_the_cards_query_has_the_rows_of_the_papers_table(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (query,) = blocks(folders[name], "sql")
+    query, _ = blocks(folders[name], "sql")
     monkeypatch.chdir(folders[name])
     table = duckdb.connect().sql(query)
     found = [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
@@ -148,15 +148,6 @@ def test_the_cards_query_has_the_rows_of_the_papers_table(
     assert found[-1]["agent"] == "all" and by_agent["lamp-finder"]["asr"] == 66.7
     assert (by_agent["leaky"]["against_dearest"], by_agent["lamp-finder"]["against_dearest"]) == (1.0, 0.015)
     assert (by_agent["lamp-finder"]["median_s"], by_agent["budget-first"]["median_s"]) == (2.0, None)
-
-
-def test_the_pages_query_takes_prices_of_ones_own(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    (query,) = blocks(folders["whole"], "sql", "FORMATS.md")
-    monkeypatch.chdir(folders["whole"])
-    own = query.replace("('scripted', 0.10, 0.40)", "('ours', 1.0, 2.0), ('cheap', 0.1, 0.4)")
-    found = {row[0]: row[4:] for row in duckdb.connect().sql(own).fetchall()}
-    assert found["plain"] == pytest.approx((0.0024, 0.0024))
-    assert found["leaky"] == (None, None)
 
 
 def test_duckdb_and_polars_read_the_agents_and_every_column_of_the_rows(folders: dict[str, Path]) -> None:
@@ -205,11 +196,6 @@ def test_the_card_names_agents_and_says_of_each_source_where_it_is(folders: dict
     assert rows["leaky"] == "left out: holds what looks like a credential"
     links = re.findall(r"\]\(([^)]+)\)", said)
     assert links and all((folders["tables"] / link).is_file() for link in links)
-
-
-def test_the_links_of_a_views_card_lead_into_its_export(folders: dict[str, Path]) -> None:
-    links = re.findall(r"\]\(([^)]+)\)", card(folders["view"]))
-    assert links == ["../../FORMATS.md"] and (folders["view"] / links[0]).is_file()
 
 
 def test_a_name_stays_in_its_cell(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from arena.export.row import row_of
 from tests.arena.test_export_formats import rows, written
-from tests.arena.trajectory_stand import replace, trajectory
 
 # -- inspect
 
@@ -80,22 +79,6 @@ def test_an_inspect_sample_has_chat_scores_and_the_judges_words(tmp_path: Path) 
 # -- verifiers
 
 
-def test_rollouts_have_the_fields_verifiers_saves(tmp_path: Path) -> None:
-    written(tmp_path, "verifiers", rows())
-    run = tmp_path / "000003"
-    rollouts = [json.loads(line) for line in (run / "results.jsonl").read_text("utf-8").splitlines()]
-    required = {"example_id", "prompt", "completion", "reward", "timing", "is_completed", "is_truncated", "metrics"}
-    assert all(required <= set(rollout) for rollout in rollouts)
-    first = rollouts[0]
-    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
-    assert first["completion"][0]["role"] == "assistant"
-    call = json.loads(first["completion"][0]["tool_calls"][0])
-    assert (call["id"], call["name"], json.loads(call["arguments"])) == ("c0", "find_product", {"q": "red lamp"})
-    assert (first["reward"], first["metrics"]["success"], first["answer"]) == (1.0, 1.0, "1000000001")
-    assert [rollout["info"]["seq"] for rollout in rollouts] == [1, 2, 4, 5, 6]
-    assert first["tool_defs"][0]["name"] == "find_product"
-
-
 def test_the_graph_of_a_rollout_is_what_was_sent_and_sampled(tmp_path: Path) -> None:
     """The shape of `verifiers` 0.4; its own reader is driven by tests/prove/test_verifiers_reader.py."""
     written(tmp_path, "verifiers", rows())
@@ -115,17 +98,3 @@ def test_the_graph_of_a_rollout_is_what_was_sent_and_sampled(tmp_path: Path) -> 
     assert [episode["traces"][0]["rewards"]["reward"] is None for episode in episodes] == [
         row_of(one).facts.reward_e4 is None for one in rows()
     ]
-
-
-def test_rollouts_of_one_problem_share_their_example(tmp_path: Path) -> None:
-    same = [trajectory(1), replace(trajectory(1), seq=9), trajectory(2)]
-    written(tmp_path, "verifiers", same)
-    lines = (tmp_path / "000003" / "results.jsonl").read_text("utf-8").splitlines()
-    first, second, other = (json.loads(line)["example_id"] for line in lines)
-    assert first == second != other
-
-
-def test_what_could_not_be_scored_is_no_rollout_and_is_counted(tmp_path: Path) -> None:
-    written(tmp_path, "verifiers", rows())
-    metadata = json.loads((tmp_path / "000003" / "metadata.json").read_text("utf-8"))
-    assert (metadata["left_out_unscored"], metadata["avg_reward"], metadata["num_examples"]) == (1, 1.0, 5)

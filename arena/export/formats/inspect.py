@@ -9,146 +9,137 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from arena.export.facts import AXES, TrajectoryFacts, ViewContext
-from arena.export.model import Manifest, ShardFile, Trajectory
-from arena.export.row import ViewRow, row_of
-from arena.export.writing.shards import describe
+from arena.export.row import AXES, TrajectoryFacts, ViewRow
 from harness.chat import ChatMessage
 
 _ENCODER = msgspec.json.Encoder()
 _VERSION = 2
 _TASK = "agent-arena"
-_HEADLINE = "success"
+_HEADLINE = "success"  # the first score, which viewers show
 _SUMMARY_CHARS = 1_000
 _SUMMARY_FACTS = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
-class InspectWriter:
-    """A `ViewWriter` of one evaluation log a shard."""
-
-    def __init__(self, folder: Path, shard_number: int, context: ViewContext) -> None:
-        self._folder, self._number, self._context = folder, shard_number, context
-        self._path = folder / f"{shard_number:06d}.eval"
-        self._zip = zipfile.ZipFile(self._path, "w", zipfile.ZIP_STORED)
-        self._summaries: list[dict[str, object]] = []
-        self._sums: dict[str, tuple[float, int]] = {}
-        self._models: dict[str, None] = {}
-        self._first_ms = self._last_ms = 0
-
-    def write(self, rows: Sequence[Trajectory]) -> None:
-        """Add trajectories."""
-        for trajectory in rows:
-            row = row_of(trajectory, self._context)
-            sample = sample_of(row) if self._context.version > 2 else _bare_sample(row)
-            self._add(f"samples/{row.facts.seq}_epoch_1.json", sample)
-            values = _values(row.facts)
-            self._summaries.append(  # what the viewer lists
-                {
-                    "id": row.facts.seq,
-                    "epoch": 1,
-                    "input": row.facts.query[:_SUMMARY_CHARS],
-                    "target": sample["target"],
-                    "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS} | _episode(row),
-                    "scores": {name: {"value": value} for name, value in values.items()},
-                    "model_usage": sample["model_usage"],
-                    "completed": True,
-                    "message_count": len(row.conversation.messages),
-                    **_times(row),
-                }
-            )
-            for name, value in values.items():
-                total, count = self._sums.get(name, (0.0, 0))
-                self._sums[name] = (total + value, count + 1)
-            self._models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
-            self._first_ms = self._first_ms or row.facts.recorded_ms
-            self._last_ms = row.facts.recorded_ms
-
-    def finish(self) -> tuple[ShardFile, ...]:
-        """Complete the log."""
-        headline = _HEADLINE if self._context.version > 2 else None  # the first score, which viewers show
-        count, plan = len(self._summaries), {"name": "recorded", "steps": [], "config": {}}
+def write_eval_log(rows: Iterable[ViewRow], path: Path, name: str) -> int:
+    """Write the log of a shard of this name; the number of its samples."""
+    summaries: list[dict[str, object]] = []
+    values: dict[str, list[float]] = {}
+    models: dict[str, None] = {}
+    times_ms = [0]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as log:
+        for row in rows:
+            sample = sample_of(row)
+            _add(log, f"samples/{row.facts.seq}_epoch_1.json", sample)
+            scores = score_values(row.facts)
+            summaries.append(_summary(row, sample, scores))
+            for score, value in scores.items():
+                values.setdefault(score, []).append(value)
+            models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
+            times_ms.append(row.facts.recorded_ms)
+        count, plan = len(summaries), {"name": "recorded", "steps": [], "config": {}}
         spec = {
-            "eval_id": f"{_TASK}-{self._number:06d}",
-            "run_id": f"{_TASK}-{self._number:06d}",
-            "created": _time(self._first_ms),
+            "eval_id": f"{_TASK}-{name}",
+            "run_id": f"{_TASK}-{name}",
+            "created": _time(times_ms[:2][-1]),
             "task": _TASK,
             "task_id": _TASK,
             "task_version": 1,
             "task_attribs": {},
             "task_args": {},
             "dataset": {"name": "ShoppingBench", "samples": count, "shuffled": False},
-            "model": ",".join(self._models) or "none",
+            "model": ",".join(models) or "none",
             "model_args": {},
             "config": {},
             "packages": {},
         }
-        scores = [
+        means = [
             {
-                "name": name,
-                "scorer": name,
+                "name": score,
+                "scorer": score,
                 "params": {},
-                "metrics": {"mean": {"name": "mean", "value": total / times, "params": {}}},
-                "scored_samples": times,
-                "unscored_samples": count - times,
+                "metrics": {"mean": {"name": "mean", "value": sum(scored) / len(scored), "params": {}}},
+                "scored_samples": len(scored),
+                "unscored_samples": count - len(scored),
             }
-            for name, (total, times) in sorted(self._sums.items(), key=lambda one: (one[0] != headline, one[0]))
+            for score, scored in sorted(values.items(), key=lambda one: (one[0] != _HEADLINE, one[0]))
         ]
-        self._add("_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
-        self._add("summaries.json", self._summaries)
-        self._add(
-            "header.json",
-            {
-                "version": _VERSION,
-                "status": "success",
-                "eval": spec,
-                "plan": plan,
-                "results": {"total_samples": count, "completed_samples": count, "scores": scores},
-                "stats": {"started_at": _time(self._first_ms), "completed_at": _time(self._last_ms), "model_usage": {}},
-            },
-        )
-        self._zip.close()
-        return (describe(self._folder, self._path, count),)
-
-    def _add(self, name: str, value: object) -> None:
-        member = zipfile.ZipInfo(name)  # dated 1980-01-01
-        member.create_system = 3
-        member.external_attr = 0o644 << 16
-        self._zip.writestr(member, _ENCODER.encode(value))
+        stats = {"started_at": _time(times_ms[:2][-1]), "completed_at": _time(times_ms[-1]), "model_usage": {}}
+        results = {"total_samples": count, "completed_samples": count, "scores": means}
+        header = {"version": _VERSION, "status": "success", "eval": spec, "plan": plan}
+        _add(log, "_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
+        _add(log, "summaries.json", summaries)
+        _add(log, "header.json", header | {"results": results, "stats": stats})
+    return count
 
 
-def open_writer(folder: Path, shard_number: int, context: ViewContext) -> InspectWriter:
-    """A writer of one shard."""
-    return InspectWriter(folder, shard_number, context)
+def _summary(row: ViewRow, sample: dict[str, object], scores: dict[str, float]) -> dict[str, object]:
+    """What the viewer lists."""
+    return {
+        "id": row.facts.seq,
+        "epoch": 1,
+        "input": row.facts.query[:_SUMMARY_CHARS],
+        "target": sample["target"],
+        "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS} | msgspec.structs.asdict(row.episode),
+        "scores": {name: {"value": value} for name, value in scores.items()},
+        "model_usage": sample["model_usage"],
+        "completed": True,
+        "message_count": len(row.conversation.messages),
+        **_times(row),
+    }
 
 
-def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
-    """Nothing: each log is whole."""
-    return ()
+def _add(log: zipfile.ZipFile, name: str, value: object) -> None:
+    member = zipfile.ZipInfo(name)  # dated 1980-01-01
+    member.create_system = 3
+    member.external_attr = 0o644 << 16
+    log.writestr(member, _ENCODER.encode(value))
 
 
 def sample_of(row: ViewRow) -> dict[str, object]:
-    """One `EvalSample`: messages with ids, and what happened as events, whose inputs refer to a pool."""
-    talk = row.conversation
-    every = [
-        _message(message) | {"id": f"{row.facts.seq}-{number}"}
-        for number, message in enumerate((*talk.messages, *talk.other_messages))
-    ]
+    """One `EvalSample`: messages with ids, and what happened as events, whose inputs refer to a pool.
+
+    The target is known only where the answer was recommended; bank releases hold the others.
+    """
+    facts, talk = row.facts, row.conversation
     names = {call.id: call.function.name for one in talk.messages for call in one.tool_calls}
-    for message in every:
-        if (name := names.get(str(message.get("tool_call_id")))) is not None:
-            message["function"] = name
-    return _bare_sample(row) | {
-        "messages": every[: len(talk.messages)],
+    every = []
+    for number, message in enumerate((*talk.messages, *talk.other_messages)):
+        fields = _message(message) | {"id": f"{facts.seq}-{number}"}
+        if message.role == "tool" and message.tool_call_id in names:
+            fields["function"] = names[message.tool_call_id]
+        every.append(fields)
+    messages = every[: len(talk.messages)]
+    on_path = [turn for turn in talk.completions if turn.reply < len(messages)]
+    turn = max(on_path, key=lambda one: one.reply, default=None)
+    output: dict[str, object] = {"model": "none", "choices": []}
+    if turn is not None:
+        choice = {"message": every[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
+        output = {"model": turn.model, "choices": [choice]}
+    usage = _usage(facts.prompt_tokens, facts.completion_tokens)
+    return {
+        "id": facts.seq,
+        "epoch": 1,
+        "input": facts.query,
+        "target": facts.recommended if facts.is_gt_exact and facts.recommended else "",
+        "messages": messages,
+        "output": output,
+        "scores": _scores(row),
+        "metadata": row.details()
+        | {"calls": talk.calls, "completions": talk.completions, "other_messages": talk.other_messages},
+        "store": {},
         "events": _events(row, every),
         "events_data": {"messages": every, "calls": []},
+        "model_usage": {facts.models: usage} if facts.models else {},
+        "attachments": {},
+        **_times(row),
     }
 
 
@@ -220,47 +211,9 @@ def _arguments(text: str) -> dict[str, object]:
     return {"arguments": said} if isinstance(said, dict) else {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]}
 
 
-def _bare_sample(row: ViewRow) -> dict[str, object]:
-    """The sample of an export up to version 2, which has neither ids nor events. The target is known only where the
-    answer was recommended; bank releases hold the others."""
-    facts, talk = row.facts, row.conversation
-    messages = [_message(message) for message in talk.messages]
-    turn = max(talk.completions, key=lambda one: one.reply if one.reply < len(messages) else -1, default=None)
-    output: dict[str, object] = {"model": "none", "choices": []}
-    if turn is not None:
-        choice = {"message": messages[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
-        output = {"model": turn.model, "choices": [choice]}
-    usage = _usage(facts.prompt_tokens, facts.completion_tokens)
-    return {
-        "id": facts.seq,
-        "epoch": 1,
-        "input": facts.query,
-        "target": facts.recommended if facts.is_gt_exact and facts.recommended else "",
-        "messages": messages,
-        "output": output,
-        "scores": _scores(row),
-        "metadata": {
-            **msgspec.structs.asdict(facts),
-            **_episode(row),
-            "calls": talk.calls,
-            "completions": talk.completions,
-            "other_messages": talk.other_messages,
-        },
-        "store": {},
-        "events": [],
-        "model_usage": {facts.models: usage} if facts.models else {},
-        "attachments": {},
-        **_times(row),
-    }
-
-
-def _episode(row: ViewRow) -> dict[str, object]:
-    return {} if row.episode is None else msgspec.structs.asdict(row.episode)
-
-
 def _times(row: ViewRow) -> dict[str, float]:
     """Seconds, as the viewer shows them; nothing where they were not recorded."""
-    if row.episode is None or row.episode.episode_ms is None:
+    if row.episode.episode_ms is None:
         return {}
     return {"total_time": row.episode.episode_ms / 1000, "working_time": row.episode.episode_ms / 1000}
 
@@ -297,7 +250,7 @@ def _message(message: ChatMessage) -> dict[str, object]:
     return fields
 
 
-def _values(facts: TrajectoryFacts) -> dict[str, float]:
+def score_values(facts: TrajectoryFacts) -> dict[str, float]:
     """Scores by name, from 0 to 1; what was not scored or judged has none."""
     values: dict[str, float] = {}
     if facts.is_success is not None:
@@ -316,7 +269,7 @@ def _values(facts: TrajectoryFacts) -> dict[str, float]:
 def _scores(row: ViewRow) -> dict[str, object]:
     facts = row.facts
     scores: dict[str, object] = {}
-    for name, value in _values(facts).items():
+    for name, value in score_values(facts).items():
         score: dict[str, object] = {"value": value}
         if name in ("success", "gt_exact") and facts.recommended is not None:
             score["answer"] = facts.recommended

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -20,14 +21,11 @@ from arena.export.model import Manifest
 from arena.export.reading import VerdictFile, read_lines
 from arena.export.selection import check_request
 from arena.export.verify.line_scan import ScannedRow, look_all
-from arena.export.verify.rederive import Rederivation
-from arena.export.verify.row_check import LogRowCheck
-from arena.export.writing.cursor import LogWalk
+from arena.export.verify.rows import LogRows, Remaking
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
-from arena.export.writing.shards import LOG, REFERENCES, file_hash, shard_name
-from arena.export.writing.sink import open_sink
+from arena.export.writing.shards import LOG, REFERENCES, file_hash, require_views, shard_name
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
-from arena.records.verify.log_check import LogCheck, LogStart
+from arena.records.verify.log_check import LogCheck
 from arena.records.verify.report import VerifyReport
 from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
@@ -128,17 +126,17 @@ def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoi
     """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2073."""
     log, request = manifest.log, manifest.request
     check_request(request)
+    require_views(request)
     end = read_checkpoint(log.end_note, verify_signature)
     points = [end]
     if (end.validator, end.size) != (log.validator, log.last_seq) or request.validator != log.validator:
         raise ArenaError("V2050", "the end note is not one of this log and size")
     if log.start.after_seq + 1 != log.first_seq or log.start.validator != log.validator:
         raise ArenaError("V2050", "the range does not begin where its start says")
-    walk = LogWalk(log.start)
     if log.start_note:
         start = read_checkpoint(log.start_note, verify_signature)
         points.append(start)
-        if (start.validator, start.size, start.root) != (log.validator, walk.seq, walk.root):
+        if (start.validator, start.size) != (log.validator, log.start.after_seq):
             raise ArenaError("V2050", "the start note is not one of the tree the range begins with")
     return points
 
@@ -160,34 +158,27 @@ class _Rows:
 
     def verify(self, points: list[Checkpoint]) -> tuple[VerifyReport, list[Wrong]]:
         """First chain, tree, signatures and references; then rules, trajectories and views. Raises ArenaError V2050."""
-        log = self._manifest.log
-        start = LogStart(
-            validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=log.start.peaks
-        )
-        check = LogCheck(points, starts=[start])
+        check = LogCheck(points, starts=[self._manifest.log.start])
         with VerdictFile() as verdicts:
-            rows = LogRowCheck(self._manifest, verdicts)
-            for path, looked in self._looked():
+            rows = LogRows(self._manifest, verdicts, check)
+            for path, scanned in self._scanned():
                 if path == REFERENCES:
-                    rows.take_reference(looked)
+                    rows.take_reference(scanned)
                 else:
-                    check.take(rows.take(looked))
+                    rows.take(scanned)
             found = check.report()
             if found.defects:
                 return found, [
                     Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}")
                     for defect in found.defects
                 ]
-            rows.finish(check.head(log.validator).seq)
-            views = [view for view in self._manifest.request.formats if view != "jsonl"]
-            with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
-                made = Path(name)
-                with open_sink(made, views) as sink:
-                    again = Rederivation(self._folder, made, self._manifest, rows, sink)
-                    derived = again.run(self._shards, lambda done: self._tell(check.records + done))
-            return found, _compare(self._manifest, derived)
+            rows.finish()
+            with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(1) as threads:
+                again = Remaking(self._folder, Path(name), self._manifest, rows, threads)
+                made = again.run(self._shards, lambda done: self._tell(check.records + done))
+            return found, _compare(self._manifest, made)
 
-    def _looked(self) -> Iterator[tuple[str, ScannedRow]]:
+    def _scanned(self) -> Iterator[tuple[str, ScannedRow]]:
         """The lines of all files, looked at, each with its file. One that is no row is named by its number."""
         shards = [f"{LOG}/{shard_name(number)}" for number in range(self._shards)]
         paths = [REFERENCES, *shards] if (self._folder / REFERENCES).exists() else shards
@@ -200,11 +191,11 @@ class _Rows:
                     read.append((path, number))
                     yield line
 
-        for looked in look_all(lines(), self._verify_signature, self._executor):
+        for scanned in look_all(lines(), self._verify_signature, self._executor):
             path, number = read.popleft()
-            if looked.finding is None:
-                raise ArenaError("V2050", f"{path}, line {number}: {looked.wrong}")
-            yield path, looked
+            if scanned.finding is None:
+                raise ArenaError("V2050", f"{path}, line {number}: {scanned.wrong}")
+            yield path, scanned
             if path != before:
                 self._tell(ended)
             before, ended = path, ended + (path != REFERENCES)

@@ -65,8 +65,6 @@ class Assembled(msgspec.Struct, frozen=True):
     line: bytes  # of log/, without its end
     kind: str  # "" for a stub
     withheld: Withheld | None
-    policy_sha256: str = ""
-    partition_sha256: str = ""
     trajectory: Trajectory | None = None
     is_scrubbed: bool = False
     references: tuple[LogRow, ...] = ()
@@ -259,8 +257,6 @@ def _evaluation(
     shown = cleaned(trajectory) if is_scrubbed else trajectory
     return msgspec.structs.replace(
         row,
-        policy_sha256=shown.evaluation.conditions.policy_sha256 if shown else "",
-        partition_sha256=shown.evaluation.context.partition_sha256 if shown else "",
         trajectory=shown,
         is_scrubbed=is_scrubbed,
         references=references,

@@ -1,32 +1,197 @@
 """The dataset card of an export: YAML front matter that dataset hubs read, and one page for people.
 
 A function of the manifest and of the agents' rows, without clock or paths of a host. It states what was left
-out as loudly as what is in. Each of its code blocks runs as it stands, in the folder that the card stands in. A card
-stands in the export itself and, without agents, in the `datasets` view, so that either folder can be published.
+out as loudly as what is in. Each of its code blocks runs as it stands, in the folder that the card stands in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from arena.export.agents import AGENTS, LAYOUT, AgentRow
-from arena.export.formats.nested import feature_lines
-from arena.export.formats.parquet import column_types
+from arena.export.agents import AGENTS, AgentRow, SourceState
 from arena.export.model import Format, Manifest, ShardFile
-from arena.export.writing import card_text
 from arena.export.writing.shards import describe
 from problems.model import POOLS
 
 CARD = "README.md"
-_DATA, _PARQUET = "views/datasets/data/", "views/parquet/"
-_BY_POOL: dict[str, str] = {pool: f"{pool}-" for pool in POOLS}
 _AGENTS_SHOWN = 50
 _MARKS = "\\`*_[]<>|#"  # what would end a cell of foreign text, or begin something in it
 _MIXED = "mixed"  # the split of a view that does not part pools, where more than `train` was asked for
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+_ABOUT = """# Agent arena trajectories
+
+Shopping agents at work on ShoppingBench problems, recorded by the host that executed their tool calls and model
+requests: who emitted each call, the model or the Python around it, was attributed from recorded bytes, not from what an
+agent says. Outcomes were scored by rule, reasoning was judged with citations that stand verbatim in the trace.
+
+{table}
+"""
+
+_AGENTS = """## Agents
+
+{table}
+
+`agents.jsonl` has a row for each agent version, with the hash of its source. To read it: `select * from 'agents.jsonl'`
+in DuckDB, `polars.read_ndjson`, or `load_dataset("json", data_files="agents.jsonl")`.
+
+A file in `agents/` is a winner's source, published when the embargo after its promotion had ended, byte for byte as it
+was committed. A source that holds what looks like a credential is left out whole: with something removed, it would no
+longer have the hash that was committed.
+"""
+
+_SOURCE: dict[SourceState, str] = {
+    "here": "[source]({file})",
+    "embargo": "under embargo until {ends} UTC",
+    "not_promoted": "its miner's: no promotion opened it",
+    "secret": "left out: holds what looks like a credential",
+    "missing": "open, but not kept by this validator",
+}
+
+_WITHHELD: dict[str, str] = {
+    "unreleased": "the race's batch is not released; a later export brings it",
+    "pool": "the problem's pool was not asked for by name",
+    "filter": "the filters of this export leave it out, or it is of a control agent that was not asked for",
+    "exported": "an earlier export of this cursor brought it",
+    "secret": "its signed bytes hold what looks like a credential; the trajectory is here with it removed",
+    "oversize": "larger than this export allows",
+    "undecodable": "its bytes are not a record or body of a version this release reads: quarantined",
+}
+
+_LEFT_OUT = """## What was left out
+
+Every record of the range stands in `log/` of the export, whole or as a stub with its reason.
+
+{table}
+
+Quarantined records: {quarantined}. Trained on: `train` only. `dev` may choose and diagnose, `eval` and `never_touch`
+may not be trained on, and stand here only when the export named them.
+"""
+
+_READING = """## Reading it
+
+Run these in the folder of this file. One row is one episode; [FORMATS.md](FORMATS.md) says what each column means.
+Scores and shares that end in `_e4` are ten-thousandths. What is not known is null, never 0. `messages`, `tools` and
+`calls` are nested; arguments of calls, `completions`, `other_messages` and `opinions` are JSON text, because Arrow
+would fill arguments with nulls.
+"""
+
+_WITH_DATASETS = """For supervised training, keep the conversations that the model itself wrote:
+
+```python
+from pathlib import Path
+
+from datasets import load_dataset
+
+rows = load_dataset(str(Path.cwd()), split="{split}")
+kept = rows.filter(lambda row: row["is_agentic"] and row["is_linear"] and row["is_model_written"])
+print(len(rows), "episodes,", len(kept), "of them written by the model throughout")
+for row in kept.select(range(min(1, len(kept)))):
+    print([message["role"] for message in row["messages"]])  # OpenAI chat messages
+```
+"""
+
+_WITH_TABLES = """As a table, without the conversations:
+
+```python
+import duckdb
+
+print(duckdb.sql("select seq, agent_name, bucket, is_success, episode_ms from '{glob}' order by seq limit 5"))
+```
+
+```python
+import polars as pl
+
+rows = pl.scan_parquet("{glob}")
+print(rows.group_by("agent_name", "bucket").agg(pl.len(), pl.col("is_success").mean()).collect())
+```
+"""
+
+_TABLE = """What each agent solved and what it cost (DuckDB). `asr` is the success rate in per cent; episodes that could
+not be scored are left out of it and counted as `unscored`. A sum of money is null where the price of an episode is not
+known (`unpriced`). `against_dearest` is the cost of a solved problem, divided by that of the most expensive row.
+
+```sql
+with rows as (
+  select coalesce(agent_name, agent_version_id, 'all') as agent,
+    case when grouping(agent_version_id) = 1 then 'all' else models end as models,
+    count(*) as episodes,
+    round(avg(is_agentic::int), 4) as agentic_share,
+    count(*) filter (is_success) as solved,
+    count(*) - count(is_success) as unscored,
+    round(100.0 * count(*) filter (is_success) / nullif(count(is_success), 0), 1) as asr,
+    sum(prompt_tokens)::bigint as prompt_tokens,
+    sum(completion_tokens)::bigint as completion_tokens,
+    count(*) - count(priced_micro_usd) as unpriced,
+    case when count(*) = count(priced_micro_usd) then sum(priced_micro_usd) / 1e6 end as usd,
+    round(median(episode_ms) / 1000, 3) as median_s
+  from '{glob}'
+  group by grouping sets ((), (agent_version_id, agent_name, models))
+)
+select *, usd / nullif(solved, 0) as usd_per_solved,
+  round(usd_per_solved / max(usd_per_solved) over (), 4) as against_dearest
+from rows order by agent = 'all', asr desc, agent
+```
+
+How varied each day is:
+
+```sql
+select recorded_day, count(*) as trajectories, count(distinct miner_hotkey) as teams,
+  count(distinct agent_version_id) as agents, round(avg(is_agentic::int), 4) as agentic_share
+from '{glob}' group by recorded_day order by recorded_day
+```
+"""
+
+_WITH: dict[Format, str] = {
+    "messages": """Chat lines for fine-tuning:
+
+```sh
+zstdcat views/messages/*.jsonl.zst | jq -c 'select(.metadata.is_model_written) | [.messages[].role]'
+```
+""",
+    "inspect": """With `inspect`: its viewer (`inspect view start --log-dir views/inspect`), Python, or a static site:
+
+```python
+from inspect_ai.log import list_eval_logs, read_eval_log
+
+for path in list_eval_logs("views/inspect"):
+    log = read_eval_log(path)
+    print(log.eval.task, len(log.samples), log.results.scores[0].name if log.results.scores else "nothing scored")
+```
+
+```sh
+inspect view bundle --log-dir views/inspect --output-dir ../inspect-bundle
+```
+""",
+}
+
+_WITHOUT_TABLES = """This export has no table of its rows (`arena records export --format parquet` writes one). The log:
+
+```sh
+zstdcat log/*.jsonl.zst | jq -c '[.seq, .withheld, .content.payload.kind]'
+```
+"""
+
+_VERIFYING = """## Verifying it
+
+`log/` holds signed records, `checkpoints/` a signed checkpoint. This checks, offline, signatures, hash chain, tree,
+checkpoint and manifest, makes every view again from the log and compares the bytes:
+
+```sh
+arena records verify --export .
+```
+"""
+
+_LICENCE = """## Licence
+
+Queries and product data come from ShoppingBench (Apache-2.0) where the production catalogue was used. What models wrote
+is subject to the terms of the models named in `models`. An agent's source is its author's: the rules of the race
+publish it and grant no licence. Whoever publishes this dataset states its licence here.
+"""
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -38,126 +203,83 @@ class Split(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class Home(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that a card stands in: its place in the export, and what of the export is under it.
-
-    `rows_glob` has every row once; it is "" where no view has rows as a table.
-    """
-
-    is_export: bool
-    formats: tuple[Format, ...]
-    rows_glob: str = ""
-    splits: tuple[Split, ...] = ()
-
-    @classmethod
-    def of_export(cls, manifest: Manifest) -> Home:
-        """The export's own folder."""
-        formats = manifest.request.formats
-        if "datasets" in formats:
-            splits = _splits(
-                manifest, "views/datasets/data/", {pool: f"{pool}-" for pool in POOLS}, "views/datasets/data/"
-            )
-            glob = "views/datasets/data/*.parquet"
-        elif "parquet" in formats and manifest.trajectories:
-            name = "train" if manifest.request.pools == ("train",) else _MIXED
-            splits, glob = _splits(manifest, _PARQUET, {name: ""}, _PARQUET), f"{_PARQUET}*.parquet"
-        else:
-            splits, glob = (), ""
-        return cls(is_export=True, formats=formats, rows_glob=glob if splits else "", splits=splits)
-
-    @classmethod
-    def of_view(cls, manifest: Manifest) -> Home:
-        """The folder of the `datasets` view."""
-        splits = _splits(manifest, _DATA, _BY_POOL, "data/")
-        return cls(is_export=False, formats=("datasets",), rows_glob="data/*.parquet" if splits else "", splits=splits)
-
-
 def write_card(folder: Path, manifest: Manifest, agents: Sequence[AgentRow]) -> ShardFile:
     """Write an export's card: the file as the manifest names it."""
     card = folder / CARD
-    card.write_text(render_card(manifest, Home.of_export(manifest), agents), "utf-8")
+    card.write_text(render_card(manifest, agents), "utf-8")
     return describe(folder, card, 0)
 
 
-def render_card(manifest: Manifest, home: Home, agents: Sequence[AgentRow] = ()) -> str:
-    """The card, Markdown with front matter, for the folder it is to stand in."""
-    withheld = [
-        (reason, str(count), card_text.WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())
-    ]
-    left_out = card_text.LEFT_OUT.format(
+def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:
+    """The card, Markdown with front matter."""
+    splits = _splits(manifest)
+    withheld = [(reason, str(count), _WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
+    left_out = _LEFT_OUT.format(
         table=_table(("reason", "records", "why"), withheld) if withheld else "Nothing.",
         quarantined=", ".join(map(str, manifest.quarantined[:50])) or "none",
     )
-    head = (
-        "day (UTC)",
-        "trajectories",
-        "teams",
-        "agents",
-        "top agent's share",
-        "shape entropy (bits)",
-        "agentic share",
-    )
-    days = [
-        (
-            day.day,
-            *map(str, (day.trajectories, day.teams, day.agents)),
-            _fixed(day.top_agent_share_e4, 4),
-            _fixed(day.shape_entropy_mbit, 3),
-            _fixed(day.agentic_share_e4, 4),
-        )
-        for day in manifest.diversity
-    ]
-    parts = [
-        _front_matter(manifest, home),
-        _about(manifest, home),
-        *([_agents(agents)] if home.is_export else []),
-        left_out,
-        f"## Diversity\n\n{_table((*head, 'agentic share'), days) if days else 'No trajectories.'}\n",
-        _reading(home),
-        card_text.VERIFYING if home.is_export else card_text.VERIFYING_ABOVE,
-        card_text.LICENCE,
-    ]
-    return "\n".join(parts)
+    parts = [_front_matter(manifest, splits), _about(manifest, splits), _agents(agents), left_out]
+    return "\n".join([*parts, *_reading(manifest, splits), _VERIFYING, _LICENCE])
 
 
-def _splits(manifest: Manifest, folder: str, begins: Mapping[str, str], shown_as: str) -> tuple[Split, ...]:
-    """The splits whose files lie in `folder` of the export, by how their names begin; `shown_as`: from the card."""
+def _splits(manifest: Manifest) -> list[Split]:
+    """Where the rows are as tables: by pool in the `datasets` view, or else all of a pass in Parquet."""
+    if "datasets" in manifest.request.formats:
+        begins = {str(pool): f"views/datasets/data/{pool}-" for pool in POOLS}
+    else:
+        begins = {"train" if manifest.request.pools == ("train",) else _MIXED: "views/parquet/"}
     splits = []
     for name, begin in begins.items():
-        if files := [file for file in manifest.files if file.path.startswith(f"{folder}{begin}")]:
+        if files := [file for file in manifest.files if file.path.startswith(begin)]:
             rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-            splits.append(Split(name, f"{shown_as}{begin}*.parquet", rows, size_bytes))
-    return tuple(splits)
+            splits.append(Split(name, f"{begin}*.parquet", rows, size_bytes))
+    return splits
 
 
-def _front_matter(manifest: Manifest, home: Home) -> str:
+def _front_matter(manifest: Manifest, splits: Sequence[Split]) -> str:
     size = next((name for limit, name in _SIZES if manifest.trajectories < limit), "n>1M")
     lines = ["---", "pretty_name: Agent arena trajectories", "license: other", "license_name: see-the-card"]
     lines += ["language:", "- en", "task_categories:", "- text-generation", "tags:", "- agents", "- tool-use"]
     lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}"]
-    if home.splits:
+    if splits:
+        from arena.export.formats.parquet import schema  # an export of the log alone does without
+
         lines += ["dataset_info:", "- config_name: default", "  features:"]
-        has_objects = manifest.request.arguments is not msgspec.UNSET
-        for name, kind in column_types(manifest.version).items():
-            lines += feature_lines(name, kind, has_argument_objects=has_objects)
+        for field in schema():
+            lines += _feature(field.name, field.type)
         lines.append("  splits:")
-        for split in home.splits:
+        for split in splits:
             size = f"    num_bytes: {split.size_bytes}"
             lines += [f"  - name: {split.name}", size, f"    num_examples: {split.rows}"]
         lines += ["configs:", "- config_name: default", "  data_files:"]
-        for split in home.splits:
+        for split in splits:
             lines += [f"  - split: {split.name}", f"    path: {split.glob}"]
     return "\n".join([*lines, "---", ""])
 
 
-def _about(manifest: Manifest, home: Home) -> str:
+def _feature(name: str, kind: Any, depth: int = 1) -> list[str]:
+    """A column in YAML. A tool's parameters are `json`, which `datasets` decodes."""
+    import pyarrow as pa
+
+    indent = "  " * depth
+    lines = [f"{indent}- name: {name}"]
+    is_list = pa.types.is_list(kind)
+    inner = kind.value_type if is_list else kind
+    if pa.types.is_struct(inner):
+        lines.append(f"{indent}  {'list' if is_list else 'struct'}:")
+        return lines + [line for field in inner for line in _feature(field.name, field.type, depth + 1)]
+    if is_list:
+        return [*lines, f"{indent}  list: {inner}"]
+    return [*lines, f"{indent}  dtype: {'json' if name == 'parameters' else kind}"]
+
+
+def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
     log, request = manifest.log, manifest.request
-    splits = ", ".join(f"{split.name} ({split.rows})" for split in home.splits)
     facts = [
         ("validator", f"`{log.validator}`"),
         ("records of its log", f"{log.first_seq} to {log.last_seq}"),
         ("trajectories", str(manifest.trajectories)),
-        ("splits", splits or "none"),
+        ("splits", ", ".join(f"{split.name} ({split.rows})" for split in splits) or "none"),
         ("policies", _names(manifest.policies)),
         ("partitions", _names(manifest.partitions)),
         ("races", _names(manifest.races)),
@@ -166,7 +288,7 @@ def _about(manifest: Manifest, home: Home) -> str:
         ("anchored at block", str(log.anchor_block) if log.anchor_block else "not anchored"),
         ("made by", f"`{manifest.software}`, layout version {manifest.version}"),
     ]
-    return card_text.ABOUT.format(table=_table(("what", "value"), facts))
+    return _ABOUT.format(table=_table(("what", "value"), facts))
 
 
 def _agents(agents: Sequence[AgentRow]) -> str:
@@ -177,29 +299,25 @@ def _agents(agents: Sequence[AgentRow]) -> str:
             f"`{row.agent_version_id[:12]}`",
             f"`{row.miner_hotkey}`" if row.miner_hotkey else "none: a control",
             str(row.trajectories),
-            card_text.SOURCE[row.source].format(file=row.file, ends=(row.embargo_ends or "")[:16].replace("T", " ")),
+            _SOURCE[row.source].format(file=row.file, ends=(row.embargo_ends or "")[:16].replace("T", " ")),
         )
         for row in shown
     ]
     table = _table(("name", "version", "miner", "trajectories", "source"), rows) if rows else "None."
     more = f"\n\n{len(agents) - len(shown)} more are in `{AGENTS}`." if len(agents) > len(shown) else ""
-    return card_text.AGENTS.format(table=table + more)
+    return _AGENTS.format(table=table + more)
 
 
-def _reading(home: Home) -> str:
+def _reading(manifest: Manifest, splits: Sequence[Split]) -> list[str]:
     """How to read what is there, and nothing else."""
-    parts = [card_text.READING.format(layout=LAYOUT if home.is_export else f"../../{LAYOUT}")]
-    if home.splits:
-        names = [split.name for split in home.splits]
-        split = "train" if "train" in names else names[0]
-        parts.append(card_text.WITH_DATASETS.format(split=split))
-        parts.append(card_text.WITH_TABLES.format(glob=home.rows_glob))
-        parts.append(card_text.TABLE.format(glob=home.rows_glob))
-    if home.is_export:
-        parts += [card_text.WITH[name] for name in home.formats if name in card_text.WITH]
-        if not home.splits:
-            parts.append(card_text.WITHOUT_TABLES)
-    return "\n".join(parts)
+    parts = [_READING]
+    if splits:
+        names = [split.name for split in splits]
+        glob = f"{splits[0].glob.rpartition('/')[0]}/*.parquet"
+        parts.append(_WITH_DATASETS.format(split="train" if "train" in names else names[0]))
+        parts += [_WITH_TABLES.format(glob=glob), _TABLE.format(glob=glob)]
+    parts += [_WITH[name] for name in manifest.request.formats if name in _WITH]
+    return parts if splits else [*parts, _WITHOUT_TABLES]
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -210,9 +328,3 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _names(values: Iterable[str]) -> str:
     return ", ".join(f"`{value}`" for value in values) or "none"
-
-
-def _fixed(value: int, digits: int) -> str:
-    """An integer of 10^-digits as a decimal."""
-    whole, rest = divmod(value, 10**digits)
-    return f"{whole}.{rest:0{digits}d}"

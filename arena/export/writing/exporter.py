@@ -12,28 +12,26 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from arena.chain.port import Signer, Verifier
 from arena.export.agents import AgentRow
-from arena.export.model import MANIFEST_VERSION, Cursor, LogRange, Manifest, Request, ShardFile
-from arena.export.reading import shard_trajectories
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
+from arena.export.row import ViewContext
 from arena.export.selection import Selection, check_request, releases_of
 from arena.export.writing import journal as journals
 from arena.export.writing.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
 from arena.export.writing.card import write_card
-from arena.export.writing.cursor import LogWalk, first_cursor
-from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.journal import Journal
+from arena.export.writing.lines import LinesFile
 from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import REFERENCES, LinesFile, Outgoing, describe, shard_is_full
-from arena.export.writing.sink import Finished, Sink, open_sink
-from arena.export.writing.supplement import Supplement, gather_supplement, refer_to_promotions, write_supplement
+from arena.export.writing.shards import REFERENCES, Outgoing, ShardWriter, describe, require_views, shard_is_full
+from arena.export.writing.supplement import gather_supplement, refer_to_promotions, write_supplement
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.hash_chain import first_head
+from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.moments import embargoed_races
@@ -64,7 +62,7 @@ async def export_records(
     """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
 
     `now_ms` (unix milliseconds): what races hold whose embargo has ended by then goes out, sources of winners among it;
-    an export that goes on keeps the time it was begun at, and its version. `start`: the cursor of an earlier export
+    an export that goes on keeps the time it was begun at. `start`: the cursor of an earlier export
     (`continued`). With `signer`, the log's own hotkey, the range ends at the log's head under a checkpoint signed for
     the export, and the manifest is signed; without, at the newest stored one.
     Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
@@ -72,7 +70,7 @@ async def export_records(
     V2088 when a disk is full.
     """
     check_request(request)
-    begin = start or first_cursor(request.validator)
+    begin = start or Cursor(validator=request.validator, head=first_head(request.validator).hash)
     with journals.folder_held(folder):
         if (folder / MANIFEST).exists():
             manifest = read_manifest(folder)
@@ -81,22 +79,19 @@ async def export_records(
             journals.forget(folder)
             return manifest
         journal = journals.load(folder, request, begin)
-        views = [name for name in request.formats if name != "jsonl"]
+        require_views(request)
         try:
-            with (
-                ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
-                open_sink(folder, views) as sink,
-                rare_collections(),
-            ):
+            # of two threads, one compresses the log's lines and one completes a shard
+            with ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
                 if journal is None:
                     log = await _log_range(store, begin, verify_signature, signer, now_ms)
-                    journal = Journal(
-                        request=request, log=log, here=begin, version=MANIFEST_VERSION, exported_ms=now_ms
-                    )
+                    journal = Journal(request=request, log=log, here=begin, exported_ms=now_ms)
                     journals.save(folder, journal)
                 journals.clear_unfinished(folder, journal)
-                shards = _Shards(sink, threads)
-                return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
+                manifest = await _run(store, journal, folder, verify_signature, software, signer, progress, threads)
+                write_manifest(folder, manifest, signer)
+                journals.forget(folder)
+                return manifest
         except OSError as error:  # of a file, since a server that went away is V2021
             raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
 
@@ -119,15 +114,14 @@ async def _run(
     software: str,
     signer: Signer | None,
     progress: PhaseProgress | None,
-    shards: _Shards,
+    threads: Executor,
 ) -> Manifest:
+    """Write everything but the manifest, and make that."""
     log = journal.log
     releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
-    selection = Selection(journal.request, releases_of(releases), log.start, log.sealed_races)
-    supplement = Supplement() if journal.version == 1 else await gather_supplement(store, journal, selection)
-    shards.sink.begin(supplement.context(journal.version, journal.request))
-    fold = await asyncio.to_thread(_fold_finished, folder, journal)
-    writing = _Writing(folder, journal, fold, shards)
+    selection = Selection(journal.request, releases_of(releases), log.start, log.embargoed)
+    supplement = await gather_supplement(store, journal, selection)
+    writing = _Writing(folder, journal, supplement.context(), threads)
     first_seq, last_seq, row_bytes_max = log.first_seq, log.last_seq, journal.request.row_bytes_max
     assembled = (
         await asyncio.to_thread(
@@ -146,48 +140,35 @@ async def _run(
         if release.race_id in needed:
             row = log_row(record, content=record.content)
             journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
-    agents: tuple[AgentRow, ...] = ()
-    if journal.version > 1:
-        files, agents = await write_supplement(store, folder, journal, supplement)
-        journal.files += files
-    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.sink, software, agents)
-    write_manifest(folder, manifest, signer)
-    journals.forget(folder)
-    return manifest
-
-
-class _Shards(NamedTuple):
-    """What shards are written with."""
-
-    sink: Sink
-    threads: Executor
+    files, agents = await write_supplement(store, folder, journal, supplement)
+    journal.files += files
+    cursor = journal.waiting.next_cursor(writing.walk.position())
+    return await asyncio.to_thread(_complete, folder, journal, cursor, software, agents)
 
 
 class _Writing:
     """The writing end: counts rows, cuts shards and keeps the journal. One call at a time."""
 
-    def __init__(self, folder: Path, journal: Journal, fold: DiversityFold, shards: _Shards) -> None:
-        self._folder, self._journal, self._shards = folder, journal, shards
-        self.fold = fold
+    def __init__(self, folder: Path, journal: Journal, context: ViewContext, threads: Executor) -> None:
+        self._folder, self._journal, self._context, self._threads = folder, journal, context, threads
         self.walk = LogWalk(journal.here)
         self._rows = self._trajectories = 0  # of the shard being written
+        self._shard: ShardWriter | None = None
         self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
 
     def take(self, rows: list[Assembled]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
-        segment = list[Assembled]()
+        segment = list[Outgoing]()
         for row in rows:
             if shard_is_full(self._trajectories, self._rows, self._journal.request.rows_per_shard):
                 self._write(segment)
                 self._end_shard()
                 segment = []
-            is_released = row.withheld != "unreleased" and row.race_id not in self._journal.log.sealed_races
-            self._journal.waiting.note(self.walk, row.race_id, is_released=is_released)
-            self.walk.take(row.seq, row.prev, row.content_sha256)
+            is_released = row.withheld != "unreleased" and row.race_id not in self._journal.log.embargoed
+            self._journal.waiting.note(self.walk.position, row.race_id, is_released=is_released)
+            self.walk.follow(row.seq, row.prev, row.content_sha256)
             self._journal.tally.add(row)
-            if row.trajectory:
-                self.fold.add(row.trajectory)
-            segment.append(row)
+            segment.append(Outgoing(row.line, row.trajectory, row.is_scrubbed))
             self._rows += 1
             self._trajectories += row.trajectory is not None
         self._write(segment)
@@ -197,28 +178,29 @@ class _Writing:
         self._end_shard()
         self._await_kept()
 
-    def _write(self, rows: Sequence[Assembled]) -> None:
+    def _write(self, rows: Sequence[Outgoing]) -> None:
         if rows:
-            outgoing = [Outgoing(row.line, row.trajectory, row.is_scrubbed) for row in rows]
-            self._shards.sink.write(self._journal.shards, outgoing)
+            if self._shard is None:
+                request, number = self._journal.request, self._journal.shards
+                self._shard = ShardWriter(self._folder, request, number, self._context, self._threads)
+            self._shard.write(rows)
 
     def _end_shard(self) -> None:
         """Let the shard be completed, and the journal say so, while the next one is written; one at a time."""
         self._await_kept()
-        if self._rows:
+        if self._shard is not None:
             self._journal.shards += 1
-            self._journal.here = self.walk.cursor()
-            behind, finished = journals.copy(self._journal), self._shards.sink.finish()
-            self._keeping = self._shards.threads.submit(self._keep, behind, finished)
-            self._rows = self._trajectories = 0
+            self._journal.here = self.walk.position()
+            self._keeping = self._threads.submit(self._keep, journals.copy(self._journal), self._shard)
+            self._shard, self._rows, self._trajectories = None, 0, 0
 
     def _await_kept(self) -> None:
         if self._keeping is not None:
             self._journal.files += self._keeping.result()
             self._keeping = None
 
-    def _keep(self, behind: Journal, finished: Finished) -> list[ShardFile]:
-        files = finished()
+    def _keep(self, behind: Journal, shard: ShardWriter) -> list[ShardFile]:
+        files = shard.finish()
         behind.files += files
         journals.save(self._folder, behind)
         return files
@@ -276,7 +258,6 @@ async def _log_range(
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
     releases = {record.race_id: record async for _, record in _releases(store, validator, last_seq)}
-    sealed = tuple(sorted(embargoed_races(releases, now_ms)))
     return LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
@@ -285,7 +266,7 @@ async def _log_range(
         end_note=note,
         start_note=start_note,
         anchor_block=anchor_block,
-        embargoed=sealed or msgspec.UNSET,
+        embargoed=tuple(sorted(embargoed_races(releases, now_ms))),
     )
 
 
@@ -304,10 +285,10 @@ async def _ended_log(
     elif walk.is_whole:
         end = came_to
     else:
-        tree = MerkleFrontier()
+        whole = LogWalk(LogStart(validator=log.validator))
         async for leaf in store.leaves(log.validator, to_seq=log.last_seq):
-            tree.append(signing_message(log.validator, leaf.seq, leaf.prev, leaf.content_sha256))
-        end = checkpoint_of(log.validator, tree)
+            whole.take(leaf.seq, leaf.prev, leaf.content_sha256)
+        end = checkpoint_of(log.validator, whole.tree)
     if came_to != end or walk.seq != log.last_seq:
         raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
     if log.end_note or signer is None:
@@ -327,46 +308,24 @@ async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterato
             yield record, content.payload
 
 
-def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:
-    """The diversity fold over the shards an interrupted export finished."""
-    fold = DiversityFold()
-    for number in range(journal.shards):
-        for trajectory in shard_trajectories(folder, number, lambda _: (0, None), lambda _: ("train", "")):
-            fold.add(trajectory)
-    return fold
-
-
-def _complete(
-    folder: Path, journal: Journal, writing: _Writing, sink: Sink, software: str, agents: Sequence[AgentRow]
-) -> Manifest:
+def _complete(folder: Path, journal: Journal, cursor: Cursor, software: str, agents: Sequence[AgentRow]) -> Manifest:
     """Write the files about the whole export, and the manifest value."""
     log, tally = journal.log, journal.tally
-    files = list(journal.files)
-    files += write_notes(folder, log)
+    files = [*journal.files, *write_notes(folder, log)]
     if tally.references:
         rows = [tally.references[seq].encode() for seq in sorted(tally.references, key=int)]
         with LinesFile(folder / REFERENCES) as lines:
             lines.write(rows)
         files.append(describe(folder, folder / REFERENCES, len(rows)))
     manifest = Manifest(
-        version=journal.version,
-        exported_ms=journal.exported_ms if journal.version > 1 else msgspec.UNSET,
+        exported_ms=journal.exported_ms,
         request=journal.request,
         log=log,
-        cursor=journal.waiting.next_cursor(writing.walk.cursor()),
-        diversity=writing.fold.days(),
+        cursor=cursor,
         files=sorted_files(files),
         software=software,
         **tally.stated(),
     )
-    return concluded(folder, manifest, sink, agents)
-
-
-def concluded(folder: Path, manifest: Manifest, sink: Sink, agents: Sequence[AgentRow]) -> Manifest:
-    """The manifest with the files about the whole export, which are written."""
-    manifest = msgspec.structs.replace(manifest, files=(*manifest.files, *sorted_files(sink.conclude(manifest))))
-    if manifest.version == 1:
-        return manifest
     return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
 
 

@@ -10,23 +10,42 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from arena.export.agents import POLICIES, SOURCES, AgentTally
-from arena.export.model import Cursor, LogRange, Request, ShardFile
+from arena.export.model import Cursor, LogRange, Request, ShardFile, Trajectory
+from arena.export.selection import race_of
 from arena.export.writing.assembly import Assembled
-from arena.export.writing.cursor import Waiting
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE
 from arena.export.writing.shards import LOG, SCRUBBED, VIEWS
-from arena.records.model import Subject
+from arena.records.log.walk import LogStart
 from foundation.durable_files import SCRATCH, write_whole
 from foundation.errors import ArenaError
 
 JOURNAL = "export.journal"
+
+
+class Waiting(msgspec.Struct):
+    """What a walk has to remember for the next cursor: where the first record waits, and the races told behind it."""
+
+    front: LogStart | None = None
+    races: list[str] = []
+
+    def note(self, here: Callable[[], LogStart], race_id: str, *, is_released: bool) -> None:
+        """Look at the next record of a walk that stands `here`."""
+        if not is_released and self.front is None:
+            self.front = here()
+        if is_released and race_id and self.front is not None and race_id not in self.races:
+            self.races.append(race_id)
+
+    def next_cursor(self, end: LogStart) -> Cursor:
+        """The cursor for the export after the one that ends at `end`: in front of the first record that waits."""
+        races = () if self.front is None else tuple(sorted(self.races))
+        return msgspec.structs.replace(Cursor.at(self.front or end), races=races, exported_to=end.after_seq)
 
 
 class ShardCounts(msgspec.Struct):
@@ -56,16 +75,20 @@ class ShardCounts(msgspec.Struct):
         if row.race_id and (row.trajectory or not row.withheld):
             self.races.add(row.race_id)
         if row.trajectory:
-            self.trajectories += 1
-            self.scrubbed += row.is_scrubbed
-            self.add_agent(row.trajectory.evaluation.subject)
-            self.policies.add(row.policy_sha256)
-            if row.partition_sha256:
-                self.partitions.add(row.partition_sha256)
+            self.add_trajectory(row.trajectory, is_scrubbed=row.is_scrubbed)
 
-    def add_agent(self, subject: Subject) -> None:
-        """Count a trajectory of an agent."""
-        self.agents.setdefault(subject.agent_version_id, AgentTally(subject)).trajectories += 1
+    def add_trajectory(self, trajectory: Trajectory, *, is_scrubbed: bool) -> None:
+        """Count a trajectory, from its row or scrubbed."""
+        evaluation = trajectory.evaluation
+        agent = self.agents.setdefault(evaluation.subject.agent_version_id, AgentTally(evaluation.subject))
+        agent.trajectories += 1
+        self.trajectories += 1
+        self.scrubbed += is_scrubbed
+        self.policies.add(evaluation.conditions.policy_sha256)
+        if evaluation.context.partition_sha256:
+            self.partitions.add(evaluation.context.partition_sha256)
+        if race := race_of(trajectory.content):
+            self.races.add(race)
 
     def stated(self) -> dict[str, Any]:
         """The fields of the manifest that say so."""
@@ -86,9 +109,8 @@ class Journal(msgspec.Struct):
 
     request: Request
     log: LogRange
-    here: Cursor  # behind the last finished shard
-    version: int = 1  # of the export: it is finished as it was begun
-    exported_ms: int = 0  # when it was begun, unix milliseconds
+    here: LogStart  # behind the last finished shard
+    exported_ms: int  # when it was begun, unix milliseconds
     shards: int = 0  # finished
     waiting: Waiting = msgspec.field(default_factory=Waiting)
     tally: ShardCounts = msgspec.field(default_factory=ShardCounts)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import msgspec
-
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, Manifest
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
@@ -39,11 +37,9 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = read_canonical(content, Manifest)
     except (OSError, *UNREADABLE_JSON) as error:
         raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
-    if not 1 <= manifest.version <= MANIFEST_VERSION:
-        detail = f"version {manifest.version}, this release reads 1 to {MANIFEST_VERSION}"
+    if manifest.version != MANIFEST_VERSION:
+        detail = f"version {manifest.version}, this release reads version {MANIFEST_VERSION}; export again"
         raise ArenaError("V2074", f"{folder / MANIFEST}: {detail}")
-    if (manifest.version == 1) != (manifest.exported_ms is msgspec.UNSET):
-        raise ArenaError("V2074", f"{folder / MANIFEST}: version {manifest.version} with the fields of another")
     if canonical_bytes(manifest) != content:
         raise ArenaError("V2074", f"{folder / MANIFEST}: not in canonical form")
     return manifest

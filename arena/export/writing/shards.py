@@ -1,33 +1,32 @@
 """Shards: the files of an export, some thousand trajectories at a time, each complete before it is named anywhere.
 
-Where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and
-names. What is in a file depends on its rows, not on how they were handed over. Who writes them is
-`arena.export.writing.sink`.
+Where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and names. What
+is in a file depends on its rows, not on how they were handed over: verification writes each shard's views again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
-import zstandard
 
-from arena.export.facts import ViewContext
-from arena.export.model import Format, ShardFile, Trajectory
-from arena.export.views import ViewWriter, open_view
+from arena.export.model import Request, ShardFile, Trajectory
+from arena.export.row import ViewContext, row_of
+from arena.export.writing.lines import LinesFile
+from foundation.errors import ArenaError
 
-ZSTD_LEVEL = 1
+if TYPE_CHECKING:
+    from arena.export.formats.parquet import ParquetFile
+
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
 SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
 REFERENCES = "references.jsonl.zst"  # log rows from outside the range that rows in it refer to
 _HASHED_AT_ONCE = 1 << 20
-
-ViewFiles = dict[Format, tuple[ShardFile, ...]]  # paths relative to the view's folder
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -38,89 +37,66 @@ class Outgoing(msgspec.Struct, frozen=True):
     is_scrubbed: bool = False
 
 
-class WrittenShard(msgspec.Struct, frozen=True):
-    """A closed shard: rows of each file of lines, by its path in the export, and the files of its views."""
-
-    lines: dict[str, int] = {}
-    views: ViewFiles = {}
-
-
-class LinesFile:
-    """Lines into one zstd-compressed file."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.rows = path, 0
-        self._file = path.open("wb")
-        self._stream = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True).stream_writer(
-            self._file, closefd=False
-        )
-
-    def write(self, lines: Sequence[bytes]) -> None:
-        """Add lines, given without their ends."""
-        if lines:
-            self._stream.write(b"\n".join((*lines, b"")))
-            self.rows += len(lines)
-
-    def close(self) -> None:
-        """Complete the file."""
-        self._stream.flush(zstandard.FLUSH_FRAME)
-        self._file.close()
-
-    def __enter__(self) -> LinesFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+def require_views(request: Request) -> None:
+    """Load what writes views, where any is asked for. Raises ArenaError V2073: better now than half-way."""
+    if request.forms:
+        try:
+            import arena.export.formats.forms  # noqa: F401
+        except ImportError as error:
+            raise ArenaError("V2073", f"views need pyarrow: {error}") from error
 
 
 class ShardWriter:
-    """One shard being written: its files of lines and its views, each begun with its first row."""
+    """One shard being written: its files of lines and its Parquet file, each begun with its first row."""
 
-    def __init__(self, folder: Path, views: Sequence[Format], number: int, context: ViewContext) -> None:
-        """`folder` is the export's."""
-        self.number, self._context = number, context
-        self._folder, self._formats = folder, views
+    def __init__(self, folder: Path, request: Request, number: int, context: ViewContext, threads: Executor) -> None:
+        """`folder` is the export's; lines are compressed on `threads`, beside the rows of the views."""
+        self.number, self._context, self._threads = number, context, threads
+        self._folder, self._request = folder, request
         self._lines: dict[str, LinesFile] = {}
-        self._views: dict[Format, ViewWriter] = {}
+        self._rows: ParquetFile | None = None
 
-    def jobs(self, rows: Sequence[Outgoing]) -> list[Callable[[], None]]:
-        """What adds these rows, in log order: a job a file, to be done side by side or one after the other."""
+    def write(self, rows: Sequence[Outgoing]) -> None:
+        """Add rows, in log order. Returns when every file has taken them."""
         shown = [row.trajectory for row in rows if row.trajectory is not None]
         scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]
-        jobs: list[Callable[[], None]] = []
-        if lines := [row.line for row in rows if row.line]:
-            jobs.append(partial(self._part(LOG).write, lines))
+        lines = [row.line for row in rows if row.line]
+        written = self._threads.submit(self._part(LOG).write, lines) if lines else None
         if scrubbed:
-            jobs.append(partial(self._part(SCRUBBED).write, [msgspec.json.encode(one) for one in scrubbed]))
-        if shown and not self._views:
-            for view in self._formats:
-                folder = self._folder / VIEWS / view
-                folder.mkdir(parents=True, exist_ok=True)
-                self._views[view] = open_view(view, folder, self.number, self._context)
-        return jobs + [partial(writer.write, shown) for writer in self._views.values() if shown]
+            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
+        if shown and self._request.forms:
+            file = self._parquet()
+            for trajectory in shown:
+                file.add(row_of(trajectory, self._context))
+        if written:
+            written.result()
 
-    def close(self) -> WrittenShard:
-        """Complete every file."""
-        for file in self._lines.values():
-            file.close()
-        return WrittenShard(
-            lines={f"{part}/{file.path.name}": file.rows for part, file in self._lines.items()},
-            views={view: writer.finish() for view, writer in self._views.items()},
-        )
+    def finish(self) -> list[ShardFile]:
+        """Complete every file, and make the other forms: the files as the manifest names them, on disk for good."""
+        for lines in self._lines.values():
+            lines.close()
+        files = [(lines.path, lines.rows) for lines in self._lines.values()]
+        if self._rows is not None:
+            from arena.export.formats.forms import convert
+
+            self._rows.close()
+            files.append((self._rows.path, self._rows.rows))
+            for form in self._request.forms[1:]:
+                view = self._folder / VIEWS / form
+                files += convert(form, self._rows.path, view, self.number, self._request.arguments)
+        return [describe(self._folder, path, rows) for path, rows in files]
 
     def _part(self, part: str) -> LinesFile:
         if part not in self._lines:
             self._lines[part] = LinesFile(self._folder / part / shard_name(self.number))
         return self._lines[part]
 
+    def _parquet(self) -> ParquetFile:
+        if self._rows is None:
+            from arena.export.formats.parquet import ParquetFile
 
-def described(folder: Path, written: WrittenShard) -> list[ShardFile]:
-    """A closed shard's files as the manifest names them, on disk for good."""
-    files = [describe(folder, folder / path, rows) for path, rows in written.lines.items()]
-    for view, made in written.views.items():
-        files += adopt(folder, view, made)
-    return files
+            self._rows = ParquetFile(self._folder / VIEWS / "parquet" / f"{self.number:06d}.parquet")
+        return self._rows
 
 
 def shard_name(number: int) -> str:
@@ -133,19 +109,13 @@ def shard_is_full(trajectories: int, rows: int, rows_per_shard: int) -> bool:
     return trajectories >= rows_per_shard or rows >= rows_per_shard * LOG_ROWS_PER_ROW
 
 
-def adopt(folder: Path, view: Format, files: Sequence[ShardFile]) -> list[ShardFile]:
-    """A view's files as files of the export, on disk for good."""
-    adopted = []
-    for file in files:
-        path = f"{VIEWS}/{view}/{file.path}"
-        _sync(folder / path)
-        adopted.append(msgspec.structs.replace(file, path=path))
-    return adopted
-
-
 def describe(folder: Path, path: Path, rows: int) -> ShardFile:
     """A complete file as the manifest names it, on disk for good."""
-    _sync(path)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     sha256, size_bytes = file_hash(path)
     return ShardFile(path=path.relative_to(folder).as_posix(), sha256=sha256, size_bytes=size_bytes, rows=rows)
 
@@ -158,16 +128,3 @@ def file_hash(path: Path) -> tuple[str, int]:
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size
-
-
-def scrubbed_line(line: bytes) -> Trajectory:
-    """The trajectory of a line of `scrubbed/`. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(line, type=Trajectory)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ says nothing here. What is written is named in the manifest and held against the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +17,9 @@ import msgspec
 from arena.export.agents import (
     AGENTS,
     LAYOUT,
+    POLICIES,
     AgentRow,
+    AgentTally,
     Kept,
     Promotion,
     agent_rows,
@@ -27,9 +29,9 @@ from arena.export.agents import (
     promotion_of,
     source_path,
 )
-from arena.export.facts import PriceTable, ViewContext
-from arena.export.model import Request, ShardFile
+from arena.export.model import Manifest, ShardFile
 from arena.export.redaction import holds_secret, scrub
+from arena.export.row import PriceTable, ViewContext
 from arena.export.selection import Selection
 from arena.export.writing.assembly import log_row, signed_content
 from arena.export.writing.journal import Journal
@@ -38,8 +40,11 @@ from arena.policy import Policy
 from arena.race.settlement.provenance import policy_of
 from arena.records.model import SettlementRecord
 from arena.store.port import Store
+from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+
+_AGENT = msgspec.json.Decoder(AgentRow)
 
 
 class Supplement(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,15 +55,10 @@ class Supplement(msgspec.Struct, frozen=True, kw_only=True):
     promotions: dict[str, Promotion] = {}  # by agent version id, of settlements that may be shown
     rows: dict[int, bytes] = {}  # lines of LogRow of promoting settlements that do not stand whole in the range
 
-    def context(self, version: int, request: Request) -> ViewContext:
+    def context(self) -> ViewContext:
         """What views show of it."""
         prices = {name: price_table(msgspec.json.decode(text, type=Policy)) for name, text in self.policies.items()}
-        return ViewContext(
-            version=version,
-            names=self.names,
-            prices=prices,
-            has_argument_objects=request.arguments is not msgspec.UNSET,
-        )
+        return ViewContext(names=self.names, prices=prices)
 
 
 async def gather_supplement(store: Store, journal: Journal, selection: Selection) -> Supplement:
@@ -126,6 +126,59 @@ async def write_supplement(
     rows = agent_rows(journal.tally.agents, supplement.promotions, supplement.names, kept, journal.exported_ms)
     layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
     return [*files.values(), write_agents(folder, rows), _written(folder, LAYOUT, layout, 0)], rows
+
+
+class StatedSupplement:
+    """What one export states beside its log, held against the log: agents, sources, policies.
+
+    A name, why an open source is not here, and a policy that is left out are the exporter's word; everything else
+    follows from the rows. A source that is here has the hash its agent's records name, and its embargo had ended by the
+    time that the manifest states. Whatever is wrong raises ArenaError V2050.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        """Reads agents and policies. Raises ArenaError V2050."""
+        self._folder, self._manifest = folder, manifest
+        self._named = {file.path: file for file in manifest.files}
+        if AGENTS not in self._named:
+            raise ArenaError("V2050", f"{AGENTS}: the file is missing")
+        try:
+            lines = (folder / AGENTS).read_bytes().splitlines()
+            self._rows = {row.agent_version_id: row for row in map(_AGENT.decode, lines)}
+            paths = [path for path in self._named if path.startswith(f"{POLICIES}/")]
+            policies = {path: read_canonical((folder / path).read_bytes(), Policy) for path in paths}
+        except UNREADABLE_JSON as error:
+            raise ArenaError("V2050", f"{AGENTS} or {POLICIES}/: {error}") from error
+        for path, policy in policies.items():
+            if path != policy_path(policy.policy_sha256):
+                raise ArenaError("V2050", f"{path}: it is not the policy of this hash")
+        self._policies = {policy.policy_sha256 for policy in policies.values()}
+        self.context = ViewContext(
+            names={agent: row.name for agent, row in self._rows.items() if row.name is not None},
+            prices={policy.policy_sha256: price_table(policy) for policy in policies.values()},
+        )
+
+    def agents(self, tallies: Mapping[str, AgentTally], promotions: Mapping[str, Promotion]) -> tuple[AgentRow, ...]:
+        """The rows that the whole log comes to."""
+        kept: dict[str, Kept] = {
+            agent: "secret" if row.source == "secret" else "missing"
+            for agent, row in self._rows.items()
+            if row.source in ("secret", "missing")
+        }
+        return agent_rows(tallies, promotions, self.context.names, kept, self._manifest.exported_ms)
+
+    def files(self, made: Path, agents: Sequence[AgentRow]) -> list[ShardFile]:
+        """The files beside the log as the manifest must name them; that of the agents is written under `made`."""
+        sources = {row.source_sha256 for row in agents if row.source == "here"}
+        for sha256 in sorted(sources):
+            file = self._named.get(source_path(sha256))
+            if file is None or file.sha256 != sha256:
+                raise ArenaError("V2050", f"{source_path(sha256)}: the source is missing, or of another hash")
+            if holds_secret((self._folder / file.path).read_bytes()):
+                raise ArenaError("V2050", f"{file.path}: it holds what looks like a credential")
+        needed = [*map(source_path, sources), *map(policy_path, self._policies & set(self._manifest.policies)), LAYOUT]
+        found = [self._named[path] for path in needed if path in self._named]
+        return [*(msgspec.structs.replace(file, rows=0) for file in found), write_agents(made, agents)]
 
 
 def write_agents(folder: Path, rows: Sequence[AgentRow]) -> ShardFile:

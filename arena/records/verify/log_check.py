@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.hash_chain import first_head
+from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import Head
 from arena.records.verify.inspection import EvaluationFacts, RecordFinding
 from arena.records.verify.references import References
@@ -21,30 +19,7 @@ from arena.records.verify.report import DEFECTS_KEPT, AnchorFacts, Defect, LogFa
 from arena.store.port import LogLeaf
 from foundation.errors import ArenaError
 
-
-class LogStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A point of one log: after record `after_seq`, with the hash of that record and the tree's peaks, hex, largest
-    first. The beginning of a log is `LogStart(validator=...)`."""
-
-    validator: str
-    after_seq: int = 0
-    head: str = ""
-    peaks: tuple[str, ...] = ()
-
-
-class _Log:
-    """Where one log stands."""
-
-    def __init__(self, start: LogStart) -> None:
-        try:
-            self.tree = MerkleFrontier(start.after_seq, [bytes.fromhex(peak) for peak in start.peaks])
-            is_hash = len(bytes.fromhex(start.head)) == len(bytes.fromhex(first_head(start.validator).hash))
-        except ValueError as error:
-            raise ArenaError("V2051", f"the start of {start.validator} holds something else than hex") from error
-        if start.after_seq and not is_hash:
-            raise ArenaError("V2051", f"the start of {start.validator} names no record hash")
-        self.head = Head(start.after_seq, start.head) if start.after_seq else first_head(start.validator)
-        self.is_whole = start.after_seq == 0  # every record so far was given whole, and could be read
+__all__ = ["LogCheck", "LogStart"]
 
 
 class LogCheck:
@@ -57,7 +32,7 @@ class LogCheck:
 
     def __init__(self, checkpoints: Iterable[Checkpoint] = (), *, starts: Iterable[LogStart] = ()) -> None:
         self.records = 0
-        self._logs = {start.validator: _Log(start) for start in starts}
+        self._logs = {start.validator: LogWalk(start) for start in starts}
         self._points: dict[tuple[str, int], set[Checkpoint]] = {}
         self._point_count = 0
         self._references = References()
@@ -77,9 +52,7 @@ class LogCheck:
 
     def position(self, validator: str) -> LogStart:
         """The same, as the point where another check can begin."""
-        log = self._log(validator)
-        peaks = tuple(peak.hex() for peak in log.tree.peaks)
-        return LogStart(validator=validator, after_seq=log.head.seq, head=log.head.hash, peaks=peaks)
+        return self._log(validator).position()
 
     def expect_checkpoint(self, point: Checkpoint) -> None:
         """Name a signed state the log must contain. Raises ArenaError V2051 when the log is beyond it already."""
@@ -88,7 +61,7 @@ class LogCheck:
         if point.size < log.tree.size:
             raise ArenaError("V2051", f"a checkpoint of {point.size} records, the check begins after {log.tree.size}")
         self._points.setdefault((point.validator, point.size), set()).add(point)
-        self._check_points(point.validator, log)
+        self._check_points(log)
 
     def take(self, finding: RecordFinding) -> None:
         """Take the next record, whole or as a stub."""
@@ -99,7 +72,7 @@ class LogCheck:
         if not finding.is_envelope:
             log.is_whole = False
             return
-        self._place(log, finding.validator, finding.seq, finding.prev, finding.content_sha256)
+        self._place(log, finding.seq, finding.prev, finding.content_sha256)
         if finding.is_stub:
             self._stubs += 1
         if finding.unread:
@@ -120,7 +93,7 @@ class LogCheck:
         self.records += len(leaves)
         self._leaves += len(leaves)
         for leaf in leaves:
-            self._place(log, validator, leaf.seq, leaf.prev, leaf.content_sha256)
+            self._place(log, leaf.seq, leaf.prev, leaf.content_sha256)
 
     def take_anchor(self, anchor: AnchorFacts, wrong: str = "") -> None:
         """Note a checkpoint's anchor, and what is wrong with it."""
@@ -168,25 +141,21 @@ class LogCheck:
             anchors=tuple(self._anchors),
         )
 
-    def _log(self, validator: str) -> _Log:
+    def _log(self, validator: str) -> LogWalk:
         if validator not in self._logs:
-            self._logs[validator] = _Log(LogStart(validator=validator))
+            self._logs[validator] = LogWalk(LogStart(validator=validator))
         return self._logs[validator]
 
-    def _place(self, log: _Log, validator: str, seq: int, prev: str, content_sha256: str) -> None:
+    def _place(self, log: LogWalk, seq: int, prev: str, content_sha256: str) -> None:
         """Put a record behind the ones before it: number, link, tree, and the checkpoints of that size."""
-        if seq != log.head.seq + 1:
-            self.report_defect(validator, seq, "sequence", f"record {log.head.seq + 1} was expected here")
-        elif prev != log.head.hash:
-            self.report_defect(validator, seq, "chain", f"it does not follow record {log.head.seq}")
-        log.tree.append(signing_message(validator, seq, prev, content_sha256))
-        log.head = Head(seq, record_hash(prev, content_sha256))
-        if (validator, log.tree.size) in self._points:
-            self._check_points(validator, log)
+        if wrong := log.misplaced(seq, prev):
+            self.report_defect(log.validator, seq, *wrong)
+        log.take(seq, prev, content_sha256)
+        self._check_points(log)
 
-    def _check_points(self, validator: str, log: _Log) -> None:
+    def _check_points(self, log: LogWalk) -> None:
         """Compare the tree with the checkpoints of its size, where there are any."""
-        for point in self._points.pop((validator, log.tree.size), ()):
-            if point != checkpoint_of(validator, log.tree):
+        for point in self._points.pop((log.validator, log.tree.size), ()):
+            if point != checkpoint_of(log.validator, log.tree):
                 detail = f"the log of {point.size} records does not have the signed root"
-                self.report_defect(validator, log.head.seq, "checkpoint", detail)
+                self.report_defect(log.validator, log.seq, "checkpoint", detail)

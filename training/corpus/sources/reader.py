@@ -96,8 +96,7 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
-    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view, as where the
-    view shows arguments as objects, which a model may not have written.
+    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view.
 
     Raises ArenaError V2050 for a log that can't be read.
     """
@@ -106,7 +105,7 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
     folder, named = Path(export.folder), {file.path for file in export.manifest.files}
     shards = range(sum(path.startswith(f"{LOG}/") for path in named))
     request = export.manifest.request
-    if use_log or PARQUET not in request.formats or request.arguments is not msgspec.UNSET:
+    if use_log or PARQUET not in request.forms:
         return tuple(
             LogShard(
                 files=export.files(f"{LOG}/{shard_name(number)}", f"{SCRUBBED}/{shard_name(number)}"),
@@ -131,7 +130,7 @@ def _conversations(name: str, column: Any) -> Iterator[Any]:
     """The values of a column that holds a part of the conversation: JSON text, or nested."""
     import pyarrow as pa
 
-    from arena.export.formats.nested import values_of
+    from arena.export.formats.parquet import values_of
 
     if pa.types.is_nested(column.type):
         kind = _MESSAGES if name == "messages" else _CALLS
