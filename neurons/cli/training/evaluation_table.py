@@ -10,8 +10,7 @@ import typer
 from neurons.cli.presenter import echo_json, make_table
 
 if TYPE_CHECKING:
-    from training.evaluation.report import EvalReport, SetSpend
-    from training.evaluation.statistics import Estimate
+    from training.evaluation.report import Estimate, EvalReport, SetSpend
 
 SPEND_NAMES = ("tokens a solved", "USD a solved", "seconds a solved")
 
