@@ -13,8 +13,7 @@ from neurons.cli.presenter import echo_json, make_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from training.evaluation.report import EvalReport, SetSpend
-    from training.evaluation.statistics import Estimate
+    from training.evaluation.report import Estimate, EvalReport, SetSpend
     from training.report.document import Document
 
 

@@ -293,8 +293,8 @@ def reenter(
     import msgspec
 
     from neurons.settings.inputs import policy_of
+    from training.agents import make_reentry, require_name
     from training.models.opening import save_served
-    from training.package_agent import make_reentry, require_name
     from training.stages.run import open_checkpoint
 
     try:

@@ -35,11 +35,10 @@ from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
-from training.rollouts.token_rows import rows_of_traces
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
 from training.stages.engine import quiet_engine
-from training.stages.episodes import trace_of
+from training.stages.episodes import rows_of_traces, trace_of
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import train_sft
 

@@ -20,8 +20,7 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from studies.shopping.models import file_name
 from studies.shopping.plan import BASE, CONTROLS, SET_NAMES, Rules, SetKey, StudyPlan, read_toml
-from training.evaluation.report import EvalReport, compare
-from training.evaluation.statistics import Estimate
+from training.evaluation.report import Estimate, EvalReport, compare
 from training.model import RunLineage
 from training.report.document import holm
 from training.report.page import p_text

@@ -10,7 +10,7 @@ import pytest
 from foundation.errors import ArenaError
 from tests.training.rollouts import make_result
 from tests.training.stock import EPISODE, ScriptedUpstream, Stock
-from training.evaluation.contamination import Learnt, require_unseen
+from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set
 from training.evaluation.run_eval import EvaluationPlan, by_endpoint, by_tokens, examine
 from training.guards import GuardStopError

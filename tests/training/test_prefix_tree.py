@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.samplers.prefix_tree import SHARED_TOKENS_MIN, Place, PrefixTree
+from training.samplers.ragged_attention import SHARED_TOKENS_MIN, Place, PrefixTree
 
 LAYERS = 2
 ROOM = 1 << 30

@@ -33,7 +33,7 @@ from neurons.cli import train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from problems.pools.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
-from training.evaluation.contamination import learnt_by
+from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
 from training.model import RunLineage

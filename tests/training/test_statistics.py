@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.statistics import compare_paired, difference_estimate, mean_estimate, pass_at_k
+from training.evaluation.report import compare_paired, difference_estimate, mean_estimate, pass_at_k
 
 
 @given(st.integers(1, 7), st.data())

@@ -1,8 +1,10 @@
 """A model folder opened for evaluation: weights, tokenizer, and what of the set it may have been trained on.
 
-A finished run is opened with the adapters of all its stages, and only after its lineage was held against the
-set. A plain model folder is a base, of whose training nothing is known. Where a server samples, the folder still names
-the model and no weights are opened; the report says that the server's weights were not compared.
+A finished run is opened with the adapters of all its stages, and only after its lineage was held against the set: every
+stage back to the first, its problem files, its corpora and the episodes it took over, by problem ids and by answers,
+which paraphrase does not change. What can't be read any more, and a corpus or file that is another one than was
+learnt, is named, never taken for clean. Of a plain model folder nothing is known. Where a server samples, no weights
+are opened.
 """
 
 from __future__ import annotations
@@ -13,16 +15,105 @@ from pathlib import Path
 import msgspec
 import torch
 
+from foundation.canonical import content_hash, file_sha256
+from foundation.errors import ArenaError
 from problems.model import Problem
-from training.evaluation.contamination import learnt_by, require_unseen
+from problems.pools.clusters import answer_marks
+from problems.suites.formats import read_problems
+from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.filter.leak_guard import answered
+from training.guards import GuardStopError
 from training.model import ChatCodec, Sampler
 from training.models.model_folder import require_candidate
 from training.models.opening import open_model, open_run, placed
 from training.models.render import Qwen3Codec
+from training.recipe import parse_recipe
+from training.rollouts.rollout import EpisodeFile
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
-from training.stages.run import LINEAGE, open_checkpoint, weights_sha256
+from training.stages.episodes import EPISODES
+from training.stages.run import LINEAGE, lineage_chain, open_checkpoint, weights_sha256
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+    """What stages learnt from: problem ids, marks of answers (`answer_marks`), and how much of it could be read."""
+
+    problem_ids: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
+    read: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """One line for a report."""
+        missing = f"; could not be read: {', '.join(self.unread)}" if self.unread else ""
+        return f"contamination check: no overlap with the {len(self.problem_ids)} training problems{missing}"
+
+
+def learnt_by(run: Path) -> Learnt:
+    """What a finished run and the runs it comes from learnt from. Raises ArenaError V2124 where a run is missing,
+    V2166 for a broken chain."""
+    ids: set[str] = set()
+    marks: set[str] = set()
+    read: list[str] = []
+    unread: list[str] = []
+    for folder, _, lineage in lineage_chain(run):
+        recipe = parse_recipe(lineage.recipe, str(folder))
+        data = recipe.data
+        # a base's run may name transcripts by a hash, which are no corpus
+        corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
+        sources = [("problems", data.problems)] if data.problems else []
+        sources += [("corpus", name) for name in data.corpus] + [("episodes", name) for name in data.rollouts]
+        if recipe.stage in ("rejection", "grpo") and not data.problems:
+            unread.append(f"the problems that {folder.name} was dealt")
+        for kind, name in sources:
+            try:
+                if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
+                    unread.append(f"{name} (another corpus stands there now)")
+                    continue
+                found_ids, found_marks = set[str](), set[str]()
+                known = lineage.problem_files.get(Path(name).name)
+                if kind == "problems" and known and file_sha256(Path(name)) != known:
+                    unread.append(f"{name} (other problems stand there now)")
+                    continue
+                if kind == "problems":
+                    problems = read_problems(Path(name).read_bytes().splitlines())
+                    found_ids = {problem.problem_id for problem in problems}
+                    found_marks = {mark for problem in problems for mark in answer_marks(problem)}
+                elif kind == "corpus":
+                    for row in read_rows(Path(name)):
+                        found_ids |= {row.trace.facts.problem_id or ""} - {""}
+                        found_marks |= {f"id {product}" for product in answered(row.trace)}
+                else:
+                    path = Path(name) / EPISODES
+                    if not path.exists():
+                        raise FileNotFoundError(path)
+                    found_ids = {line.result.problem_id for line in EpisodeFile(path).lines()}
+            except (ArenaError, OSError):
+                unread.append(name)
+                continue
+            ids |= found_ids
+            marks |= found_marks
+            read.append(name)
+    return Learnt(
+        problem_ids=frozenset(ids),
+        marks=frozenset(marks),
+        read=tuple(dict.fromkeys(read)),
+        unread=tuple(dict.fromkeys(unread)),
+    )
+
+
+def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
+    """No problem of the set, and no answer of one, was learnt. Raises GuardStopError with the first that was."""
+    for problem in problems:
+        if problem.problem_id in learnt.problem_ids:
+            raise GuardStopError("contamination", f"problem {problem.problem_id} was trained on")
+        shared = answer_marks(problem) & learnt.marks
+        if shared:
+            raise GuardStopError(
+                "contamination", f"problem {problem.problem_id}: an answer was trained on, {min(shared)}"
+            )
+
 
 UNKNOWN = "nothing is known of its training"
 

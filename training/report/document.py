@@ -19,8 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from foundation.errors import ArenaError
-from training.evaluation.report import EvalReport, EvaluationConditions, compare
-from training.evaluation.statistics import Estimate, Paired, difference_estimate
+from training.evaluation.report import Estimate, EvalReport, EvaluationConditions, Paired, compare, difference_estimate
 from training.model import RunLineage
 from training.stages.run import LINEAGE, RECIPE, lineage_sha256
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from training.charts import ChartLine, Dot, dot_chart, line_chart
-from training.evaluation.statistics import Estimate, Method
+from training.evaluation.report import Estimate, Method
 from training.report.document import BENCHMARK_HARNESS, METRICS, OWN_HARNESS, Document, Family
 
 TEMPLATE = "page.html.j2"

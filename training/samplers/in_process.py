@@ -26,8 +26,7 @@ from torch import Tensor
 
 from training.guards import require_eval_mode
 from training.model import Decode, Sampled
-from training.samplers.prefix_tree import Place, PrefixTree
-from training.samplers.ragged_attention import Attending, ManyRows, OneRow, in_path_order, ragged
+from training.samplers.ragged_attention import Attending, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
 
 HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
 _PASS_TOKENS = 1_024  # of a prompt in one pass: bounds the mask

@@ -27,10 +27,9 @@ from training.model import ChatCodec, TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine
-from training.rollouts.token_rows import rollout_id, rows_of_rollouts, rows_of_traces
 from training.samplers.in_process import eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.episodes import trace_of
+from training.stages.episodes import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
 from training.stages.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
 
 

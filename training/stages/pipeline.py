@@ -29,16 +29,18 @@ from training.models.opening import copy_tokenizer, device_name, open_parent, pl
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
-from training.rollouts.token_rows import TokenRows, blend, rows_of_traces
 from training.run_context import RunContext
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler, outside_sampler
 from training.stages.engine import quiet_engine
 from training.stages.episodes import (
     EPISODES,
+    TokenRows,
     ask_teacher,
+    blend,
     keep_successes,
     reference_steps,
+    rows_of_traces,
     sample_rejection,
     stepwise_rows,
 )
