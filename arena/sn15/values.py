@@ -254,7 +254,7 @@ class ArtifactUrl(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: str
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class VersionRun(msgspec.Struct, frozen=True, kw_only=True):
     """What one validator runs of an agent version: the suite, or one race."""
 
     eval_run_id: str
@@ -266,7 +266,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     is_included: bool
 
 
-class RunPublic(Run, frozen=True, kw_only=True):
+class RunPublic(VersionRun, frozen=True, kw_only=True):
     """A run and its race. No run has a lease here; `lease_expires_at` and `last_heartbeat_at` are when its last record
     was made. `validator_score` is the settled score, on which the validators agree."""
 
@@ -279,7 +279,7 @@ class RunPublic(Run, frozen=True, kw_only=True):
     race_number: int | None
 
 
-class RunDetail(Run, frozen=True, kw_only=True):
+class RunDetail(VersionRun, frozen=True, kw_only=True):
     """One run and whose it is."""
 
     agent_name: str
