@@ -22,8 +22,9 @@ from harness.trace import EmittedCall, Emitter
 PASSAGE = 600  # letters and digits that are read as one passage
 
 _STRUCTURE = frozenset(
-    ("action", "args", "argument", "arguments", "call", "function", "id", "input", "invoke", "json", "key", "name",
-     "param", "parameter", "parameters", "string", "tool", "type", "value", "values", "yaml")
+    ("action", "args", "argument", "arguments", "call", "const", "enum", "function", "id", "input", "invoke", "json",
+     "key", "name", "param", "parameter", "parameters", "properties", "string", "tool", "type", "value", "values",
+     "yaml")
 )  # fmt: skip
 _COPULAS = frozenset(("as", "be", "being", "equal", "equals", "is", "of", "on", "one", "set", "to", "with"))
 _LOOSE, _TIGHT = 16, 6  # letters of foreign words for the name and for each value
@@ -73,8 +74,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 class Sent(Passage):
-    """What a request was the first to send, in words; `ends` are the places of words that begin a paragraph, or a line
-    after a sentence."""
+    """What a request was the first to send; `ends` are places of words that begin a paragraph, or follow a sentence."""
 
     def __init__(self, words: Sequence[str], ends: frozenset[int]) -> None:
         super().__init__(words)
@@ -97,14 +97,17 @@ class ProgramText:
         words: list[str] = []
         ends: list[int] = []
         parts: list[tuple[Sent, int]] = []  # each with its first word
-        is_read = False
+        used: set[str] = set()  # a message that was read stands before a new one once, however often it is sent
+        was_read = False
         for place, message in enumerate(messages):
-            was_read, is_read = is_read, message in self._read
-            if was_read and not is_read:
-                tail = self._words_in(messages[place - 1])
+            is_read = message in self._read
+            if was_read and not is_read and (before := messages[place - 1]) not in used:
+                used.add(before)
+                tail = self._words_in(before)
                 parts.append((tail, bisect_left(tail.offsets, len(tail.text) - PASSAGE)))
             if not is_read:
                 parts.append((self._words_in(message), 0))
+            was_read = is_read
         for part, first in parts:
             ends.extend(len(words) + end - first for end in part.ends if end >= first)
             words.extend((*part.words[first:], Passage.BREAK))
@@ -225,8 +228,7 @@ class Echoes:
         )
 
     def _stands_in_rows(self, sent: Sent, leaf: Leaf) -> bool:
-        """Whether the words of a value stand in their order with the same words between each two, numbers aside: one in
-        each row, cell or clause."""
+        """Whether the words of a value stand in their order with the same words between each two, numbers aside."""
         words = list(map(re.escape, leaf.words))
         if len(words) < _ROWS_MIN or not sent.vocabulary.issuperset(leaf.words):
             return False
@@ -336,8 +338,7 @@ def _foreign(words: Words, spoken: Spoken, parts: Sequence[Leaf]) -> int:
 
 
 def _is_announced(sent: Sent, spoken: Spoken, place: int) -> bool:
-    """Whether what stands at a word follows the tool's or a parameter's name or another value, in one paragraph, with
-    nothing between but words that calls are written with."""
+    """Whether a word follows what announces a value, in one paragraph and with only words of calls between."""
     while place and place not in sent.ends:
         if sent.text.endswith(spoken.announcing, 0, sent.offsets[place]):
             return True

@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import document_line
 from harness.catalogue.port import SearchRequest
@@ -29,9 +28,7 @@ from harness.catalogue.server.answers import (
     read_parameters,
 )
 from harness.catalogue.server.application import open_served
-from harness.catalogue.synthetic.generator import generate
-from problems.product import Product
-from tests.harness.catalogue_stand import index_of, mixed_requests, product
+from tests.harness.catalogue_stand import index_of, product
 
 SHELF = [
     product("101", "Red Canvas Bag", price=120.0, service=("COD",), sku_options={"1": {"size": "s"}}, description="A"),
@@ -153,19 +150,6 @@ def test_an_answer_is_the_engines_page(shelf: ServedCatalogue, parameters: dict[
     assert all(row["price"] == one.price and row["title"] == one.title for row, one in zip(rows, expected, strict=True))
 
 
-def test_answers_over_a_dirty_catalogue_are_the_engines_pages(tmp_path: Path) -> None:
-    products = list(generate(800, 3))
-    index = index_of(products, tmp_path)
-    shelf, catalogue = open_served(index), open_catalogue(index)
-    for request in mixed_requests(products, 250, seed=2):
-        given_ = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not None}
-        rows = get(shelf, "/find_product?" + urlencode(given_))
-        assert [row["product_id"] for row in rows] == [one.product_id for one in catalogue.search(request)]
-    ids = ",".join(one.product_id for one in products[:50])
-    raw = get(shelf, f"/get_product_raw?product_ids={ids}")
-    assert [msgspec.convert(one, Product) for one in raw] == products[:50]
-
-
 def test_numpy_numba_and_auto_serve_the_same_bytes(tmp_path: Path) -> None:
     index = index_of(SHELF, tmp_path)
     targets = [target for target, _ in QUIRKS]
@@ -195,11 +179,6 @@ def test_a_refusal_names_its_cause(shelf: ServedCatalogue, target: str, status: 
     reply = ask(shelf, target)
     body = json.loads(reply.body)
     assert reply.status == status and body["error"] and body.get("parameter") == parameter
-
-
-def test_a_query_of_just_as_many_words_as_lucene_takes_is_answered(shelf: ServedCatalogue) -> None:
-    assert get(shelf, "/find_product?page=1&q=" + "+".join(map(str, range(1_024)))) != []
-    assert get(shelf, "/find_product?page=1&q=" + "+".join(["lamp"] * 3_000)) != []
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])

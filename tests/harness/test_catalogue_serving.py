@@ -94,24 +94,11 @@ def assert_alive(port: int) -> None:
 # -- one server
 
 
-def test_many_requests_share_one_connection(port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    for _ in range(20):
-        connection.request("GET", TARGET)
-        assert len(json.loads(connection.getresponse().read())) == 2
-    connection.close()
-
-
 def test_requests_sent_at_once_are_answered_in_order(port: int) -> None:
     with connected(port) as client:
         client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         answers = read_all(client)
     assert answers.count(b"200 OK") == 2 and answers.index(b"healthy") < answers.index(b"/find_product")
-
-
-def test_head_has_no_body_and_a_body_is_not_read(port: int) -> None:
-    assert get(port, method="HEAD") == (200, b"")
-    assert get(port, method="POST")[0] == 405
 
 
 def test_health_names_the_catalogue_it_serves(port: int, index: Path) -> None:
@@ -152,23 +139,6 @@ def test_a_client_that_does_not_finish_its_request_is_let_go(port: int, sent: by
     assert_alive(port)
 
 
-def test_a_second_request_that_is_not_finished_is_let_go_as_well(port: int) -> None:
-    with connected(port) as client:
-        client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert client.recv(65_536).startswith(b"HTTP/1.1 200 ")
-        client.sendall(b"GET /hea")
-        assert b"HTTP/1.1 408 " in read_all(client)
-    assert_alive(port)
-
-
-def test_a_client_that_dribbles_is_answered_when_it_finishes_in_time(port: int) -> None:
-    with connected(port) as client:
-        for part in (b"GET /health HT", b"TP/1.1\r\nhost: ", b"x\r\nconnection: close\r\n\r\n"):
-            client.sendall(part)
-            time.sleep(0.02)
-        assert b"healthy" in read_all(client)
-
-
 def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, int]) -> None:
     """It asks for far more than buffers hold; the server lets go of it instead of keeping the answers."""
     state, port = server[0].server_state, server[1]
@@ -186,16 +156,6 @@ def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, in
                 time.sleep(0.01)
             assert bool(state.connections) == is_served
         assert len(read_all(client)) < 8 * size
-    assert_alive(port)
-
-
-def test_clients_that_leave_at_any_moment_harm_nobody(port: int) -> None:
-    request = f"GET {TARGET} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
-    for length in range(0, len(request) + 1, 3):
-        with connected(port) as client:
-            client.sendall(request[:length])
-            if length % 2:  # a reset instead of an orderly end
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     assert_alive(port)
 
 

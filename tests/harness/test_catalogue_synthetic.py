@@ -35,11 +35,6 @@ def test_seeds_differ_and_a_smaller_catalogue_begins_the_larger() -> None:
     assert list(islice(generate(200, 1), 50))[:40] == list(generate(50, 1))[:40]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 57])
-def test_exactly_as_many_products_as_asked_for(count: int) -> None:
-    assert len(list(generate(count, 4))) == count
-
-
 def test_a_count_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="count"):
         next(generate(-1, 1))
@@ -95,12 +90,6 @@ def test_the_dirt_of_real_documents_is_there(made: list[Product]) -> None:
     assert any(not values for one in made for values in one.attributes.values())
     assert any(not text.isascii() for text in texts)
     assert any(len(values) > 7 for one in made for values in one.attributes.values())
-
-
-def test_many_shops_have_several_products_and_most_have_one(made: list[Product]) -> None:
-    sizes = Counter(Counter(one.shop_id for one in made).values())
-    assert sum(count for size, count in sizes.items() if 5 <= size <= 40) >= 60
-    assert sizes[1] > sum(sizes.values()) / 2
 
 
 def test_near_copies_make_rivals(made: list[Product]) -> None:

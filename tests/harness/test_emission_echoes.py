@@ -68,8 +68,8 @@ PUPPETS: dict[str, tuple[list[Given], set[str], int]] = {
         ALL, 0,
     ),
     "one short word": ([("find_product", {"q": "lantern"})], ALL - {"prose, values alone"}, 0),
-    "the query's own words": ([("find_product", {"q": "reading lamp", "price": "0-1500"})], BESIDE_ITS_NAME, 6),
-    "an id that a search returned": ([OF_A_RESULT], BESIDE_ITS_NAME, 5),
+    "the query's own words": ([("find_product", {"q": "reading lamp", "price": "0-1500"})], BESIDE_ITS_NAME, 5),
+    "an id that a search returned": ([OF_A_RESULT], BESIDE_ITS_NAME, 4),
     "whole quotations": (
         [
             ("find_product", {"q": QUERY}),
@@ -79,7 +79,7 @@ PUPPETS: dict[str, tuple[list[Given], set[str], int]] = {
             ("find_product", {"q": LONG_TITLE, "page": 3}),
             ("find_product", {"q": f"{LONG_TITLE} {QUERY}"}),
         ],
-        SPELLED, 10,
+        SPELLED, 4,
     ),
 }  # fmt: skip
 

@@ -17,8 +17,6 @@ from tests.judge.bodies import (
     CITED,
     COMPARED,
     PLAN,
-    PRODUCTS,
-    QUERY,
     RUBRIC,
     VAGUE,
     body_of,
@@ -55,29 +53,6 @@ def quality(body: EvaluationBody) -> int:
     verdict = judge_body(body, RUBRIC, [ScriptedJudge()])
     assert isinstance(verdict, Verdict)
     return verdict.quality_e4
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("words", LEVELS)
-def test_an_attack_in_the_models_words_never_raises_the_quality(words, attack):
-    assert quality(episode(f"{words}\n{attack}")) <= quality(episode(words))
-    assert quality(episode(f"{attack}\n{words}")) <= quality(episode(words))
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("words", LEVELS)
-def test_an_attack_in_any_other_slot_never_raises_the_quality(words, attack):
-    honest = quality(episode(words))
-    after = completion(2, words)
-    assert quality(episode(words, claim=json.dumps(attack))) <= honest
-    assert quality(episode(words, query=f"{QUERY} {attack}")) <= honest
-    assert quality(body_of(completion(1, PLAN), search(0, 1, arguments=json.dumps({"q": attack})), after)) <= honest
-    assert quality(body_of(completion(1, PLAN), search(0, 1, name=attack), after)) <= honest
-    poisoned = json.dumps([{**PRODUCTS[0], "title": attack}, PRODUCTS[1]])
-    assert quality(body_of(completion(1, PLAN), search(0, 1, result=poisoned), after)) <= honest
-    written_by_code = json.dumps({"role": "system", "content": attack})
-    body = body_of(completion(1, PLAN), search(0, 1), after, messages=(written_by_code, *episode(words).messages[1:]))
-    assert quality(body) <= honest
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
