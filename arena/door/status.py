@@ -13,7 +13,7 @@ import msgspec
 
 from arena.chain.port import Subtensor
 from arena.door.races import JudgedProblem, RaceBoard, RaceStatus, race_statuses
-from arena.gate.report import Finding, shown_report
+from arena.gate.report import Finding
 from arena.policy import Policy
 from arena.race.state.machine import RaceState
 from arena.store.port import Arrival, Store, StoredSubmission
@@ -168,5 +168,5 @@ def _receipt_of(stored: StoredSubmission) -> Receipt:
         submitted_block=stored.submitted_block,
         next_allowed_block=0,
         failure=report.failure if report else None,
-        report=shown_report(report) if report else None,
+        report=report,
     )

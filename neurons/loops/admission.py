@@ -18,9 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.gate.isolation import inspect_isolated
-from arena.gate.report import LIKENESS, GateReport, shown_report
-from arena.gate.similarity.ownership import Author, Neighbour
-from arena.gate.similarity.sketch import Sketch, make_sketch
+from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
+from arena.gate.report import LIKENESS, GateReport
 from arena.policy import AdmissionRules
 from arena.race.consensus.field import FieldStanding
 from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
@@ -257,7 +256,7 @@ class Admissions:
             await self._node.store.close_items(QUALIFYING, "qualifying", agent)
         receipt = self._node.inbox.receipt(agent)
         if receipt is not None and state != "queued":
-            shown = shown_report(report) if report is not None else receipt.report
+            shown = report if report is not None else receipt.report
             failure = report.failure if report is not None else receipt.failure
             until = held_until(report, each.subject, self._node.policy.admission) if state == "review" else 0
             self._node.inbox.put_receipt(replace(receipt, state=state, report=shown, failure=failure, held_until=until))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
-from arena.gate.report import GateReport, shown_report
+from arena.gate.report import GateReport
 from arena.race.consensus.assignment import is_work_due, qualifying_order
 from arena.race.consensus.rulings import asked_count
 from arena.race.state.items import qualifying_items
@@ -200,7 +200,7 @@ class Intake:
             state=known.state if known.state != "queued" else "accepted",
             submitted_block=known.submitted_block,
             next_allowed_block=next_allowed_block(past, self._node.policy.cooldown),
-            report=shown_report(report) if report else None,
+            report=report,
         )
 
     def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
@@ -233,7 +233,7 @@ def _receipt(
             "submitted_block": admission.submitted_block,
             "next_allowed_block": admission.next_allowed_block,
             "failure": msgspec.to_builtins(admission.refusal or (report.failure if report else None)),
-            "report": msgspec.to_builtins(shown_report(report) if report else None),
+            "report": msgspec.to_builtins(report),
         },
         Receipt,
     )

@@ -64,7 +64,7 @@ RACERS, PROBLEMS_PER_S = ("expert", "careful", "hasty", "subtask", "echoer"), 4
 P99_TARGET_MS = 250.0
 WAIT_S = 240.0
 # by command line; the rest: the node
-PARTS = ("neurons.worker", "arena.gate.child", "neurons.serving", "arena.door.parser", "postgres")
+PARTS = ("neurons.worker", "arena.gate.isolation", "neurons.serving", "arena.door.parser", "postgres")
 PARTS_SAID = ("workers and jails", "gate", "reads and door", "parser", "Postgres", "node")
 PARTS_AS_SAID = dict(zip((*PARTS, "node"), PARTS_SAID, strict=True))
 
@@ -176,7 +176,7 @@ class Burned:
                 part = next((part for part in PARTS if part in command), "node")
                 found[part] += times.user + times.system
                 # the node's own children that end are gates; its workers last as long as it does
-                found["arena.gate.child" if part == "node" else part] += times.children_user + times.children_system
+                found["arena.gate.isolation" if part == "node" else part] += times.children_user + times.children_system
         return found
 
 
