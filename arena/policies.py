@@ -52,7 +52,7 @@ PAPER = Policy(
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_150_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
-    gate=GateRules(version="gate/6", similarity_review_e4=6_000, remnant_phrases=100),
+    gate=GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100),
     admission=AdmissionRules(rule="agreed"),
     qualifying=QualifyingRules(variant_blocks=5),
     race=RaceRules(control_sha256=CONTROL_SHA256, refused_attempts=3),

@@ -30,10 +30,6 @@ class GateRules(msgspec.Struct, frozen=True, kw_only=True):
     similarity_review_e4: int = 8_000  # containment from which a person looks
     table_ids: int = 3  # catalogue ids in one view of the literals that make an answer table
     ngram_words: int = 6  # consecutive words of a known problem text that match
-    token_chars: int = 80  # a token without spaces from this length on ...
-    token_bits_e4: int = 43_000  # ... above this entropy per character is looked at
-    array_integers: int = 64  # integer constants in one literal
-    integer_bits: int = 128
     remnant_phrases: int = 0  # unpublished phrases from which a file's code counts as its committer's
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import Subtensor
-from arena.gate.report import Finding, GateReport, shown_report
+from arena.gate.report import Finding, GateReport
 from arena.policy import Policy
 from arena.race.consensus.rulings import hold_ends
 from arena.race.state.machine import RaceState, replay, stream_of
@@ -244,7 +244,7 @@ class StatusService:
             next_allowed_block=allowed,
             block=block,
             failure=row.failure or (report.failure if report else None),
-            findings=shown_report(report).findings if report else (),
+            findings=report.findings if report else (),
             held_until_block=self._held_until(row, report),
             qualifying=qualifying,
             agreed=row.agreed,

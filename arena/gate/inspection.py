@@ -11,15 +11,12 @@ import hashlib
 from collections.abc import Sequence
 
 from arena.export.redaction import find_secrets
-from arena.gate.answer_tables.findings import table_findings
-from arena.gate.answer_tables.literals import collect_literals, literal_findings
-from arena.gate.capabilities.findings import capability_findings
-from arena.gate.capabilities.texts import text_findings
 from arena.gate.knowledge import GateKnowledge
+from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
+from arena.gate.literals import collect_literals, table_findings
+from arena.gate.reach import reach_findings
 from arena.gate.report import FINDINGS_PER_RULE, Finding, GateReport, finding, make_report
 from arena.gate.rules import RULES_VERSION
-from arena.gate.similarity.ownership import Author, Neighbour, inputs_hash, similarity_findings
-from arena.gate.similarity.sketch import sketch_of
 from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 
@@ -61,12 +58,7 @@ def _findings(
     if tree is None:
         return found
     literals = collect_literals(tree)
-    found += capability_findings(tree, is_ascii=text.isascii())
-    found += literal_findings(tree, literals, rules)
-    found += text_findings(literals)
-    found += table_findings(tree, text, literals, rules, knowledge)
-    try:
-        sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
-    except ValueError as error:
-        return [*found, finding("depth", 0, str(error))]
+    found += reach_findings(tree, literals)
+    found += table_findings(tree, literals, rules, knowledge)
+    sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
     return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)

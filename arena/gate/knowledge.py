@@ -8,38 +8,33 @@ is known, so sealed texts would turn the gate into an oracle.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arena.gate.answer_tables.grams import text_grams
-from arena.gate.similarity.sketch import make_sketch, text_phrases
+from arena.gate.likeness import Hashes, make_sketch, text_phrases
 from arena.policy import GateRules
 
-Sorted64 = npt.NDArray[np.uint64]
-
 ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
+_SEARCHABLE = re.compile(rf"[1-9][0-9]{{{ID_DIGITS_MIN - 1},{ID_DIGITS_MAX - 1}}}")
+_WORD = re.compile(r"[a-z]+")
 
 
 class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Sorted, distinct 64-bit values. `skipped_ids` counts ids that are no digit runs and so can't be searched for."""
+    """Sorted, distinct 64-bit values: ids, runs of words of known texts, and what of programs and texts is public."""
 
-    product_ids: Sorted64
+    product_ids: Hashes
     id_lengths: tuple[int, ...]
-    text_grams: Sorted64
-    baseline: Sorted64
-    baseline_texts: Sorted64
-    skipped_ids: int
+    text_grams: Hashes
+    baseline: Hashes
+    baseline_texts: Hashes
     inputs_sha256: str
 
-    def holds_ids(self, values: Sorted64) -> npt.NDArray[np.bool_]:
-        """Which of the values are catalogue ids."""
-        return contains(self.product_ids, values)
 
-
-def contains(haystack: Sorted64, needles: Sorted64) -> npt.NDArray[np.bool_]:
+def contains(haystack: Hashes, needles: Hashes) -> npt.NDArray[np.bool_]:
     """Which needles stand in the sorted haystack."""
     if len(haystack) == 0 or len(needles) == 0:
         return np.zeros(len(needles), dtype=np.bool_)
@@ -62,16 +57,10 @@ def make_knowledge(
     An id is searchable when it has 6 to 18 digits and no leading zero. Raises ValueError for a published agent that
     does not parse.
     """
-    numbers: list[int] = []
-    skipped = 0
-    for product_id in product_ids:
-        if is_searchable(product_id):
-            numbers.append(int(product_id))
-        else:
-            skipped += 1
-    grams = [text_grams(text.encode("utf-8", "surrogatepass"), rules.ngram_words)[0] for text in texts]
+    searchable = (product_id for product_id in product_ids if _SEARCHABLE.fullmatch(product_id))
+    ids = np.unique(np.fromiter(map(int, searchable), dtype=np.uint64))
+    grams = [text_grams(text, rules.ngram_words) for text in texts]
     sketches = [make_sketch(source) for source in published_agents]
-    ids = np.unique(np.array(numbers, dtype=np.uint64))
     text = np.unique(_joined(grams))
     baseline, baseline_texts = (
         np.unique(_joined(parts))
@@ -80,7 +69,7 @@ def make_knowledge(
             [*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)],
         )
     )
-    digest = hashlib.sha256(b"agent-arena/gate-inputs/2")
+    digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
     for values in (ids, text, baseline, baseline_texts):
         digest.update(len(values).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(values, dtype="<u8").data)
@@ -93,20 +82,17 @@ def make_knowledge(
         text_grams=text,
         baseline=baseline,
         baseline_texts=baseline_texts,
-        skipped_ids=skipped,
         inputs_sha256=digest.hexdigest(),
     )
 
 
-def is_searchable(product_id: str) -> bool:
-    """True for a run of 6 to 18 ASCII digits without a leading zero."""
-    return (
-        product_id.isascii()
-        and product_id.isdigit()
-        and ID_DIGITS_MIN <= len(product_id) <= ID_DIGITS_MAX
-        and product_id[0] != "0"
-    )
+def text_grams(text: str, words: int) -> Hashes:
+    """The hashes of all runs of `words` consecutive words of a text. Only ASCII letters count, whatever their case."""
+    found = _WORD.findall(text.lower())
+    grams = (" ".join(found[start : start + words]) for start in range(len(found) - words + 1))
+    hashes = [int.from_bytes(hashlib.blake2b(gram.encode(), digest_size=8).digest(), "big") for gram in grams]
+    return np.array(hashes, dtype=np.uint64)
 
 
-def _joined(parts: list[Sorted64]) -> Sorted64:
+def _joined(parts: list[Hashes]) -> Hashes:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)

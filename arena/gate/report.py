@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from arena.gate.rules import RULES, FindingOutcome, Severity
 from foundation.errors import Failure
@@ -20,7 +19,6 @@ GateOutcome = Literal["accept", "review", "reject"]
 
 FINDINGS_PER_RULE = 20  # a hostile file must not make a hostile report
 LIKENESS = frozenset({"similarity"})  # rules that hold an agent for likeness to another's; all others are heuristics
-_FIRST_RULES = "gate/1"  # whose findings named the agent that another is like
 _SEVERITY_ORDER: tuple[Severity, ...] = ("integrity", "security", "form")
 
 
@@ -65,15 +63,6 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
             return None
         first = self.rejections[0]
         return Failure(code=RULES[first.rule].code, detail=f"{first.rule}, line {first.line}: {first.detail}")
-
-
-def shown_report(report: GateReport) -> GateReport:
-    """A report as its miner sees it. These rules say nothing about another agent before both are public; of a report
-    under the first ones, whom the agent is like, how much and where stays closed."""
-    if report.rules_version != _FIRST_RULES:
-        return report
-    findings = (replace(each, line=0, detail="") if each.rule in LIKENESS else each for each in report.findings)
-    return replace(report, findings=tuple(findings))
 
 
 def finding(rule: str, line: int, detail: str = "") -> Finding:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-RULES_VERSION = "gate/6"  # what a report of this code names; a policy states the version it was written for
+RULES_VERSION = "gate/1"  # what a report of this code names; a policy states the version it was written for
 
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
@@ -46,50 +46,19 @@ _ROWS = (
     _form("depth", "A1002", "the syntax tree is deeper than the policy allows"),
     _form("entry", "A1003", "no `def agent_main(problem)` at module level that takes one argument"),
     _form("secret", "A1005", "what looks like a key, token or password of somebody, comments included"),
-    _security(
-        "invisible", "reject", "format, private-use or NUL characters in code or strings; bidi controls anywhere"
-    ),
-    _security("invisible-comment", "review", "format or private-use characters in a comment"),
+    _security("invisible", "reject", "format, private-use or NUL characters; bidi controls"),
     _security("identifier", "reject", "names with non-ASCII characters (look-alikes)"),
     _security("import", "reject", "a module, or a part of a module, that is not on the allow-list"),
-    _integrity(
-        "decoder-import",
-        "reject",
-        "a module or codec that unpacks hidden data: base64, codecs, zlib, pickle, UTF-7, ...",
-    ),
-    _integrity("codec", "review", "a text codec other than UTF-8, ASCII and Latin-1, or one that isn't a constant"),
-    _security(
-        "builtin",
-        "reject",
-        "eval, exec, open, globals, ... under any alias; getattr and its kind as values; input() called",
-    ),
+    _integrity("decoder-import", "reject", "a module or codec that unpacks hidden data: base64, pickle, UTF-7, ..."),
+    _security("builtin", "reject", "eval, exec, open, globals, ... under any name; getattr and its kind as values"),
     _security("attribute", "reject", "dunders outside the allow-list, frames and code objects, modules as attributes"),
     _security(
-        "attribute-name", "review", "an attribute that could be a module reached through another (io, inspect, ...)"
+        "dynamic-attribute", "review", "an attribute chosen by data: getattr with a variable, a class as a value, ..."
     ),
-    _security("dynamic-attribute", "review", "getattr and the like with a name that isn't a constant"),
-    _integrity(
-        "id-table",
-        "reject",
-        "several catalogue ids in literals, names or containers: plain, reversed, shifted, encoded, packed",
-    ),
-    _integrity("id-hits", "review", "catalogue ids in literals, spread over several encodings or packed with gaps"),
-    _integrity(
-        "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"
-    ),
-    _integrity("entropy", "review", "a long token without spaces that looks random"),
-    _integrity("binary", "review", "a literal with many control characters: packed numbers, not text"),
-    _integrity("integer-array", "review", "many numbers in one literal: integers, texts of digits or of few letters"),
-    _integrity("big-integer", "review", "an integer constant of very many bits"),
-    _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
-    _integrity(
-        "copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"
-    ),
-    _integrity(
-        "similarity",
-        "review",
-        "most of its program, or of its texts, stands in an agent committed earlier, or the other way round",
-    ),
+    _integrity("id-table", "reject", "several catalogue ids in literals, names or containers: plain, shifted, packed"),
+    _integrity("benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed"),
+    _integrity("copy", "reject", "the program of an agent committed earlier, but for names and order", "A1011"),
+    _integrity("similarity", "review", "most of its program, or of its texts, stands in an agent committed earlier"),
 )
 
 RULES: dict[str, GateRule] = {rule.name: rule for rule in _ROWS}
@@ -103,23 +72,33 @@ INSTEAD: dict[str, str] = {
     "entry": "def agent_main(problem): at module level, with one argument",
     "secret": "delete it, and revoke it where it was issued: sources are published, and one that holds a key can't be",
     "invisible": "delete the character; write it as text, such as \\u200b, if you mean it",
-    "invisible-comment": "delete the character from the comment",
     "identifier": "names in ASCII letters, digits and underscores",
     "import": "a module of the allow-list (json, re, math, ...); models and tools through arena_sdk",
     "decoder-import": "keep texts as plain literals: nothing may have to be unpacked",
-    "codec": 'text.encode("utf-8") or data.decode("utf-8")',
     "builtin": "call what you need by its name: a dict of functions for eval or globals, obj.name for getattr",
     "attribute": "use public attributes and methods only",
-    "attribute-name": "rename the attribute if it is your own; no module may be reached through another",
-    "dynamic-attribute": "obj.name, or a dict with keys of your own",
+    "dynamic-attribute": "obj.name, or a dict with keys of your own; type(x).__name__ for a class",
     "id-table": "let a search of the run find products: an id that no search brought scores nothing anyway",
-    "id-hits": "take ids from search results, and leave them out of the file",
     "benchmark-text": "examples of your own in the prompt: no sentence of a known problem",
-    "entropy": "plain text; leave keys, hashes and packed data out",
-    "binary": "plain text and numbers; leave packed data out",
-    "integer-array": "compute the numbers, or leave the table out",
-    "big-integer": "plain text or small numbers",
-    "unsearched": "less literal data: prompts of some pages are fine",
     "copy": "a program of your own; the shipped examples may be built upon freely",
     "similarity": "change what the program does, not its names; a prompt of your own; the shipped examples are free",
 }
+# The same for an import, by its module.
+_MODULES = {
+    "copy": "json.loads(json.dumps(x)), dict(x) or list(x)",
+    "subprocess": "no process can be started: leave the import out",
+    "socket": "there is no network: reach tools and models through ProxyClient or arena_sdk",
+    "httpx": "there is no network: reach tools and models through ProxyClient, requests or arena_sdk",
+    "aiohttp": "there is no network: reach tools and models through ProxyClient, requests or arena_sdk",
+    "openai": "there is no network: reach models through ProxyClient or arena_sdk.llm",
+    "pathlib": "there are no files: keep the text in the agent's file",
+    "tempfile": "there are no files: keep the data in memory",
+    "numpy": "only the standard library is there: write it with math and statistics",
+    "pandas": "only the standard library is there: write it with lists and dicts",
+}
+
+
+def what_to_change(rule: str, detail: str) -> str:
+    """A sentence for the miner whose file has a finding: of an import by its module, else by its rule."""
+    module = detail.split(".")[0].split(" ")[0] if rule == "import" else ""
+    return _MODULES.get(module) or INSTEAD.get(rule, "")

@@ -7,6 +7,7 @@ that could make another reader see other text is refused (`arena/gate/README.md`
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import re
 import tokenize
@@ -15,14 +16,13 @@ import warnings
 from collections.abc import Iterator
 
 from arena.gate.report import FINDINGS_PER_RULE, Finding, finding
-from arena.gate.tree import Tree
 from arena.policy import GateRules
 
 ENTRY = "agent_main"
 _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
 _NEWLINE = re.compile(r"\r\n|\r|\n")
-_HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
 
 
 def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
@@ -43,7 +43,7 @@ def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
     return text, []
 
 
-def parse(text: str, rules: GateRules) -> tuple[Tree | None, list[Finding]]:
+def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]]:
     """The tree, and the findings on hidden characters, syntax, depth and entry.
 
     There is no tree when a finding stops the inspection.
@@ -57,40 +57,44 @@ def parse(text: str, rules: GateRules) -> tuple[Tree | None, list[Finding]]:
         return None, [*found, finding("parse", error.lineno or 0, error.msg)]
     except (ValueError, RecursionError, MemoryError) as error:
         return None, [*found, finding("parse", 0, type(error).__name__)]
-    tree = Tree(module)
-    if tree.depth > rules.ast_depth:
-        return None, [*found, finding("depth", 0, f"{tree.depth} of {rules.ast_depth}")]
+    depth = _depth(module)
+    if depth > rules.ast_depth:
+        return None, [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
     defined = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
     if not defined:
-        return tree, [*found, finding("entry", 0, ENTRY)]
+        return module, [*found, finding("entry", 0, ENTRY)]
     arguments = defined[-1].args
     positional = arguments.posonlyargs + arguments.args
     required = len(positional) - len(arguments.defaults)
     keywords = sum(default is None for default in arguments.kw_defaults)
     if required > 1 or keywords or not (positional or arguments.vararg):
         found.append(finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument"))
-    return tree, found
+    return module, found
+
+
+def _depth(module: ast.Module) -> int:
+    """The nodes on the longest path of a tree."""
+    depth = 0
+    level: list[ast.AST] = [module]
+    while level:
+        depth, level = depth + 1, [part for node in level for part in ast.iter_child_nodes(node)]
+    return depth
 
 
 def hidden_characters(text: str) -> Iterator[Finding]:
-    """Findings on characters an editor does not show."""
+    """Findings on characters that an editor does not show: in code and texts all of them, in comments bidi controls."""
     if text.isascii() and "\0" not in text:
-        return
-    if not any(map(_is_hidden, set(text))):
         return
     comments = _comment_columns(text)
     hits = 0
     for number, line in enumerate(text.split("\n"), 1):
-        if line.isascii() and "\0" not in line:
-            continue
-        for column, character in enumerate(line):
-            if not _is_hidden(character):
-                continue
-            is_comment = column >= comments.get(number, len(line)) and character not in _BIDI
-            yield finding("invisible-comment" if is_comment else "invisible", number, f"U+{ord(character):04X}")
-            hits += 1
-            if hits == FINDINGS_PER_RULE:
-                return
+        for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
+            is_comment = column >= comments.get(number, len(line))
+            if character in _BIDI or (not is_comment and _is_hidden(character)):
+                yield finding("invisible", number, f"U+{ord(character):04X}")
+                hits += 1
+                if hits == FINDINGS_PER_RULE:
+                    return
 
 
 def _is_hidden(character: str) -> bool:
@@ -99,10 +103,8 @@ def _is_hidden(character: str) -> bool:
 
 def _comment_columns(text: str) -> dict[int, int]:
     columns: dict[int, int] = {}
-    try:
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 columns[token.start[0]] = token.start[1]
-    except (tokenize.TokenError, SyntaxError, ValueError):
-        return columns  # up to where the text can be read; what follows counts as code
     return columns

@@ -1,7 +1,7 @@
 """The tools' own words as programs write them into prompts: names, parameters and descriptions in the usual layouts.
 
 They are published here and belong to nobody, so whoever first commits a file that lists them owns nothing by it
-(`arena.gate.similarity.ownership`). Pure.
+(`arena.gate.likeness`). Pure.
 """
 
 from __future__ import annotations

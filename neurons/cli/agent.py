@@ -188,7 +188,7 @@ def check(agent: AgentFile, desk: DeskFlags, as_json: JsonOption = False) -> Non
 
     import msgspec
 
-    from arena.gate.remedies import what_to_change
+    from arena.gate.rules import what_to_change
 
     report = report_of(source, desk.settings())
     if as_json:
@@ -457,8 +457,7 @@ def show_report(agent: Path, source: bytes, report: GateReport) -> None:
 
 def finding_lines(agent: Path, source: bytes, outcome: str, rule: str, line: int, detail: str) -> Iterator[str]:
     """One finding: where, what and why, the line as it stands, and what to write instead."""
-    from arena.gate.remedies import what_to_change
-    from arena.gate.rules import RULES
+    from arena.gate.rules import RULES, what_to_change
 
     where = f"{agent}:{line}" if line else f"{agent}"
     yield f"  {outcome}  {where}  {rule}"

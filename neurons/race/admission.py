@@ -17,9 +17,8 @@ from collections.abc import Iterable
 import msgspec
 
 from arena.gate.isolation import inspect_isolated
+from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.report import GateReport
-from arena.gate.similarity.ownership import Author, Neighbour
-from arena.gate.similarity.sketch import Sketch, make_sketch
 from arena.race.consensus.field import FieldStanding
 from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
 from arena.records.body import decode_content

@@ -228,25 +228,34 @@ CODECS: dict[str, str] = {
     "decode by a keyword": "t = b'+ADEAMgAz-'.decode(encoding='utf-7')",
     "decode under an alias": "t = b'+ADEAMgAz-'.decode('u7')",
     "decode with spaces in the name": "t = b'+ADEAMgAz-'.decode('UTF 7')",
-    "decode by a name": "k = 'utf-7'\nt = b'+ADEAMgAz-'.decode(k)",
-    "decode by a made name": "k = 'utf' + str(-7)\nt = b'+ADEAMgAz-'.decode(k)",
     "decode by a str": "t = str(b'+ADEAMgAz-', 'utf-7')",
     "decode by a str's keyword": "t = str(b'+ADEAMgAz-', encoding='utf-7')",
     "decode as a value": "t = list(map(bytes.decode, [b'+ADEAMgAz-'], ['utf-7']))[0]",
-    "decode by methodcaller": "from operator import methodcaller\nt = methodcaller('decode', 'utf-7')(b'+ADEAMgAz-')",
-    "decode by getattr": "t = getattr(b'+ADEAMgAz-', 'decode')('utf_7')",
-    "decode by spread arguments": "t = b'+ADEAMgAz-'.decode(*['utf-7'])",
-    "decode by a spread keyword": "t = b'+ADEAMgAz-'.decode(**{'encoding': 'utf7'})",
     "decode an address": "from urllib.parse import unquote\nt = unquote('%2BADEAMgAz-', encoding='utf-7')",
     "decode a query": "from urllib.parse import parse_qs\nt = parse_qs('a=%2BADEAMgAz-', encoding='utf_7')",
-    "decode an address by position": "from urllib.parse import unquote\nt = unquote('%2BADEAMgAz-', 'utf-7')",
     "punycode": "t = b'tda'.decode('punycode')",
     "unicode escapes": r"t = rb'\x31\x32'.decode('unicode_escape')",
     "raw unicode escapes": r"t = rb'\u007a'.decode('raw_unicode_escape')",
     "host names": "t = b'xn--mnchen-3ya'.decode('idna')",
     "punch cards": r"t = b'\xf1\xf2\xf3'.decode('cp037')",
-    "wide characters": r"t = b'1\x002\x00'.decode('utf-16-le')",
     "encode": "t = '12+3'.encode('utf-7')",
     "encode by bytes": "t = bytes('123', 'cp500')",
     "encode by bytearray": "t = bytearray('123', encoding='cp500')",
+}
+
+# Standard helpers that read or write attributes by data: each reaches a forbidden object by a name made at run time.
+DATA_ROUTES: dict[str, str] = {
+    "wraps' partial told what to read": "from functools import wraps\n" + _FUNCTION + "p = wraps(f)\n"
+    "N = " + _chosen("__globals__") + "\np.keywords['assigned'] = (N,)\np.keywords['updated'] = ()\n"
+    "held = {}\nclass K:\n    def __setattr__(self, name, value):\n        held[name] = value\np(K())\n"
+    "found = held[N]",
+    "annotations copied onto a class": "from functools import wraps\nfrom dataclasses import dataclass\nheld = []\n"
+    "class Source:\n    pass\ns = Source()\nsetattr(s, " + _chosen("__annotations__") + f", {{{_NAME!r}: int}})\n"
+    "class B:\n    def k(self, x):\n        held.append(x)\ntry:\n    wraps(s)(B)\nexcept AttributeError:\n    pass\n"
+    "B = dataclass(init=False, repr=False)(B)\n"
+    "B.__eq__(B(), B())\nfound = held[0]",
+    "copy of a namespace": "import copy\nfrom types import SimpleNamespace\n" + _FUNCTION + "held = []\n"
+    "n = SimpleNamespace(**{" + _chosen("__reduce_ex__") + ": lambda v: (held.append, (open,))})\ncopy.copy(n)\n"
+    "found = held[0]",
+    "the last handler's stream": "import logging\nfound = type(logging.lastResort.stream.buffer.raw)",
 }

@@ -6,12 +6,11 @@ import functools
 
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
+from arena.gate.likeness import Author, Neighbour, make_sketch
 from arena.gate.report import GateReport
-from arena.gate.similarity.ownership import Author, Neighbour
-from arena.gate.similarity.sketch import make_sketch
 from arena.policy import GateRules
 
-RULES = GateRules(version="gate/6", similarity_review_e4=6_000, remnant_phrases=100)
+RULES = GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100)
 IDS = tuple(str(2_100_000_001 + 1_048_583 * index) for index in range(5_000))
 TABLE = IDS[100:106]
 TEXTS = (

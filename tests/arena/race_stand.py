@@ -43,7 +43,7 @@ def policy(base: Policy = DEMO, **race: object) -> Policy:
     fields: dict[str, object] = {"problems": 10, "batch_problems": 12, "control_sha256": ""} | race
     return replace(
         base,
-        gate=replace(base.gate, version="gate/2"),
+        gate=replace(base.gate, version="gate/2", similarity_review_e4=6_000),
         admission=replace(base.admission, is_commitment_enough=UNSET),
         race=replace(base.race, **fields),
     )

@@ -120,7 +120,7 @@ async def _submit(author: Author, more: str) -> None:
     try:
         for agent, name in ((WINNER, "WINNER"), (LOSER, "LOSER")):
             found = Finding(
-                rule="entropy", outcome="review", severity="integrity", line=3, detail=f"FINDING-OF-THE-{name}{more}"
+                rule="similarity", outcome="review", severity="integrity", line=3, detail=f"FINDING-OF-THE-{name}{more}"
             )
             report = GateReport(
                 outcome="review", findings=(found,), rules_version="gate/3", source_sha256="1", inputs_sha256="2"

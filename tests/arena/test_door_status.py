@@ -32,7 +32,7 @@ SUBJECT = Subject(
     agent_version_id=AGENT, miner_hotkey=HOTKEY, agent_sha256="b2", commitment_block=7, commitment_sha256="c3"
 )
 REJECTED = make_report(
-    [finding("id-table", 6, "12 ids"), finding("entropy", 9)],
+    [finding("id-table", 6, "12 ids"), finding("benchmark-text", 9)],
     rules_version="gate/3",
     source_sha256="",
     inputs_sha256="",

@@ -1,4 +1,4 @@
-"""Every way of up to three attributes from what an agent may take: none arrives at a forbidden object unrefused."""
+"""Capability rules against every route Python offers: each really reaches its object; honest idioms have no finding."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import contextlib
 import functools
 import importlib
 import io
+import json
 import keyword
 import os
+import subprocess
 import sys
 import types
 import warnings
@@ -17,46 +19,110 @@ from pathlib import Path
 
 import pytest
 
-from arena.gate.capabilities.modules import MODULES
+from arena.gate.words import MODULES
+from tests.arena.gate_deep_routes import CODECS, DATA_ROUTES, DEEP_ROUTES
+from tests.arena.gate_idioms import IDIOMS, NOT_ALLOWED
+from tests.arena.gate_routes import ROUTES
 from tests.arena.gate_stand import gate
 
-GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
-STEPS = 3
-_BUILTINS = tuple(
+ROOT = Path(__file__).parents[2]
+GUEST = ROOT / "harness" / "sandbox" / "guest"
+ALL_ROUTES = {**ROUTES, **DEEP_ROUTES, **DATA_ROUTES}
+MISSED = {"error's name bound as a global"}  # it gets hold of `type` in a name that nothing reads
+CONTROL = """
+import builtins, inspect, json, os, sys, types
+def kind(found):
+    forbidden = [getattr(builtins, n) for n in ("eval", "exec", "compile", "open", "__import__", "globals",
+        "breakpoint", "input", "help", "__build_class__")]
+    if any(found is one for one in forbidden): return "builtin"
+    if isinstance(found, types.ModuleType): return "module"
+    if isinstance(found, (types.FrameType, types.CodeType)) or found in (types.FunctionType, types.CodeType):
+        return "frame or code"
+    if isinstance(found, type) and issubclass(found, type): return "class of classes"
+    if found is os.environ or found is sys.modules: return "process"
+    if isinstance(found, dict) and ("__builtins__" in found or "print" in found): return "namespace"
+    if isinstance(found, list) and len(found) > 50 and all(isinstance(one, type) for one in found): return "classes"
+    if type(found).__module__.startswith("_frozen_importlib") or inspect.isroutine(found): return "machinery"
+    if isinstance(found, type) and found.__module__ in ("_io", "logging", "traceback", "concurrent.futures.process",
+        "enum", "dataclasses", "_frozen_importlib", "_frozen_importlib_external"): return "machinery"
+    return "nothing: " + repr(found)[:80]
+kinds = {}
+for name, source in json.load(sys.stdin).items():
+    space = {"__name__": "agent", "__builtins__": builtins, "__spec__": json.__spec__, "__loader__": json.__loader__}
+    try:
+        exec(compile(source, name, "exec"), space)
+        kinds[name] = kind(space["found"])
+    except BaseException as error:
+        kinds[name] = "nothing: " + repr(error)
+print(json.dumps(kinds))
+"""
+
+
+def test_every_route_reaches_something_in_a_plain_interpreter(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CONTROL],
+        input=json.dumps(ALL_ROUTES),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(GUEST), "PATH": "/nonexistent"},
+    )
+    kinds: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    assert {name: kind for name, kind in kinds.items() if kind.startswith("nothing")} == {}
+
+
+def test_every_route_is_found() -> None:
+    assert len(ROUTES) == 192 and len(DEEP_ROUTES) == 94
+    assert {name for name, source in ALL_ROUTES.items() if gate(source).outcome == "accept"} == MISSED
+
+
+def test_a_codec_that_hides_a_text_is_found() -> None:
+    assert [name for name, source in CODECS.items() if gate(source).outcome == "accept"] == []
+
+
+def test_an_honest_idiom_has_no_finding() -> None:
+    assert {name: gate(source).findings for name, source in IDIOMS.items() if gate(source).findings} == {}
+    for path in [*(ROOT / "examples").glob("*.py"), *(ROOT / "tests" / "compat" / "styles").glob("*.py")]:
+        assert gate(path.read_text(encoding="utf-8")).findings == (), path
+
+
+def test_what_is_not_allowed_is_held_or_refused() -> None:
+    assert [name for name, source in NOT_ALLOWED.items() if gate(source).outcome == "accept"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ("{0.__class__}", True),
+        ("{0.__init__.__globals__}", True),
+        ("{x:{y.__code__}}", True),
+        ("{0.gi_frame} {", True),
+        (" gi_frame ", True),
+        ("eval_str", True),
+        ("{0.__class__.__name__}", False),
+        ('{"a": {"b": 1}}', False),
+        ("call __init__ first", False),
+    ],
+)
+def test_a_text_that_names_a_forbidden_attribute_is_refused(text: str, is_refused: bool) -> None:
+    for literal in (text, text.encode()):
+        assert gate(f"T = {literal!r}").outcome == ("reject" if is_refused else "accept")
+
+
+# -- every way of up to three attributes from what an agent may take
+_FORBIDDEN = tuple(
     getattr(builtins, name)
     for name in ("eval", "exec", "compile", "open", "__import__", "globals", "locals", "vars", "breakpoint", "input")
 )
 _PROCESS = (os.environ, sys.modules, sys.path, sys.meta_path, sys.path_hooks)
-_MADE_IN = frozenset(
-    [
-        "_frozen_importlib",
-        "_frozen_importlib_external",
-        "_imp",
-        "_io",
-        "_posixsubprocess",
-        "_socket",
-        "ctypes",
-        "_ctypes",
-        "gc",
-        "importlib",
-        "importlib.machinery",
-        "importlib.util",
-        "io",
-        "linecache",
-        "marshal",
-        "os",
-        "pickle",
-        "posix",
-        "runpy",
-        "shutil",
-        "signal",
-        "socket",
-        "subprocess",
-        "sys",
-        "tempfile",
-        "tokenize",
-    ]
-)
+_MADE_IN_TEXT = """
+_frozen_importlib _frozen_importlib_external _imp _io _posixsubprocess _socket ctypes _ctypes gc importlib
+importlib.machinery importlib.util io linecache marshal os pickle posix runpy shutil signal socket subprocess sys
+tempfile tokenize
+"""
+_MADE_IN = frozenset(_MADE_IN_TEXT.split())
 _HARMLESS = (io.StringIO, os.getenv, os.path, sys.exit)
 
 
@@ -66,7 +132,7 @@ def _is_forbidden(value: object) -> bool:
         return False
     if isinstance(value, types.ModuleType | types.FrameType | types.CodeType):
         return True
-    if any(value is one for one in (*_BUILTINS, *_PROCESS, types.FunctionType, types.MethodType)):
+    if any(value is one for one in (*_FORBIDDEN, *_PROCESS, types.FunctionType, types.MethodType)):
         return True
     if isinstance(value, type):
         return issubclass(value, type) or (value.__module__ in _MADE_IN and not issubclass(value, BaseException))
@@ -96,14 +162,11 @@ def _steps(value: object, way: str, steps: int, seen: set[tuple[int, int]]) -> I
 
 
 def _starts(module: str) -> Iterator[tuple[str, object]]:
-    """What may be taken from a module by the lists or without them, and an instance of each class of it."""
+    """What may be taken from a module, and an instance of each class of it."""
     there = importlib.import_module(module)
     for name in dir(there):
-        if (
-            not name.isidentifier()
-            or keyword.iskeyword(name)
-            or not _is_taken(f"import {module}\nx = {module}.{name}.a")
-        ):
+        is_name = name.isidentifier() and not keyword.iskeyword(name)
+        if not is_name or not _is_taken(f"import {module}\nx = {module}.{name}.a"):
             continue
         value = getattr(there, name)
         yield f"{module}.{name}", value
@@ -112,23 +175,20 @@ def _starts(module: str) -> Iterator[tuple[str, object]]:
                 yield f"{module}.{name}()", value()
 
 
-OF_THE_GUEST = ("logging", "os", "requests", "src", "urllib")
-
-
 @pytest.fixture
 def as_in_a_guest(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The modules that a guest replaces are the guest's, and everything is as before afterwards."""
     monkeypatch.syspath_prepend(str(GUEST))
-    if module.split(".")[0] not in OF_THE_GUEST:
+    replaced = ("logging", "requests", "src", "urllib")
+    if module.split(".")[0] not in (*replaced, "os"):
         yield
         return
     monkeypatch.setattr(os, "environ", os.environ)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    names = {name for name in sys.modules if name.split(".")[0] in ("logging", "requests", "src", "urllib")}
-    before = {name: sys.modules.pop(name) for name in names}
+    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.split(".")[0] in replaced}
     importlib.import_module("arena_sdk._sn15").install()
     yield
-    for name in {name for name in sys.modules if name.split(".")[0] in ("logging", "requests", "src", "urllib")}:
+    for name in [name for name in sys.modules if name.split(".")[0] in replaced]:
         del sys.modules[name]
     sys.modules.update(before)
 
@@ -142,29 +202,19 @@ def test_nothing_forbidden_is_reached_from_a_module(module: str, monkeypatch: py
     reached = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        assert [name for name in MODULES[module] if not hasattr(importlib.import_module(module), name)] == []
         for way, value in _starts(module):
-            ways = [(way, value), *_steps(value, way, STEPS - 1, seen)]
+            ways = [(way, value), *_steps(value, way, 2, seen)]
             reached += [way for way, value in ways if _is_forbidden(value) and way not in MODULES]
     assert reached == []
 
 
-def test_nothing_forbidden_is_reached_from_a_builtin() -> None:
+def test_nothing_forbidden_is_reached_from_a_builtin_or_a_value() -> None:
     seen: set[tuple[int, int]] = set()
-    reached = []
-    for name in dir(builtins):
-        if name.isidentifier() and not keyword.iskeyword(name) and _is_taken(f"x = {name}"):
-            ways = [(name, getattr(builtins, name)), *_steps(getattr(builtins, name), name, STEPS, seen)]
-            reached += [way for way, value in ways if _is_forbidden(value)]
-    assert reached == []
-
-
-@pytest.mark.parametrize(
-    "value", [1, 1.5, "a", b"a", [], {}, (), set(), print, len, object(), range(3), ValueError("x")]
-)
-def test_nothing_forbidden_is_reached_from_a_value(value: object) -> None:
-    assert [way for way, inner in _steps(value, "x", STEPS, set()) if _is_forbidden(inner)] == []
-
-
-def test_the_walk_sees_what_there_is_to_see() -> None:
+    taken = [name for name in dir(builtins) if name.isidentifier() and not keyword.iskeyword(name)]
+    starts = {name: getattr(builtins, name) for name in taken if _is_taken(f"def f(g):\n    g({name})")}
+    starts |= {repr(value): value for value in (1, 1.5, "a", b"a", [], {}, (), set(), range(3), ValueError("x"))}
+    ways = [(name, value) for name, value in starts.items()]
+    ways += [step for name, value in starts.items() for step in _steps(value, name, 3, seen)]
+    assert len(starts) > 100 and [way for way, value in ways if _is_forbidden(value)] == []
     assert all(map(_is_forbidden, (eval, open, os, sys.modules, type, io.FileIO, os.system, sys._getframe)))
-    assert not any(map(_is_forbidden, (len, str, io.StringIO, os.getenv, ValueError, {})))

@@ -1,163 +1,56 @@
-"""Form and naming rules: what is refused, what is looked at, and what honest agents may do."""
+"""Form, secrets, hostile files, ids and texts in literals: what is refused, what is held, what is left alone."""
 
 from __future__ import annotations
 
 import re
+import sysconfig
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.redaction import holds_secret
 from arena.gate.inspection import inspect
-from arena.gate.remedies import what_to_change
-from arena.gate.report import FINDINGS_PER_RULE, GateReport
+from arena.gate.knowledge import make_knowledge
+from arena.gate.report import FINDINGS_PER_RULE
 from arena.gate.rules import RULES as PUBLISHED
-from arena.gate.rules import RULES_VERSION
+from arena.gate.rules import RULES_VERSION, what_to_change
 from arena.policies import POLICIES
-from arena.policy import Policy
 from foundation.codes import CODES
-from harness.agents.registry import ReferenceAgent, cheater_source, reference_agents
-from tests.arena.gate_stand import END, IDS, RULES, TABLE, gate, knowledge, rules_met
+from harness.agents.registry import cheater_source, reference_agents
+from tests.arena.gate_stand import END, IDS, RULES, TABLE, TEXTS, gate, knowledge, rules_met, shifted
 
 README = Path(__file__).parents[2] / "arena" / "gate" / "README.md"
 
-HONEST = {
-    "native sdk": "from arena_sdk import llm, tools\nimport arena_sdk.tools",
-    "sn15 interface": "from src.agent.agent_interface import Tool, execute_tool_call\n"
-    "from src.agent.proxy_client import ProxyClient\n"
-    "import src.agent.proxy_client\nc = src.agent.proxy_client.ProxyClient",
-    "standard library": "import json, re, math, random, logging, collections.abc\nfrom concurrent.futures import wait",
-    "getenv": "import os\nMODEL = os.getenv('MODEL', 'none')\nfrom os import getenv\nP = os.path.join('a', 'b')",
-    "urllib.parse": "import urllib.parse\nq = urllib.parse.quote('a b')\nfrom urllib import parse",
-    "stderr": "import sys\nprint('note', file=sys.stderr)",
-    "literal_eval": "import ast\nx = ast.literal_eval('[1]')",
-    "regular expressions": "import re\nP = re.compile(r'(\\d+) php')",
-    "constant getattr": "def f(x):\n    return getattr(x, 'price', None)",
-    "classes": "class A:\n    __slots__ = ('x',)\n\n    def __init__(self):\n"
-    "        super().__init__()\n        self.input = 1",
-    "common names": "def f(input, help, exit, system):\n    return input.modules, help.system, exit, system",
-    "keyword list": "KEYWORDS = ['free shipping', 'waterproof'] * 3",
-    "long url": "U = 'https://example.org/" + "aB3xQ9zK" * 12 + "'",
-    "docstring with data": '"""' + "aB3xQ9zK7LmN2pRs" * 9 + '"""',
-    "emoji and accents": "PROMPT = 'Merci \U0001f600 caf\u00e9'",
-}
-
 REFUSED = {
-    "import os.system": ("import os\nx = os.system", "import"),
     "os under an alias": ("import os as o\nx = [o]", "import"),
-    "os under an allowed name": ("import os as json\njson.system('id')", "import"),
-    "from os": ("from os import execv", "import"),
-    "subprocess": ("import subprocess", "import"),
-    "socket": ("from socket import socket", "import"),
-    "httpx": ("import httpx", "import"),
-    "urllib.robotparser": ("import urllib.robotparser", "import"),
-    "urllib.request by way of urllib": ("import urllib.parse\nx = urllib.request", "import"),
-    "logging.config": ("import logging.config", "import"),
-    "re-exported sys": ("from typing import sys", "import"),
-    "re-exported private": ("from random import _os", "import"),
     "star": ("from json import *", "import"),
     "relative": ("from . import tools", "import"),
-    "annotations evaluated": ("from typing import get_type_hints", "import"),
-    "base64": ("from base64 import b64decode", "decoder-import"),
+    "allowed package, refused module": ("import urllib.robotparser", "import"),
     "pickle": ("import pickle", "decoder-import"),
-    "module as attribute": ("import logging\nx = logging.os", "attribute"),
-    "private module as attribute": ("import random\nx = random._os.execv", "attribute"),
-    "io of a module": ("import logging\nx = logging.io.open", "attribute"),
+    "io of a module": ("import logging\nx = logging.io.open", "import"),
     "frame": ("def f(e):\n    return e.tb_frame", "attribute"),
-    "globals of a function": ("x = agent_main.__globals__", "attribute"),
-    "attrgetter with a dunder": (
-        "from operator import attrgetter\nx = attrgetter('a.__class__.__base__')",
-        "attribute",
-    ),
     "folded dunder": ("x = getattr([], '__ba' + 'se__')", "attribute"),
-    "open": ("x = open('/etc/passwd')", "builtin"),
-    "import function": ("x = __import__('os')", "builtin"),
-    "input called": ("x = input()", "builtin"),
     "wide letters that fold to eval": ("x = \uff45\uff56\uff41\uff4c", "builtin"),
     "zero width in a string": ("x = 'zero\u200bwidth'", "invisible"),
-    "private use": ("x = '\ue000'", "invisible"),
-    "foreign argument name": ("def f(\u0430):\n    pass", "identifier"),
+    "bidi in a comment": ("x = 1  # \u202e abc", "invisible"),
     "foreign global": ("def f():\n    global \u0430\n    \u0430 = 1", "identifier"),
+    "shifted ids": (f"T = {[shifted(value, 3) for value in TABLE]}", "id-table"),
+    "pasted key": ("# AKIAABCDEFGHIJKLMNOP", "secret"),
 }
-
-LOOKED_AT = {
-    "zero width in a comment": ("x = 1  # zero\u200bwidth", "invisible-comment"),
-    "getattr passed on": ("x = map(lambda n: getattr(int, n), ['real'])", "dynamic-attribute"),
-    "io of an object": ("def f(x):\n    return x.io", "attribute-name"),
-    "random token": (
-        "x = 'q9Zr4kT8wXv2Lm7PbC5dHf3GjN6sYtRu1AeQoViKxEzWcBnMhJpUgDyFaSlOq0T9Zr4kX8wLv2Pm7CbH5dGf3N'",
-        "entropy",
-    ),
-    "big integer": (f"x = {2**200}", "big-integer"),
-}
-
-
-@pytest.mark.parametrize("kind", HONEST)
-def test_an_honest_agent_has_no_finding(kind: str) -> None:
-    assert gate(HONEST[kind]).findings == ()
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_broken_rule_rejects(kind: str) -> None:
+def test_a_broken_rule_rejects_and_names_its_line(kind: str) -> None:
     body, rule = REFUSED[kind]
-    report = gate(body)
-    assert rule in rules_met(report)
-    assert report.outcome == "reject"
-
-
-@pytest.mark.parametrize("kind", LOOKED_AT)
-def test_a_heuristic_alone_never_rejects(kind: str) -> None:
-    body, rule = LOOKED_AT[kind]
-    report = gate(body)
-    assert rules_met(report) == {rule}
-    assert report.outcome == "review"
-    assert report.failure is None
-
-
-SECRETS = {
-    "a constant": "NOTE = 'sk-abcdefghij0123456789abcd'",
-    "a comment": "# AKIAABCDEFGHIJKLMNOP",
-    "a password in an address": "URL = 'https://me:correct-horse@example.org'",
-    "beside what does not parse": "API_KEY = 'q9Zr4kT8wXv2Lm7PbC5dHf3G' (",
-}
-
-
-@pytest.mark.parametrize("kind", SECRETS)
-def test_a_pasted_credential_is_rejected_with_its_line_and_never_repeated(kind: str) -> None:
-    report = gate(f"\n\u00e9 = 1\n{SECRETS[kind]}\n")
-    (found,) = [one for one in report.findings if one.rule == "secret"]
-    assert (found.line, found.outcome, found.severity) == (3, "reject", "form")
-    assert report.outcome == "reject" and found.detail.startswith("what looks like a credential (")
-    assert not any(word in str(report) for word in re.findall(r"[\w-]{12,}", SECRETS[kind]))
-    assert "revoke it" in what_to_change(found.rule, found.detail)
-
-
-def test_what_the_gate_accepts_can_be_exported() -> None:
-    assert "secret" not in rules_met(gate("TOKEN = 'your-token-here'\nKEY = 'products_found_so_far_by_query'"))
-    assert holds_secret(SECRETS["a comment"].encode())
-    many = gate("\n".join(f"K{n} = 'sk-abcdefghij0123456789{n:04}'" for n in range(200)))
-    assert sum(one.rule == "secret" for one in many.findings) == FINDINGS_PER_RULE
-
-
-@pytest.mark.parametrize("agent", reference_agents(), ids=lambda agent: agent.name)
-def test_the_shipped_agents_pass(agent: ReferenceAgent) -> None:
-    assert inspect(agent.source, RULES, knowledge()).outcome == "accept"
-
-
-def test_the_shipped_cheater_fails_on_its_table() -> None:
-    report = inspect(cheater_source(IDS[:3]), RULES, knowledge())
-    assert rules_met(report) == {"id-table"}
-    assert report.failure is not None
-    assert report.failure.code == "A1005"
+    report = gate(f"# first\n\n{body}")
+    lines = {found.line for found in report.findings if found.rule == rule}
+    assert report.outcome == "reject" and lines & set(range(3, 4 + body.count("\n")))
 
 
 FORM = {
     "not utf-8": (b"x = '\xff'" + END.encode(), "encoding", "A1001", 1),
     "byte order mark": (b"\xef\xbb\xbf" + END.encode(), "encoding", "A1001", 1),
-    "cookie": (b"#!x\n# -*- coding: latin-1 -*-" + END.encode(), "encoding", "A1001", 2),
     "cookie after a carriage return": (b"# a\r# coding=cp1252" + END.encode(), "encoding", "A1001", 2),
     "too large": (b"#" * 1_000_001, "size", "A1004", 0),
     "not Python": (b"def agent_main(problem:\n", "parse", "A1002", 1),
@@ -167,9 +60,7 @@ FORM = {
     "deep tree": (b"x = " + b"-" * 150 + b"1" + END.encode(), "depth", "A1002", 0),
     "empty": (b"", "entry", "A1003", 0),
     "entry in a class": (b"class A:\n    def agent_main(self, p): pass\n", "entry", "A1003", 0),
-    "entry without an argument": (b"def agent_main(): pass\n", "entry", "A1003", 1),
     "entry with two arguments": (b"def agent_main(a, b): pass\n", "entry", "A1003", 1),
-    "entry with a required keyword": (b"def agent_main(a, *, b): pass\n", "entry", "A1003", 1),
     "asynchronous entry": (b"async def agent_main(p): pass\n", "entry", "A1003", 0),
 }
 
@@ -178,51 +69,108 @@ FORM = {
 def test_a_file_that_is_no_agent_gets_its_code(kind: str) -> None:
     source, rule, code, line = FORM[kind]
     report = inspect(source, RULES, knowledge())
-    assert (rule, line) in {(finding.rule, finding.line) for finding in report.rejections}
-    assert report.severity in ("form", "security")
-    assert code in {PUBLISHED[finding.rule].code for finding in report.rejections}
+    assert (rule, line) in {(found.rule, found.line) for found in report.rejections}
+    assert code in {PUBLISHED[found.rule].code for found in report.rejections}
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "def agent_main(p): pass",
-        "def agent_main(p, k=1): pass",
-        "def agent_main(*a): pass",
-        "def agent_main(p, /, **k): pass",
-    ],
-)
-def test_an_entry_that_can_be_called_with_one_argument_is_one(entry: str) -> None:
-    assert inspect(f"# coding: utf-8\n{entry}\n", RULES, knowledge()).outcome == "accept"
+def test_an_entry_that_can_be_called_with_one_argument_is_one() -> None:
+    for entry in ("p", "p, k=1", "*a", "p, /, **k"):
+        assert inspect(f"# coding: utf-8\ndef agent_main({entry}): pass\n", RULES, knowledge()).outcome == "accept"
 
 
-def test_the_costliest_class_of_a_report_counts() -> None:
-    assert gate("import os, subprocess\n").severity == "security"
-    assert gate(f"import subprocess\nT = {TABLE}").severity == "integrity"
-    assert inspect(b"\xff", RULES, knowledge()).severity == "form"
-    assert gate("x = 1").severity is None
+def test_a_pasted_credential_is_never_repeated() -> None:
+    key = "sk-abcdefghij0123456789abcd"
+    report = gate(f"NOTE = '{key}' (")
+    (found,) = [one for one in report.findings if one.rule == "secret"]
+    assert key not in str(report) and "revoke it" in what_to_change(found.rule, found.detail)
+    assert "secret" not in rules_met(gate("TOKEN = 'your-token-here'"))
 
 
-def test_a_hostile_file_makes_no_hostile_report() -> None:
+# -- ids and texts
+@pytest.mark.parametrize("separator", [" ", ",", "\n", "-", "/ product "])
+@given(data=st.data())
+def test_three_ids_are_a_table_under_any_shift_and_direction(separator: str, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(IDS), min_size=3, max_size=8, unique=True))
+    text = shifted(separator.join(chosen), data.draw(st.integers(0, 9)))
+    report = gate(f"T = {text[:: data.draw(st.sampled_from([1, -1]))]!r}")
+    assert "id-table" in rules_met(report) and report.severity == "integrity"
+
+
+TABLES = {
+    "integers": f"{[int(value) for value in TABLE]}",
+    "floats": f"{[float(value) for value in TABLE]}",
+    "bytes": f"{[value.encode() for value in TABLE]}",
+    "keys": f"{dict.fromkeys(TABLE, 1)}",
+    "pieces added": "[" + ", ".join(f"{value[:4]!r} + {value[4:]!r}" for value in TABLE) + "]",
+    "pieces joined": "[" + ", ".join(f"''.join(['{value[:4]}', '{value[4:]}'])" for value in TABLE) + "]",
+    "arithmetic": f"[{', '.join(f'{int(v) // 7}*7+{int(v) % 7}' for v in TABLE)}]",
+    "packed": f"'7{''.join(TABLE)}'",
+    "digits of a container": f"{[int(digit) for digit in ''.join(TABLE)]}",
+    "codes of characters": f"{[ord(character) for character in ' '.join(TABLE)]}",
+    "separated digits": repr("-".join("".join(TABLE))),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_ids_in_a_cheap_disguise_are_a_table(kind: str) -> None:
+    assert "id-table" in rules_met(gate(f"T = {TABLES[kind]}"))
+
+
+def test_ids_in_names_are_a_table() -> None:
+    assert "id-table" in rules_met(gate("\n".join(f"p_{value} = 1" for value in TABLE)))
+
+
+def test_fewer_ids_one_repeated_and_other_numbers_are_no_table() -> None:
+    others = [str(int(value) + 1) for value in TABLE]
+    for literal in (TABLE[:2], [TABLE[0]] * 9, TABLE[0] * 9, others, ["9" + value + "9" for value in TABLE]):
+        assert gate(f"T = {literal!r}").findings == ()
+
+
+def test_a_known_text_is_held_wherever_it_stands() -> None:
+    for text in (TEXTS[0], TEXTS[1][::-1], f"Example: {TEXTS[2].upper()}!"):
+        assert rules_met(gate(f"T = {text!r}")) == {"benchmark-text"}
+    assert gate(f"T = {' '.join(TEXTS[2].split()[:5])!r}").findings == ()
+
+
+def test_real_files_hold_no_table() -> None:
+    library = Path(sysconfig.get_paths()["stdlib"])
+    dense = make_knowledge((str(number) for number in range(10**8, 10**9, 5_003)), TEXTS, [], RULES)
+    for name in ("argparse", "calendar", "csv", "dataclasses", "difflib", "fractions", "heapq", "ipaddress", "uuid"):
+        met = rules_met(inspect((library / f"{name}.py").read_bytes(), RULES, dense))
+        assert not met & {"id-table", "benchmark-text", "secret"}, name
+
+
+def test_knowledge_is_the_same_in_any_order_and_another_id_changes_its_hash() -> None:
+    one = make_knowledge(IDS, TEXTS, [END], RULES)
+    assert one.inputs_sha256 == make_knowledge(reversed(IDS), TEXTS[::-1], [END], RULES).inputs_sha256
+    assert one.inputs_sha256 != make_knowledge(IDS[1:], TEXTS, [END], RULES).inputs_sha256
+    assert len(make_knowledge(["12345", "0123456", "a123456", "1234567"], [], [], RULES).product_ids) == 1
+
+
+# -- reports
+def test_the_shipped_agents_pass_and_the_cheater_fails_on_its_table() -> None:
+    for agent in reference_agents():
+        if agent.name != "cheater":
+            assert inspect(agent.source, RULES, knowledge()).outcome == "accept"
+    report = inspect(cheater_source(IDS[:3]), RULES, knowledge())
+    assert rules_met(report) == {"id-table"} and report.failure is not None and report.failure.code == "A1005"
+
+
+def test_a_report_can_be_repeated_is_bounded_and_counts_its_costliest_class() -> None:
     report = gate("x = eval\n" * 5_000)
-    assert len(report.findings) == FINDINGS_PER_RULE
-    assert all(len(finding.detail) <= 300 for finding in gate(f"x.{'a' * 5_000}__ = 1\nimport {'b' * 5_000}").findings)
+    assert report == gate("x = eval\n" * 5_000) and len(report.findings) == FINDINGS_PER_RULE
+    assert (report.rules_version, report.inputs_sha256) == (RULES_VERSION, knowledge().inputs_sha256)
+    assert gate(f"import subprocess\nT = {TABLE}").severity == "integrity"
+    assert (report.severity, inspect(b"\xff", RULES, knowledge()).severity, gate("x = 1").severity) == (
+        "security",
+        "form",
+        None,
+    )
 
 
-def test_a_report_can_be_repeated() -> None:
-    first, second = gate(f"T = {TABLE}\nx = eval"), gate(f"T = {TABLE}\nx = eval")
-    assert first == second
-    assert (first.rules_version, first.inputs_sha256) == ("gate/6", knowledge().inputs_sha256)
-
-
-@given(st.binary(max_size=400))
-def test_no_bytes_raise(data: bytes) -> None:
-    assert inspect(data, RULES, knowledge()).outcome in ("accept", "review", "reject")
-
-
-@given(st.text(max_size=300))
-def test_no_text_raises_not_even_lone_surrogates(text: str) -> None:
-    assert inspect(text + END, RULES, knowledge()).outcome in ("accept", "review", "reject")
+@given(st.one_of(st.binary(max_size=400), st.text(max_size=300)))
+def test_no_input_raises(source: bytes | str) -> None:
+    assert inspect(source, RULES, knowledge()).outcome in ("accept", "review", "reject")
 
 
 @given(st.data())
@@ -231,78 +179,14 @@ def test_no_mutation_of_a_real_agent_raises(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(source)))
     stop = data.draw(st.integers(start, len(source)))
     inserted = data.draw(st.sampled_from(["", "\x00", "(", "'''", "\\", "\n  ", "é", "0x" + "f" * 9, "1" * 5_000]))
-    assert inspect(source[:start] + inserted + source[stop:], RULES, knowledge()).outcome in (
-        "accept",
-        "review",
-        "reject",
-    )
+    report = inspect(source[:start] + inserted + source[stop:], RULES, knowledge())
+    assert report.outcome in ("accept", "review", "reject")
 
 
-def test_every_rule_has_a_registered_code_and_stands_in_the_readme() -> None:
+def test_every_rule_has_a_registered_code_and_stands_in_the_readme_and_every_policy_states_them() -> None:
     rows = re.findall(
         r"^\| `([a-z-]+)` \| (reject|review) \| (integrity|security|form) \|", README.read_text(encoding="utf-8"), re.M
     )
     assert {rule.code for rule in PUBLISHED.values()} <= set(CODES)
     assert rows == [(rule.name, rule.outcome, rule.severity) for rule in PUBLISHED.values()]
-
-
-def test_ordinary_library_code_is_not_taken_for_a_table() -> None:
-    library = Path(re.__file__).parents[1]
-    names = [
-        "argparse",
-        "calendar",
-        "colorsys",
-        "csv",
-        "dataclasses",
-        "difflib",
-        "fractions",
-        "heapq",
-        "ipaddress",
-        "uuid",
-    ]
-    for name in names:
-        met = rules_met(inspect((library / f"{name}.py").read_bytes(), RULES, knowledge()))
-        assert not met & {"id-table", "id-hits", "benchmark-text", "unsearched", "integer-array"}, name
-
-
-def test_a_report_of_the_first_rules_is_still_read() -> None:
-    old = (
-        b'{"outcome":"review","findings":[{"rule":"similarity","outcome":"review","severity":"integrity","line":0,'
-        b'"detail":"83 % contained in agent ab12"}],"rules_version":"gate/1","source_sha256":"aa","inputs_sha256":"bb"}'
-    )
-    report = msgspec.json.decode(old, type=GateReport)
-    assert (report.rules_version, report.outcome, report.failure) == ("gate/1", "review", None)
-    assert msgspec.json.encode(report) == old
-
-
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: policy.name)
-def test_every_shipped_policy_states_the_rules_of_this_release(policy: Policy) -> None:
-    assert policy.gate.version == RULES_VERSION
-    assert policy.gate.remnant_phrases == 100
-
-
-HONEST_2 = {
-    "names of modules as parameters": "import html, time\ndef f(html, time):\n    return [html, time]",
-    "module or None": "import random\nx = random is None",
-    "builtins as values": "x = sorted(map(str, [1]), key=len)\ny = {'int': int, 'f': float}",
-    "types asked for": "def f(x):\n    return type(x) is str or isinstance(x, type(None)) or type(x).__name__",
-    "type in an annotation": "def f(x: type[int], y: type | None) -> type:\n    return x",
-    "parts of modules": "import json\ntry:\n    x = json.loads('1')\nexcept json.decoder.JSONDecodeError as e:\n"
-    "    x = e.pos",
-    "submodules": "import collections.abc\nimport concurrent.futures as cf\nx = collections.abc.Mapping\ny = cf.wait",
-    "signature": "import inspect\ndef f(x):\n    return inspect.signature(x).parameters, inspect.getdoc(x)",
-    "attribute dict": "class D(dict):\n    def __getattr__(self, n):\n        return self[n]\n"
-    "    def __setattr__(self, n, v):\n        self[n] = v",
-    "abstract base": "import abc\nclass A(metaclass=abc.ABCMeta):\n    pass",
-    "operators": "import operator\nx = operator.itemgetter('a')\ny = operator.attrgetter('price')({}.get)",
-    "format of a class name": "def f(self):\n    return '{0.__class__.__name__}'.format(self)",
-    "sentinels": "A = '__none__'\nB = {'__all__': 1, '__default__': 2}",
-    "prompts with braces": "P = 'Use {{\"a\": {x}}} and {y.name}'.format(x=1, y=2)",
-    "log to stderr": "import logging, sys\nlogging.basicConfig(level=logging.INFO, stream=sys.stderr)\n"
-    "sys.stderr.write('a')",
-}
-
-
-@pytest.mark.parametrize("kind", HONEST_2)
-def test_an_honest_use_of_names_has_no_finding(kind: str) -> None:
-    assert gate(HONEST_2[kind]).findings == ()
+    assert {policy.gate.version for policy in POLICIES.values()} == {RULES_VERSION}

@@ -1,29 +1,33 @@
-"""Whose code it is: copies in every disguise are found, strangers and idioms are not, and a hold tells no secret."""
+"""Whose code and whose prompt it is: copies in every disguise are found, strangers, idioms and public code are not."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import random
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from arena.gate.inspection import inspect
-from arena.gate.knowledge import make_knowledge
+from arena.gate.isolation import inspect_isolated
+from arena.gate.knowledge import GateKnowledge, make_knowledge
+from arena.gate.likeness import Author, Neighbour, make_sketch, shared_e4
 from arena.gate.report import GateReport
-from arena.gate.similarity.ownership import Author, Neighbour, shared_e4, sources_of
-from arena.gate.similarity.sketch import make_sketch
-from harness.agents.registry import reference_agents
-from tests.arena.gate_disguises import EQUAL, NEAR, Disguise
+from harness.agents.registry import published_sources
+from harness.tools.printed import printed_tools
+from harness.tools.registry import profile_schemas
+from tests.arena.gate_disguises import EQUAL, NEAR, renamed, reordered
 from tests.arena.gate_stand import END, RULES, knowledge, make_neighbour, rules_met
 from tests.arena.gate_wrappers import WRAPPERS
 
 REACT = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text(encoding="utf-8")
-GOLDEN = 2762012103159273402  # the phrases of the source below, folded by exclusive or
+LOOP = (Path(__file__).parents[2] / "examples" / "model_loop.py").read_text(encoding="utf-8")
+PUBLIC = make_knowledge([], [], published_sources(), RULES, published_texts=printed_tools())
+GOLDEN = 5363227616585197715  # the runs of the source below, folded by exclusive or
 
 
 def _agent(seed: int) -> str:
@@ -43,8 +47,6 @@ def _agent(seed: int) -> str:
             f"    state.update({{hit['product_id']: hit['title'].{other}() for hit in hits or []}})\n",
             f"    match = re.search('{method}' + r'\\d+', ' '.join(words))\n    while match and len(state) < {index}:\n"
             f"        state[match.group(0).{other}()] = match.start() - {index}\n        match = None\n",
-            f"    try:\n        state['n'] = max(int(word.{method}()) for word in words if word.isdigit())\n"
-            f"    except ValueError:\n        state['n'] = state.get('{other}', {index})\n",
         ]
         chosen = "".join(rnd.sample(bodies, rnd.randint(1, 3)))
         parts.append(f"def step_{index}(state, words):\n{chosen}    return state\n")
@@ -53,346 +55,232 @@ def _agent(seed: int) -> str:
     return "\n".join(parts)
 
 
-BASES = {"react": REACT, "first": _agent(1), "second": _agent(2), "third": _agent(3)}
-# each disguise of an agent as it is raced and of one of these programs in every run of the tests
-DISGUISED = ["react", "first", *(pytest.param(name, marks=pytest.mark.prove) for name in ("second", "third"))]
-
-
 def _author(name: str, block: int, **fields: object) -> Author:
     return msgspec.convert(
         {"agent_version_id": name, "miner_hotkey": f"hotkey-{name}", "commitment_block": block, **fields}, Author
     )
 
 
-def _report(source: str, *neighbours: Neighbour, author: Author | None = None) -> GateReport:
-    return inspect(source, RULES, knowledge(), neighbours, author or _author("later", 900))
+def _committed(
+    source: str, name: str = "victim", block: int = 5, *, is_winner: bool = False, **fields: object
+) -> Neighbour:
+    return make_neighbour(_author(name, block, **fields), source, is_winner=is_winner)
 
 
-@functools.cache
-def _earlier(name: str, source: str) -> Neighbour:
-    """Another author's agent of block 5, against which many copies are held."""
-    return make_neighbour(_author(name, 5), source)
+def _report(
+    source: str, *neighbours: Neighbour, author: Author | None = None, known: GateKnowledge | None = None
+) -> GateReport:
+    return inspect(source, RULES, known or knowledge(), neighbours, author or _author("later", 900))
 
 
-def _similar(report: GateReport) -> set[str]:
-    return rules_met(report) & {"copy", "similarity"}
+def _met(source: str, *neighbours: Neighbour, **more: Any) -> set[str]:
+    return rules_met(_report(source, *neighbours, **more)) & {"copy", "similarity"}
 
 
-@pytest.mark.parametrize("base", DISGUISED)
-@pytest.mark.parametrize("disguise", EQUAL, ids=lambda disguise: disguise.__name__)
-def test_a_copy_under_other_names_and_dead_code_is_rejected(base: str, disguise: Disguise) -> None:
-    first = _earlier("first", BASES[base])
-    report = _report(disguise(BASES[base], random.Random(7)), first)
-    assert _similar(report) == {"copy"}
-    assert report.failure is not None
-    assert report.failure.code == "A1011"
-
-
-@pytest.mark.parametrize("base", DISGUISED)
-@pytest.mark.parametrize("disguise", NEAR, ids=lambda disguise: disguise.__name__)
-def test_a_copy_in_another_disguise_is_found(base: str, disguise: Disguise) -> None:
-    first = _earlier("first", BASES[base])
-    assert _similar(_report(disguise(BASES[base], random.Random(7)), first))
-
-
-@pytest.mark.parametrize("base", ["react", pytest.param("first", marks=pytest.mark.prove)])
-@pytest.mark.parametrize("wrap", WRAPPERS, ids=lambda wrap: wrap.__name__)
-def test_a_copy_in_wrappers_is_found(base: str, wrap: Disguise) -> None:
-    first = _earlier("first", BASES[base])
-    assert _similar(_report(wrap(BASES[base], random.Random(7)), first))
-
-
-def test_there_are_enough_disguises() -> None:
-    assert len(EQUAL) + len(NEAR) >= 10 and len(WRAPPERS) >= 20
-
-
-HIDING = {  # a second program in a place that a reader could take for a wrapper: it must stay visible
-    "own_str": "def str(problem):\n    return second(problem)\n\n\n{second}\n\n\n{first}",
-    "own_len_in_dead_looking_code": "def len(x):\n    second(x)\n    return x\n\n\n{second}\n\n\n{first_with}"
-    "_a = len(problem)",
-    "walrus_in_display": "{second}\n\n\n{first_with}_a = [kept := second, 0][1]\n    kept(problem)",
-    "unread_result": "{second}\n\n\n{first_with}_a = second(problem)",
-    "beside_the_chosen": "{second}\n\n\n{first_with}_a = (second(problem), 0)[1]",
-    "argument_nobody_uses": "{second}\n\n\ndef none_(a):\n    return 0\n\n\n{first_with}_a = none_(second(problem))",
-    "both_branches": "{second}\n\n\n{first_with}_a = 1 if second(problem) else 1",
-    "operand": "{second}\n\n\n{first_with}_a = second(problem) and None",
-    "emptied_loop": "{second}\n\n\n{first_with}for _a in (second(problem),):\n        pass",
-    "else_of_a_turn": "{second}\n\n\n{first_with}for _a in (0,):\n        pass\n    else:\n        second(problem)",
-    "finally": "{second}\n\n\n{first_with}try:\n        pass\n    finally:\n        second(problem)",
-    "context": "{second}\nimport contextlib\n\n\n"
-    "{first_with}with contextlib.nullcontext(second(problem)):\n        pass",
-    "own_context": "{second}\n\n\nclass contextlib:\n    nullcontext = second\n\n\n"
-    "{first_with}with contextlib.nullcontext(problem):\n        pass",
-}
-
-
-@pytest.mark.parametrize("place", HIDING)
-def test_no_code_that_could_run_hides_in_a_wrapper(place: str) -> None:
-    second = _agent(2).replace("step_", "other_").replace("def agent_main", "def second")
-    head, _, body = _agent(1).partition("def agent_main(problem):\n")
-    entry = f"{head}def agent_main(problem):\n    "
-    call = f"{head}def agent_main(problem):\n    str(problem)\n{body}"
-    source = HIDING[place].format(second=second, first=call, first_with=entry) + (
-        "" if place == "own_str" else f"\n{body}"
-    )
-    ast.parse(source)
-    assert _similar(_report(source, _earlier("second", _agent(2)))) == {"similarity"}
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("x if y else z", "x if z else y"),
-        ("x + 1", "x + 0"),
-        ("f'{x:>3}'", "f'{x}'"),
-        ("x[1:]", "x[:]"),
-        ("(x, y)[0]", "(x, y)[1]"),
-        ("x or y", "x"),
-        ("{0: x, 1: y}[1]", "{0: x, 1: y}[0]"),
-        ("(lambda a, b: a)(x, y)", "(lambda a, b: b)(x, y)"),
-        ("x < y", "x <= y"),
-        ("'%s %d' % (x, y)", "'%d %s' % (y, x)"),
-        ("not x", "x"),
-    ],
-)
-def test_what_does_something_else_is_other_code(one: str, other: str) -> None:
-    made = [make_sketch(f"def agent_main(x, y, z):\n    return x, y, z, {text}").code_sha256 for text in (one, other)]
-    assert made[0] != made[1]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("return 'a' + str(x) + 'b'", "return '{}{}b'.format('a', x)"),
-        ("return 'a' + str(x) + 'b'", "return 'a%sb' % x"),
-        ("return x > y", "return y < x"),
-        ("if not x:\n        return y\n    else:\n        return z", "return z if x else y"),
-        ("t = x.a\n    u = t(y)\n    return u", "return x.a(y)"),
-        ("t = x.a()\n    t = t(y)\n    return t", "return x.a()(y)"),
-        (
-            "out = []\n    for a in x:\n        if a:\n            out.append(a.b)\n    return out",
-            "return [a.b for a in x if a]",
-        ),
-        ("while True:\n        if x():\n            break\n        y()", "while not x():\n        y()"),
-        ("if x:\n        if y:\n            z()", "if x and y:\n        z()"),
-        ("a, b = x, y\n    z(b, a, b)", "b = y\n    a = x\n    z(b, a, b)"),
-        ("x = x + y()\n    z(x, x)", "x += y()\n    z(x, x)"),
-        ("return getattr(x, 'a')", "return x.a"),
-        ("return x < y < z", "return x < y and y < z"),
-    ],
-)
-def test_two_ways_to_write_one_thing_are_equal_code(one: str, other: str) -> None:
-    made = [make_sketch(f"def agent_main(x, y, z):\n    {text}").code_sha256 for text in (one, other)]
-    assert made[0] == made[1]
-
-
-def test_a_deep_nest_of_wrappers_is_read_in_the_policys_depth() -> None:
-    nested = "problem"
-    for _ in range(40):
-        nested = f"({nested},)[0]"
-    report = _report(f"def agent_main(problem):\n    return {nested}\n")
-    assert "depth" not in rules_met(report)
-    branches = "".join(
-        f"    if problem == {index}:\n        return 1\n    else:\n        x = 2\n" for index in range(3_000)
-    )
-    assert len(make_sketch(f"def agent_main(problem):\n{branches}").code_sha256) == 64
-
-
-def test_strangers_share_little() -> None:
-    names = ("argparse", "calendar", "configparser", "csv", "difflib", "fractions", "heapq", "pathlib", "textwrap")
-    files = [_library(name) for name in names]
-    sketches = [make_sketch(source).phrases for source in (*files, *BASES.values())]
-    shares = [shared_e4(one, two, 100) for i, one in enumerate(sketches) for two in sketches[:i]]
-    assert max(shares[: len(files) * (len(files) - 1) // 2]) < 2_500
-    for source in files:
-        assert _similar(_report(source + END, make_neighbour(_author("a", 1), REACT))) == set()
-
-
-def test_the_owner_is_whoever_committed_first() -> None:
-    copy = NEAR[1](REACT, random.Random(1))
-    mine = _author("mine", 10, commitment_order=1)
-    for place, is_found in (((9, 7), True), ((10, 0), True), ((10, 2), False), ((11, 0), False)):
-        other = make_neighbour(_author("z", place[0], commitment_order=place[1]), REACT)
-        assert bool(_similar(_report(copy, other, author=mine))) is is_found
-
-
-def test_equal_places_are_told_apart_by_the_version() -> None:
-    for name, is_found in (("a", True), ("z", False)):
-        other = make_neighbour(_author(name, 10), REACT)
-        assert bool(_similar(_report(REACT, other, author=_author("m", 10)))) is is_found
-
-
-@pytest.mark.parametrize("shared", ["miner_hotkey", "miner_coldkey"])
-def test_an_owners_own_versions_are_no_matter(shared: str) -> None:
-    mine = _author("new", 10, **{shared: "the same"})
-    other = make_neighbour(_author("old", 5, **{shared: "the same"}), REACT)
-    assert _similar(_report(REACT, other, author=mine)) == set()
-
-
-def test_the_published_agents_belong_to_nobody() -> None:
-    published = make_knowledge([], [], [REACT], RULES)
-    report = inspect(NEAR[1](REACT, random.Random(1)), RULES, published, [make_neighbour(_author("a", 1), REACT)])
-    assert _similar(report) == set()
-
-
-def test_a_revealed_winner_may_be_built_upon_but_not_handed_in_again() -> None:
-    winner = make_neighbour(_author("winner", 1, is_public=True), REACT, is_winner=True)
-    held = make_neighbour(_author("heir", 2), NEAR[1](REACT, random.Random(1)))
-    assert _similar(_report(NEAR[1](REACT, random.Random(2)), winner)) == set()
-    assert _similar(_report(_agent(1).replace("def agent_main", REACT + "\n\ndef agent_main"), winner, held)) == set()
-    assert _similar(_report(REACT, winner)) == {"copy"}
-
-
-def test_what_three_owners_share_is_common() -> None:
-    own = [_library(name) + other_body(REACT) for name in ("difflib", "fractions", "argparse", "textwrap")]
-    others = [make_neighbour(_author(f"o{index}", index), source) for index, source in enumerate(own[:3])]
-    sisters = [
-        make_neighbour(_author(f"o{index}", index, miner_coldkey="one"), source) for index, source in enumerate(own[:3])
-    ]
-    assert _similar(_report(REACT, *others[:2])) == {"similarity"}
-    assert _similar(_report(REACT, *sisters)) == {"similarity"}
-    assert _similar(_report(REACT, *others)) == set()
-    assert _similar(_report(own[3], *others)) == set()
-
-
-def _near(index: int) -> str:
+def _near(index: int = 0) -> str:
     """A near copy unlike the others: its texts are other ones."""
     return NEAR[1](REACT, random.Random(0)).replace("Now: ", f"Now {index}: ")
 
 
-def test_copies_do_not_make_their_own_source_common() -> None:
-    victim = make_neighbour(_author("victim", 1), REACT)
-    held = [make_neighbour(_author(f"sybil{index}", 2 + index), _near(index)) for index in range(4)]
-    assert sources_of([victim, *held], np.zeros(0, dtype=np.uint64), RULES) == ["hotkey-victim"] * 5
-    assert _similar(_report(_near(9), victim, *held)) == {"similarity"}
-    assert _similar(_report(_near(9), *reversed(held), victim)) == {"similarity"}
+@functools.cache
+def _victims() -> dict[str, Neighbour]:
+    return {source: _committed(source) for source in (REACT, _agent(1))}
 
 
-def test_strangers_are_sources_of_their_own() -> None:
-    agents = [make_neighbour(_author(f"a{index}", index), _agent(index)) for index in range(1, 4)]
-    names = ["difflib", "fractions", "textwrap"]
-    agents += [make_neighbour(_author(name, 10), _library(name)) for name in names]
-    found = sources_of(agents, np.zeros(0, dtype=np.uint64), RULES)
-    assert found[3:] == [f"hotkey-{name}" for name in names]
-    assert found[0] == "hotkey-a1"
+def test_a_copy_in_another_disguise_is_found() -> None:
+    missed = {
+        (disguise.__name__, source[:20])
+        for source, victim in _victims().items()
+        for disguise in (*EQUAL, *NEAR)
+        if not _met(disguise(source, random.Random(7)), victim)
+    }
+    assert missed == set()
 
 
-def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
-    mine = _author("mine2", 10, miner_hotkey="me")
-    first = make_neighbour(_author("mine1", 1, miner_hotkey="me"), REACT)
-    copy = make_neighbour(_author("copy", 5), _near(1))
-    stranger = make_neighbour(_author("new", 6), _agent(1))
-    assert _similar(_report(_near(2), first, copy, author=mine)) == set()
-    assert _similar(_report(REACT, first, make_neighbour(_author("copy", 5), REACT), author=mine)) == set()
-    assert _similar(_report(_near(2), copy, author=mine)) == {"similarity"}
-    assert _similar(_report(_agent(1), first, stranger, author=mine)) == {"copy"}
-    late = make_neighbour(_author("mine1", 7, miner_hotkey="me"), REACT)  # a thief's own copy is no ground
-    assert _similar(_report(_near(2), late, copy, author=mine)) == {"similarity"}
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.prove)])
+def test_a_copy_in_wrappers_is_found(every: int) -> None:
+    tried = [(wrap, source) for source in _victims() for wrap in WRAPPERS][::every]
+    missed = [wrap.__name__ for wrap, source in tried if not _met(wrap(source, random.Random(7)), _victims()[source])]
+    assert len(missed) <= 3
 
 
-class _Untold(ast.NodeTransformer):
-    """Leaves no text of more than a few words."""
+def test_equal_code_under_other_names_is_a_copy() -> None:
+    for source, victim in _victims().items():
+        report = _report(reordered(renamed(source, random.Random(7)), random.Random(7)), victim)
+        assert rules_met(report) >= {"copy"} and report.failure is not None and report.failure.code == "A1011"
+    values = {make_sketch(f"def f(x):\n    return x {text}").code_sha256 for text in ("+ 1", "+ 2", "- 1", ".a", ".b")}
+    assert len(values) == 5
 
-    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        return ast.Constant("a text") if isinstance(node.value, str) and " " in node.value else node
+
+@functools.cache
+def _library(name: str) -> str:
+    return (Path(sysconfig.get_paths()["stdlib"]) / f"{name}.py").read_text(encoding="utf-8")
 
 
-def test_nobody_owns_an_idiom() -> None:
-    baseline = ast.unparse(_Untold().visit(ast.parse(reference_agents()[0].source)))
-    loop = baseline.replace("def agent_main", "def other(x):\n    return x\n\n\ndef agent_main")
-    assert _similar(_report(loop, make_neighbour(_author("a", 1), baseline))) == set()
-    assert len(make_sketch(baseline).phrases) < RULES.remnant_phrases
+def test_strangers_share_little() -> None:
+    names = ("argparse", "calendar", "configparser", "csv", "difflib", "fractions", "heapq", "pathlib", "textwrap")
+    tokens = [make_sketch(source).tokens for source in (*map(_library, names), *_victims())]
+    assert max(shared_e4(one, two) for place, one in enumerate(tokens) for two in tokens[:place]) < 500
 
 
 def test_a_victim_inside_a_file_many_times_its_size_is_found() -> None:
     large = "\n".join(_agent(seed).split("def agent_main")[0].replace("step_", f"s{seed}_") for seed in range(20, 45))
-    calls = "\n".join(f"print(s{seed}_{index})" for seed in range(20, 45) for index in range(40))
-    report = _report(f"{large}\n{calls}\n{other_body(REACT)}", make_neighbour(_author("a", 1), REACT))
-    assert _similar(report) == {"similarity"}
+    assert _met(f"{large}\n{_near()}", _victims()[REACT]) == {"similarity"}
 
 
-def _library(name: str) -> str:
-    """A module of the standard library, all of it reached."""
-    source = (Path(sysconfig.get_paths()["stdlib"]) / f"{name}.py").read_text(encoding="utf-8")
-    names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    return f"{source.replace('from __future__ import annotations', '')}\nprint([{', '.join(names)}])\n"
+def test_the_owner_is_whoever_committed_first() -> None:
+    mine = _author("mine", 10, commitment_order=1)
+    for block, order, is_found in ((9, 7, True), (10, 0, True), (10, 2, False), (11, 0, False)):
+        assert bool(_met(_near(), _committed(REACT, "z", block, commitment_order=order), author=mine)) is is_found
+    for name, is_found in (("a", True), ("z", False)):
+        assert bool(_met(REACT, _committed(REACT, name, 10), author=_author("m", 10))) is is_found
 
 
-def other_body(source: str) -> str:
-    """The source with other texts, so that it is no equal code."""
-    return NEAR[1](source, random.Random(3))
+@pytest.mark.parametrize("shared", ["miner_hotkey", "miner_coldkey"])
+def test_an_owners_own_versions_are_no_matter(shared: str) -> None:
+    other = _committed(REACT, "old", 5, **{shared: "the same"})
+    assert _met(REACT, other, author=_author("new", 10, **{shared: "the same"})) == set()
 
 
-@pytest.mark.parametrize(("mine", "theirs"), [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("change", [EQUAL[3], NEAR[1]])
-def test_a_hold_under_embargo_names_nothing(mine: bool, theirs: bool, change: Disguise) -> None:
-    first = make_neighbour(_author("first", 5, is_public=theirs), REACT)
-    report = _report(change(REACT, random.Random(1)), first, author=_author("later", 9, is_public=mine))
-    (found,) = [found for found in report.findings if found.rule in ("copy", "similarity")]
-    assert (found.detail, found.line) == ("", 0)
-    assert "first" not in str(report)
+def test_what_is_public_belongs_to_nobody() -> None:
+    assert _met(_near(), _victims()[REACT], known=make_knowledge([], [], [REACT, _near()], RULES)) == set()
+    winner = _committed(REACT, "winner", 1, is_winner=True)
+    assert _met(EQUAL[0](REACT, random.Random(2)), winner, _committed(EQUAL[5](REACT, random.Random(1)))) == set()
+    assert _met(REACT, winner) == {"copy"}
+    for place, source in enumerate(published_sources()):
+        others = [_committed(other, f"o{index}", index) for index, other in enumerate(published_sources())]
+        assert _met(source, *others, known=PUBLIC) == set(), place
 
 
-def test_both_versions_are_named_once_both_are_public_and_nothing_else_changes() -> None:
-    source = NEAR[1](REACT, random.Random(1))
-    reports = [
-        _report(
-            source,
-            make_neighbour(_author("first", 5, is_public=is_public), REACT),
-            author=_author("later", 9, is_public=is_public),
+def test_what_three_owners_share_is_common_but_copies_make_nothing_common() -> None:
+    react = REACT.replace("from __future__ import annotations", "")
+    own = [f"{_library(name)}\n{react}" for name in ("argparse", "configparser", "pathlib")]
+    others = [_committed(source, f"o{index}", index) for index, source in enumerate(own[:3])]
+    sisters = [_committed(source, f"o{index}", index, miner_coldkey="one") for index, source in enumerate(own[:3])]
+    assert (_met(REACT, *others[:2]), _met(REACT, *sisters), _met(REACT, *others)) == (
+        {"similarity"},
+        {"similarity"},
+        set(),
+    )
+    held = [_committed(EQUAL[5](_near(index), random.Random(index)), f"sybil{index}", 6 + index) for index in range(4)]
+    assert _met(_near(9), _victims()[REACT], *held) == {"similarity"}
+
+
+def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
+    mine = _author("mine2", 10, miner_hotkey="me")
+    first, copy = (
+        _committed(REACT, "mine1", 1, miner_hotkey="me"),
+        _committed(EQUAL[0](REACT, random.Random(1)), "c", 6),
+    )
+    assert _met(EQUAL[5](REACT, random.Random(2)), first, copy, author=mine) == set()
+    assert _met(EQUAL[5](REACT, random.Random(2)), copy, author=mine) == {"similarity"}
+    late = _committed(REACT, "mine1", 7, miner_hotkey="me")  # a thief's own copy is no ground
+    assert _met(EQUAL[5](REACT, random.Random(2)), late, copy, author=mine) == {"similarity"}
+
+
+def test_nobody_owns_an_idiom() -> None:
+    idiom = "def step_%d(words):\n    return [word.strip() for word in words if word]\n" * 12 % tuple(range(12)) + END
+    assert _met(idiom + "x = 1\n", _committed(idiom)) == set()
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_hold_names_an_agent_only_where_both_are_public(mine: bool, theirs: bool) -> None:
+    for source in (REACT, _near()):
+        report = _report(
+            source, _committed(REACT, "first", 5, is_public=theirs), author=_author("later", 9, is_public=mine)
         )
-        for is_public in (False, True)
-    ]
-    assert "agent first of hotkey-first" in str(reports[1].findings)
-    assert reports[0].outcome == reports[1].outcome
-    assert reports[0].inputs_sha256 == reports[1].inputs_sha256
+        (found,) = [found for found in report.findings if found.rule in ("copy", "similarity")]
+        assert ("agent first of hotkey-first" in found.detail) is (mine and theirs)
+        assert found.line == 0 and (found.detail == "") is not (mine and theirs)
 
 
 def test_a_verdict_names_its_inputs_in_any_order() -> None:
-    one, two = make_neighbour(_author("a", 1), BASES["first"]), make_neighbour(_author("b", 2), BASES["second"])
+    one, two = _committed(_agent(1), "a", 1), _committed(_agent(2), "b", 2)
     assert _report(REACT, one, two) == _report(REACT, two, one)
-    hashes = {
-        _report(REACT).inputs_sha256,
-        _report(REACT, one).inputs_sha256,
-        _report(REACT, one, two).inputs_sha256,
-        _report(REACT, one, author=_author("later", 901)).inputs_sha256,
-        _report(REACT, make_neighbour(_author("a", 2), BASES["first"])).inputs_sha256,
-        _report(REACT, make_neighbour(_author("a", 1), BASES["second"])).inputs_sha256,
-        _report(REACT, make_neighbour(_author("a", 1), BASES["first"], is_winner=True)).inputs_sha256,
-    }
-    assert len(hashes) == 7
-
-
-def test_dead_code_leaves_no_phrase() -> None:
-    dead = "def unused(a):\n    return [b for b in a if b]\n\n\nx = len('abc' * 3) + sum([1, 2, 3, 4, 5])\nx = x\n"
-    assert np.array_equal(make_sketch(dead + REACT).phrases, make_sketch(REACT).phrases)
-    assert make_sketch(dead + REACT).code_sha256 == make_sketch(REACT).code_sha256
-
-
-def test_other_values_are_other_code() -> None:
-    assert make_sketch("x = 1\nprint(x)").code_sha256 != make_sketch("x = 2\nprint(x)").code_sha256
-    assert make_sketch("x = 'A  b'\nprint(x)").code_sha256 == make_sketch("y = 'a b'\nprint(y)").code_sha256
-    assert make_sketch("print(1 - 2)").code_sha256 != make_sketch("print(1 + 2)").code_sha256
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("def f(a, b):\n    c = a()\n    return c, a", "def f(a, b):\n    c = a()\n    return a, c"),
-        ("print(1, end='x')", "print(1, sep='x')"),
-        ("def f(a):\n    return a.x", "def f(a):\n    return a.y"),
-    ],
-)
-def test_another_variable_keyword_or_attribute_is_other_code(one: str, other: str) -> None:
-    hashes = {make_sketch(f"{source}\nprint(f)").code_sha256 for source in (one, other)}
-    assert len(hashes) == 2
+    reports = [
+        _report(REACT),
+        _report(REACT, one),
+        _report(REACT, one, two),
+        _report(REACT, one, author=_author("later", 901)),
+        _report(REACT, _committed(_agent(1), "a", 2)),
+        _report(REACT, _committed(_agent(1), "a", 1, is_winner=True)),
+    ]
+    assert len({report.inputs_sha256 for report in reports}) == 6
 
 
 def test_a_sketch_is_the_same_in_every_process() -> None:
-    phrases = make_sketch("def f(x):\n    return [i.strip() for i in x if len(i) > 3]\n\n\nprint(f(input()))\n").phrases
+    source = "def f(x):\n    return [i.strip().title() for i in x if len(i) > 3]\n\n\nprint(f(input()))\n"
+    phrases = make_sketch(source).phrases
     assert int(np.bitwise_xor.reduce(phrases)) == GOLDEN
-
-
-def test_a_source_that_does_not_parse_has_no_sketch() -> None:
     with pytest.raises(ValueError, match="not a parsable source"):
         make_sketch("def f(:")
+
+
+# -- texts
+OTHER_LOOP = """
+from arena_sdk import llm, tools
+PROMPT = {prompt}
+def agent_main(problem):
+    log = [dict(role="system", content={asked}), dict(role="user", content=problem["query"])]
+    turn = llm.chat(log, tools=tools.schemas())
+    for call in turn.tool_calls:
+        log += [dict(role="tool", tool_call_id=call["id"], content=tools.execute(call["name"], call["arguments"]))]
+"""
+
+
+def _prompt(seed: int, sentences: int = 40) -> str:
+    """Sentences that nobody else has written."""
+    rnd = random.Random(seed)
+    words = ["price", "colour", "shop", "service", "title", "first", "cheaper", "option", "weigh", "against", "ask"]
+    return " ".join(
+        " ".join(rnd.choices(words, k=9)).capitalize() + f" {rnd.randrange(10**6)}." for _ in range(sentences)
+    )
+
+
+def _with(prompt: str) -> str:
+    """The published loop with a prompt of its own."""
+    return LOOP.replace("You shop on a marketplace;", f"You shop on a marketplace; {prompt}")
+
+
+def _other(prompt: str, asked: str = "PROMPT") -> str:
+    return OTHER_LOOP.format(prompt=prompt, asked=asked)
+
+
+MINE = _prompt(1)
+HAN = "".join(map(chr, random.Random(3).choices(range(0x4E00, 0x9000), k=400)))
+MOVED = {
+    "loop": _other(repr(MINE)),
+    "case": _other(repr(MINE.upper().replace(" ", "\n\t"))),
+    "list": _other(repr(MINE.split(". "))),
+    "bytes": _other(repr(MINE.encode())),
+    "f-string": _other("None", f'f"{{problem}} {MINE}"'),
+    "padded": _other(repr(f"{_prompt(7)} {MINE} {_prompt(8)}")),
+}
+
+
+@pytest.mark.parametrize("how", MOVED)
+def test_a_prompt_that_moved_into_another_file_is_held(how: str) -> None:
+    assert _met(MOVED[how], _committed(_with(MINE)), known=PUBLIC) == {"similarity"}
+    assert _met(MOVED[how], _committed(_with(_prompt(5))), known=PUBLIC) == set()
+
+
+def test_the_same_prompt_in_a_published_loop_is_a_copy_and_a_script_without_spaces_has_an_owner() -> None:
+    for prompt in (MINE, _prompt(2, 4)):
+        assert _met(_with(prompt), _committed(_with(prompt)), known=PUBLIC) == {"copy"}
+    assert _met(_other(repr(HAN)), _committed(_with(HAN)), known=PUBLIC) == {"similarity"}
+
+
+def test_short_published_and_listed_texts_belong_to_nobody() -> None:
+    tools = profile_schemas("sn15")
+    pairs = [(LOOP, LOOP), (_with("Be brief."), _with("Be brief.")), (_with(_prompt(4)), _with(_prompt(5)))]
+    pairs += [(_other(repr(f"{_prompt(7)} {tools}")), _with(tools)), (_other(repr(LOOP)), _with(_prompt(5)))]
+    assert [_met(mine, _committed(theirs), known=PUBLIC) for mine, theirs in pairs] == [set()] * 5
+    source = _other(repr(f"{MINE} {_prompt(9, 5)}"))
+    assert _met(source, _committed(_with(MINE), is_winner=True), known=PUBLIC) == set()
+
+
+def test_a_held_text_says_the_same_in_the_child() -> None:
+    source, earlier = _other(repr(MINE)), _committed(_with(MINE))
+    report = _report(source, earlier, known=PUBLIC)
+    assert [(found.line, found.detail) for found in report.findings] == [(0, "")]
+    assert inspect_isolated(source, RULES, PUBLIC, [earlier], _author("later", 900)) == report

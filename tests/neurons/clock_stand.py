@@ -53,7 +53,8 @@ SUITE = synthesize(CATALOGUE, seed=99, counts={"product": 2})
 POLICY = replace(
     DEMO,
     name="short",
-    gate=replace(DEMO.gate, version="gate/2"),  # as the kept ends of races have both: the policy's hash stands in them
+    # as the kept ends of races have both: the policy's hash stands in them
+    gate=replace(DEMO.gate, version="gate/2", similarity_review_e4=6_000),
     admission=replace(DEMO.admission, is_commitment_enough=UNSET),
     qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0),  # its time stands still
     race=replace(

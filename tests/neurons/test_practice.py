@@ -48,7 +48,7 @@ def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path
 
 
 def test_the_template_is_code_that_every_gate_knows_as_published() -> None:
-    from arena.gate.similarity.sketch import make_sketch
+    from arena.gate.likeness import make_sketch
     from harness.agents.registry import published_sources
 
     published = {make_sketch(source).code_sha256 for source in published_sources()}

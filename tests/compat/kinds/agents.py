@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
-from arena.gate.remedies import what_to_change
+from arena.gate.rules import what_to_change
 from arena.policies import SCRIPTED_MODELS, SN15_2026_08, SN15_ENVIRONMENT
 from arena.policy import Policy
 from foundation.codes import lookup

@@ -1,0 +1,385 @@
+"""Whose code it is: sketches of programs, and a file held against the agents that were committed before it.
+
+A sketch keeps, function by function, what a writer cannot rename: attributes, builtins, keywords and texts, in the
+order of the source. Two files are compared by runs of three such tokens over the tokens that both have, so wrappers,
+names, order of functions and padding change little. Texts are compared apart, by runs of eight words: a prompt can be
+the whole of an agent, whatever loop it stands in.
+
+The owner of code is whoever committed it first on chain. What the published agents and the revealed winners contain is
+taken out before anything is compared, and so is what three sources share; an agent that is like an earlier one counts
+as that one's source, so copies make nothing common. Equal code is rejected, a near copy is held, and neither names the
+other agent before both are public. Pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import hashlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from arena.gate.report import Finding, finding
+from arena.policy import GateRules
+
+Hashes = npt.NDArray[np.uint64]
+
+RUN_TOKENS, RUN_WORDS = 3, 8
+COMMON_OWNERS = 3
+TEXT_PHRASES = 100  # runs of words from which texts count as their committer's: about 110 words
+COPIED_TEXT_PHRASES = 20  # and which equal code has to share to be a copy, however little it is: some thirty words
+_TEXT_WORDS_MIN = 4  # of a literal whose words count: shorter ones are keys and labels
+_REMNANT_E4 = 4_000  # of the smaller file must lie in what is shared, or the share is lowered in proportion
+_OFTEN = 3  # times as frequent in one file as in the other: a token of some wrapper
+_UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff"  # Thai, Lao, Japanese, Chinese: a word is one character
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_BASE = np.uint64(0xD6E8FEB86659FD93)
+_NOTHING: Hashes = np.zeros(0, dtype=np.uint64)
+_GAP = np.uint64(0)  # between two functions
+_BUILTINS = frozenset(dir(builtins))
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """`tokens` are those of the code, function after function; `texts` the sorted runs of words of its literals."""
+
+    code_sha256: str
+    tokens: Hashes
+    texts: Hashes
+
+    @functools.cached_property
+    def phrases(self) -> Hashes:
+        """The sorted, distinct runs of tokens."""
+        return runs(self.tokens)
+
+
+class Author(msgspec.Struct, frozen=True, kw_only=True):
+    """Who committed an agent version, and its place among all commitments on chain.
+
+    `commitment_order` separates commitments of one block (0 where the chain gives no order); equal places are ordered
+    by `agent_version_id`, so every validator sees the same order. `is_public`: everybody may read the source now;
+    it decides what a finding may say and never whether there is one.
+    """
+
+    agent_version_id: str
+    miner_hotkey: str
+    commitment_block: int
+    commitment_order: int = 0
+    miner_coldkey: str = ""
+    is_public: bool = False
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Sorts commitments: first come, first owner."""
+        return (self.commitment_block, self.commitment_order, self.agent_version_id)
+
+    @property
+    def owner(self) -> str:
+        """Who owns the code: the coldkey where it is known."""
+        return self.miner_coldkey or self.miner_hotkey
+
+    def is_owner_of(self, other: Author) -> bool:
+        """True for the versions of one hotkey or one coldkey."""
+        return self.miner_hotkey == other.miner_hotkey or self.owner == other.owner
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Another agent version. Give every one that was not rejected, in any order: later ones and own ones are left out
+    here. `is_winner`: a revealed winner, on whose code all may build.
+    """
+
+    author: Author
+    sketch: Sketch
+    is_winner: bool = False
+
+
+# -- sketches
+def make_sketch(source: str) -> Sketch:
+    """The sketch of a source. Raises ValueError when it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
+            return sketch_of(ast.parse(source))
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a parsable source: {error}") from error
+
+
+def sketch_of(module: ast.Module) -> Sketch:
+    """The sketch of a syntax tree. Raises RecursionError for one deeper than Python's stack."""
+    nodes = list(ast.walk(module))
+    own = {node.name for node in nodes if isinstance(node, (*_FUNCTIONS, ast.ClassDef))}
+    tokens: list[int] = []
+    for node in nodes:
+        if isinstance(node, (*_FUNCTIONS, ast.Module)):
+            tokens += [_hash(token) for token in _tokens(node, own)]
+            tokens.append(0)
+    literals = (node.value for node in nodes if isinstance(node, ast.Constant))
+    code = "".join(sorted(_renamed_sha256(statement) for statement in module.body))
+    return Sketch(
+        code_sha256=hashlib.sha256(code.encode()).hexdigest(),
+        tokens=np.array(tokens, dtype=np.uint64),
+        texts=text_phrases(literals),
+    )
+
+
+def _tokens(function: ast.AST, own: set[str]) -> Iterator[str]:
+    """What of a function cannot be renamed, without the functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, _FUNCTIONS):
+            continue
+        if isinstance(node, ast.Attribute):
+            yield from _tokens(node, own)
+            yield f".{node.attr}"
+            continue
+        if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in own:
+            yield node.id
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield f"{node.arg}="
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and (words := node.value.lower().split()):
+            yield f"'{' '.join(words)[:40]}"
+        yield from _tokens(node, own)
+
+
+def _renamed_sha256(statement: ast.stmt) -> str:
+    """The hash of a statement in which every name of its own is a number, by first use; docstrings are left out."""
+    numbers: dict[str, int] = {}
+    parts: list[str] = []
+    nodes = list(ast.walk(statement))
+    idle: set[ast.AST] = {node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    idle |= {part for node in idle for part in ast.iter_child_nodes(node)}
+    for node in nodes:
+        if node in idle:
+            continue
+        parts.append(type(node).__name__)
+        for field, value in ast.iter_fields(node):
+            if field in ("id", "arg", "name") and isinstance(value, str) and value not in _BUILTINS:
+                parts.append(str(numbers.setdefault(value, len(numbers))))
+            elif not isinstance(value, ast.AST | list) and field not in ("kind", "type_comment"):
+                parts.append(" ".join(value.lower().split()) if isinstance(value, str) else repr(value))
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def text_phrases(literals: Iterable[object]) -> Hashes:
+    """The sorted runs of words of all texts as one, so that it makes no difference into which literals one is cut."""
+    words: list[int] = []
+    for held in literals:
+        text = held.decode("utf-8", "replace") if isinstance(held, bytes) else held
+        if isinstance(text, str):
+            found = _WORD.findall(text.casefold())
+            words += map(_hash, found) if len(found) >= _TEXT_WORDS_MIN else ()
+    return runs(np.array(words, dtype=np.uint64), RUN_WORDS)
+
+
+def runs(tokens: Hashes, length: int = RUN_TOKENS) -> Hashes:
+    """The hashes of all runs of `length` tokens that lie within one function, sorted and distinct."""
+    hashes = _run_hashes(tokens, length)
+    return np.unique(hashes[hashes != _GAP])
+
+
+def _run_hashes(tokens: Hashes, length: int) -> Hashes:
+    """The hash of the run that starts at each place; 0 for one that reaches over a gap."""
+    count = len(tokens) - length + 1
+    if count < 1:
+        return _NOTHING
+    hashes, is_whole = np.zeros(count, dtype=np.uint64), np.ones(count, dtype=np.bool_)
+    for offset in range(length):
+        part = tokens[offset : offset + count]
+        hashes = hashes * _BASE + part
+        is_whole &= part != _GAP
+    return np.asarray(np.where(is_whole, hashes, _GAP))
+
+
+@functools.lru_cache(maxsize=65_536)
+def _hash(token: str) -> int:
+    return int.from_bytes(hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") | 1
+
+
+# -- comparing
+def shared_e4(ours: Hashes, theirs: Hashes) -> int:
+    """How much of the smaller of two programs, as tokens, stands in the other, in ten-thousandths.
+
+    Only tokens that both have count, and none that one has out of all measure to the other: a wrapper around every
+    value adds the same few tokens everywhere. What is then shared must be much of the smaller file.
+    """
+    (kinds, counts), (other_kinds, other_counts) = (
+        np.unique(side[side != _GAP], return_counts=True) for side in (ours, theirs)
+    )
+    both, here, there = np.intersect1d(kinds, other_kinds, assume_unique=True, return_indices=True)
+    if not len(both):
+        return 0
+    one, other = counts[here] / counts.sum(), other_counts[there] / other_counts.sum()
+    kept = both[np.maximum(one, other) <= _OFTEN * np.minimum(one, other) + 0.01]
+    kept = np.append(kept, _GAP)
+    left, right = (runs(side[np.isin(side, kept)]) for side in (ours, theirs))
+    common = len(np.intersect1d(left, right, assume_unique=True))
+    share = common * 10_000 // max(1, min(len(left), len(right)))
+    whole = min(len(runs(ours)), len(runs(theirs)))
+    return share * min(_REMNANT_E4 * whole, common * 10_000) // max(1, _REMNANT_E4 * whole)
+
+
+def contained_e4(ours: Hashes, theirs: Hashes) -> int:
+    """How much of the smaller of two sets stands in the other, in ten-thousandths."""
+    smaller = min(len(ours), len(theirs))
+    return len(np.intersect1d(ours, theirs, assume_unique=True)) * 10_000 // max(1, smaller)
+
+
+def similarity_findings(
+    sketch: Sketch,
+    author: Author | None,
+    neighbours: Sequence[Neighbour],
+    published: Hashes,
+    published_texts: Hashes,
+    rules: GateRules,
+) -> list[Finding]:
+    """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy by
+    its code, else by its texts.
+
+    Without an author (at a miner's) every neighbour counts as committed earlier by somebody else. What the author
+    committed before another did is the author's: who copies an agent gets no hold on its next version.
+    """
+    earlier, own, others = _earlier(author, neighbours)
+    has_code = len(runs(_outside(sketch.tokens, published))) >= max(1, rules.remnant_phrases)
+    texts = np.setdiff1d(sketch.texts, published_texts, assume_unique=True)
+    for other in others:
+        if other.sketch.code_sha256 == sketch.code_sha256:
+            is_enough = has_code or len(np.intersect1d(texts, other.sketch.texts)) >= COPIED_TEXT_PHRASES
+            if is_enough and not any(each.sketch.code_sha256 == sketch.code_sha256 for each in _before(own, other)):
+                return [finding("copy", 0, _named("equal code", author, other))]
+    winners = [each.sketch for each in earlier if each.is_winner]
+    free = _joined([published, *(each.phrases for each in winners)])
+    free_texts = _joined([published_texts, *(each.texts for each in winners)])
+    return _near_copy(sketch, author, others, own, free, rules) or _near_texts(
+        texts, author, others, own, free_texts, rules
+    )
+
+
+def _near_copy(
+    sketch: Sketch,
+    author: Author | None,
+    others: Sequence[Neighbour],
+    own: Sequence[Neighbour],
+    free: Hashes,
+    rules: GateRules,
+) -> list[Finding]:
+    least, minimum = max(1, rules.similarity_review_e4), max(1, rules.remnant_phrases)
+    for other in others:
+        mine = _joined([free, *(each.sketch.phrases for each in _before(own, other))])
+        ours, theirs = _outside(sketch.tokens, mine), _outside(other.sketch.tokens, mine)
+        if min(len(runs(ours)), len(runs(theirs))) < minimum or shared_e4(ours, theirs) < least:
+            continue
+        parts = [(each, _outside(each.sketch.tokens, free)) for each in (*others, *own)]
+        common = _common(parts, np.intersect1d(runs(ours), runs(theirs)), runs, shared_e4, least)
+        ours, theirs = _outside(ours, common), _outside(theirs, common)
+        if min(len(runs(ours)), len(runs(theirs))) >= minimum and (share := shared_e4(ours, theirs)) >= least:
+            return [finding("similarity", 0, _named(f"{share // 100} % shared", author, other))]
+    return []
+
+
+def _near_texts(
+    texts: Hashes,
+    author: Author | None,
+    others: Sequence[Neighbour],
+    own: Sequence[Neighbour],
+    free: Hashes,
+    rules: GateRules,
+) -> list[Finding]:
+    least = max(1, rules.similarity_review_e4)
+    for other in others:
+        mine = _joined([free, *(each.sketch.texts for each in _before(own, other))])
+        ours, theirs = (np.setdiff1d(side, mine, assume_unique=True) for side in (texts, other.sketch.texts))
+        if min(len(ours), len(theirs)) < TEXT_PHRASES or contained_e4(ours, theirs) < least:
+            continue
+        parts = [(each, np.setdiff1d(each.sketch.texts, free, assume_unique=True)) for each in (*others, *own)]
+        common = _common(parts, np.intersect1d(ours, theirs), np.asarray, contained_e4, least)
+        ours, theirs = (np.setdiff1d(side, common, assume_unique=True) for side in (ours, theirs))
+        if min(len(ours), len(theirs)) >= TEXT_PHRASES and (share := contained_e4(ours, theirs)) >= least:
+            return [finding("similarity", 0, _named(f"{share // 100} % of the texts shared", author, other))]
+    return []
+
+
+def _common(
+    agents: Sequence[tuple[Neighbour, Hashes]],
+    claimed: Hashes,
+    phrases_of: Callable[[Hashes], Hashes],
+    likeness: Callable[[Hashes, Hashes], int],
+    least: int,
+) -> Hashes:
+    """Those of the claimed phrases that at least `COMMON_OWNERS` different sources have. An agent that is like an
+    earlier one of another owner has that one's source."""
+    holders: list[tuple[str, Hashes]] = []  # source, and what of it is compared
+    of_source: dict[str, list[Hashes]] = {}
+    for agent, held in sorted(agents, key=lambda each: each[0].author.place):
+        shared = np.intersect1d(phrases_of(held), claimed, assume_unique=True)
+        if len(shared) * 10 < len(claimed):
+            continue  # it makes next to nothing common
+        found = (source for source, rival in holders if likeness(held, rival) >= least)
+        source = next(found, agent.author.owner)
+        holders.append((source, held))
+        of_source.setdefault(source, []).append(shared)
+    phrases, counts = np.unique(np.concatenate([_NOTHING, *map(_joined, of_source.values())]), return_counts=True)
+    return np.asarray(phrases[counts >= COMMON_OWNERS])
+
+
+def _earlier(
+    author: Author | None, neighbours: Sequence[Neighbour]
+) -> tuple[list[Neighbour], list[Neighbour], list[Neighbour]]:
+    """The neighbours committed before the author's file, in order: all, the author's own, and the others'."""
+    earlier = sorted(neighbours, key=lambda other: other.author.place)
+    if author is None:
+        return earlier, [], earlier
+    earlier = [other for other in earlier if other.author.place < author.place]
+    own = [other for other in earlier if author.is_owner_of(other.author)]
+    return earlier, own, [other for other in earlier if not author.is_owner_of(other.author)]
+
+
+def _before(own: Sequence[Neighbour], other: Neighbour) -> list[Neighbour]:
+    return [mine for mine in own if mine.author.place < other.author.place]
+
+
+def _outside(tokens: Hashes, free: Hashes) -> Hashes:
+    """The tokens with a gap in place of every run that is free."""
+    hashes = _run_hashes(tokens, RUN_TOKENS)
+    is_free = np.isin(hashes, free) & (hashes != _GAP)
+    covered = np.zeros(len(tokens), dtype=np.bool_)
+    for offset in range(RUN_TOKENS if len(hashes) else 0):
+        covered[offset : offset + len(hashes)] |= is_free
+    return np.asarray(np.where(covered, _GAP, tokens))
+
+
+def _joined(parts: Sequence[Hashes]) -> Hashes:
+    return np.unique(np.concatenate([_NOTHING, *parts]))
+
+
+def inputs_hash(inputs_sha256: str, author: Author | None, neighbours: Iterable[Neighbour]) -> str:
+    """The hash of everything a verdict follows from beside source and rules, but for who may read what."""
+    rows = [] if author is None else [_row(author, None)]
+    rows += sorted(_row(other.author, other) for other in neighbours)
+    if not rows:
+        return inputs_sha256
+    text = "\n".join(["agent-arena/gate-neighbours/1", inputs_sha256, *rows])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _row(author: Author, other: Neighbour | None) -> str:
+    sketched = ""
+    if other is not None:
+        tokens, texts = (
+            hashlib.sha256(np.ascontiguousarray(part, dtype="<u8").tobytes()).hexdigest()
+            for part in (other.sketch.tokens, other.sketch.texts)
+        )
+        sketched = f"{other.is_winner} {other.sketch.code_sha256} {tokens} {texts}"
+    place = f"{author.commitment_block} {author.commitment_order}"
+    return f"{author.agent_version_id} {author.miner_hotkey} {author.miner_coldkey} {place} {sketched}"
+
+
+def _named(what: str, author: Author | None, other: Neighbour) -> str:
+    """What a finding may say: nothing about an agent under embargo, and nothing to its reader about his own."""
+    if author is None or not (author.is_public and other.author.is_public):
+        return ""
+    return f"{what} with agent {other.author.agent_version_id} of {other.author.miner_hotkey}"

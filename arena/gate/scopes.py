@@ -1,0 +1,156 @@
+"""What the names of a file mean: the module, the part of one or the builtin that a name or an attribute stands for.
+
+Names follow Python's scopes as far as it matters: a parameter called `html` is no module. Where a file could mean two
+things, the module is meant. A meaning is written `json`, `json.loads` or, of a builtin, `.len`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections import Counter
+from collections.abc import Iterator
+
+from arena.gate.words import MODULES
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_BUILTINS = frozenset(dir(builtins)) | {"__builtins__", "__loader__", "__spec__"}
+
+
+class Scopes:
+    """The names of one tree. `parents`: the node around each. `bindings`: how often each name is bound, in any scope.
+    `twice`: imports that give the name of a module to something else, too."""
+
+    def __init__(self, module: ast.Module) -> None:
+        self.module = module
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._bodies: set[ast.AST] = set()  # what stands in the bodies of functions, not in their heads
+        for node in ast.walk(module):
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+            if isinstance(node, FUNCTIONS):
+                self._bodies.update([node.body] if isinstance(node, ast.Lambda) else node.body)
+        self.bindings: Counter[str] = Counter()
+        self.caught: Counter[str] = Counter()  # of these, names that `except` binds
+        self.classes: dict[str, ast.ClassDef] = {}
+        self.twice: list[ast.AST] = []
+        self._imports: dict[ast.AST, dict[str, str]] = {module: {}}
+        self._locals: dict[ast.AST, set[str]] = {module: set()}
+        self._globals: dict[ast.AST, set[str]] = {module: set()}
+        for node in ast.walk(module):
+            if isinstance(node, FUNCTIONS):
+                self._imports[node], self._locals[node], self._globals[node] = {}, set(), set()
+        for node in ast.walk(module):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                self._globals[self.function(node)].update(node.names)
+        for node in ast.walk(module):
+            self._bind(node)
+
+    def meaning(self, node: ast.AST | None) -> str:
+        """What a name or an attribute stands for; "" for anything of the file's own."""
+        if isinstance(node, ast.Attribute):
+            base = self.meaning(node.value)
+            return f"{base}.{node.attr}" if base in MODULES else ""
+        if not isinstance(node, ast.Name):
+            return ""
+        for scope in self._around(node):
+            if node.id in self._globals[scope]:
+                continue
+            if node.id in self._imports[scope]:
+                return self._imports[scope][node.id]
+            if node.id in self._locals[scope] and scope is not self.module:
+                return ""
+        if node.id in self._imports[self.module]:
+            return self._imports[self.module][node.id]
+        return f".{node.id}" if node.id in _BUILTINS else ""
+
+    def is_untouched(self, node: ast.AST, *names: str) -> bool:
+        """Whether a name is one of these builtins, and the file binds it nowhere."""
+        return isinstance(node, ast.Name) and node.id in names and not self.bindings[node.id]
+
+    def function(self, node: ast.AST) -> ast.AST:
+        """The function in whose body a node stands, or the module."""
+        return next(self._around(node), self.module)
+
+    def in_annotation(self, node: ast.AST) -> bool:
+        """Whether a node is part of an annotation that calls nothing, no operator or index of the file's own either."""
+        parent = self.parents.get(node)
+        while isinstance(parent, ast.Subscript | ast.BinOp | ast.Tuple | ast.List):
+            if isinstance(parent, ast.Subscript) and parent.value is not node and not self.meaning(parent.value):
+                return False
+            if isinstance(parent, ast.BinOp) and not all(map(self._is_type, (parent.left, parent.right))):
+                return False
+            node, parent = parent, self.parents.get(parent)
+        match parent:
+            case ast.arg() | ast.AnnAssign():
+                return parent.annotation is node
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return parent.returns is node
+        return False
+
+    def _is_type(self, node: ast.AST) -> bool:
+        """Whether a side of `|` is a standard type or a class of its own."""
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        if isinstance(node, ast.BinOp):
+            return self._is_type(node.left) and self._is_type(node.right)
+        is_own = isinstance(node, ast.Name) and node.id in self.classes
+        return isinstance(node, ast.Constant) or is_own or bool(self.meaning(node))
+
+    # -- bindings
+    def _bind(self, node: ast.AST) -> None:
+        scope = self.function(node)
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    head = alias.name.split(".")[0]
+                    self._import(node, alias.asname or head, alias.name if alias.asname else head)
+            case ast.ImportFrom():
+                for alias in node.names:
+                    self._import(node, alias.asname or alias.name, f"{node.module}.{alias.name}")
+            case ast.Name(ctx=ast.Store() | ast.Del(), id=name):
+                self._add(name, scope, node)
+            case ast.arg(arg=name):
+                self._add(name, self._owner(node), node)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                self._add(name, scope, node)
+            case ast.ClassDef(name=name):
+                self.classes[name] = node
+                self._add(name, scope, node)
+            case ast.ExceptHandler(name=str(name)):
+                self.caught[name] += 1
+                self._add(name, scope, node)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                self._add(name, scope, node)
+
+    def _add(self, name: str, scope: ast.AST, node: ast.AST) -> None:
+        """Count a binding. What a class body or a comprehension binds hides nothing from the function around it."""
+        self.bindings[name] += 1
+        parent = self.parents[node]
+        while not isinstance(parent, (ast.ClassDef, ast.comprehension, ast.Module, ast.NamedExpr, *FUNCTIONS)):
+            parent = self.parents[parent]
+        if not isinstance(parent, ast.ClassDef | ast.comprehension):
+            self._locals[scope].add(name)
+
+    def _import(self, node: ast.AST, name: str, meaning: str) -> None:
+        scope = self.function(node)
+        imports = self._imports[self.module if name in self._globals[scope] else scope]
+        self.bindings[name] += 1
+        if imports.get(name, meaning) != meaning and {imports[name], meaning} & {*MODULES}:
+            self.twice.append(node)
+        imports[name] = meaning
+
+    # -- scopes
+    def _around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The functions in whose bodies a node stands, from the inside."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            if isinstance(parent, FUNCTIONS) and node in self._bodies:
+                yield parent
+            node, parent = parent, self.parents.get(parent)
+
+    def _owner(self, node: ast.AST) -> ast.AST:
+        """The function whose parameter this is."""
+        while not isinstance(node, FUNCTIONS):
+            node = self.parents[node]
+        return node
