@@ -70,7 +70,7 @@ COMMANDS = (
         "corpus",
         "neurons.cli.training.corpus",
         _TRAINING,
-        "Filter exports into a training corpus, see what was dropped, and compare corpora.",
+        "Filter exports into a training corpus, and see what was dropped.",
     ),
     CommandEntry("train", "neurons.cli.training.train", _TRAINING, "Train one stage of a model from a recipe."),
     CommandEntry(

@@ -14,11 +14,11 @@ import pytest
 
 from arena.chain.keys import verify
 from tests.training.labelled import make_labelled, stand_guard
+from training.corpus.appraisal import Appraisal, Task
 from training.corpus.building import arms_of, filter_sources, open_sources
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.selection import Decision, select
-from training.corpus.filter.trace_features import Appraisal, Task
+from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
+from training.corpus.selection import Decision, select
 
 GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
 LABELLED, SEED = 240, 7

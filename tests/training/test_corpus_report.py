@@ -16,14 +16,22 @@ from hypothesis import strategies as st
 
 from tests.training.labelled import make_labelled, stand_guard
 from training.charts import NO_MATPLOTLIB, Bar, bars
-from training.corpus.corpus_card import MEANING
-from training.corpus.filter.funnel import Distribution, Funnel
-from training.corpus.filter.selection import select
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import Task
+from training.corpus.corpus_files import MEANING
+from training.corpus.funnel import Distribution, Funnel
 from training.corpus.model import Lineage, Rules
-from training.corpus.report.lines import AGENTS_MAX, plain_text, rich_tables, sections
-from training.corpus.report.measures import BINS_MAX, groups, percent, split_of, steps
-from training.corpus.report.page import render_page
+from training.corpus.report import (
+    AGENTS_MAX,
+    BINS_MAX,
+    groups,
+    percent,
+    plain_text,
+    render_page,
+    sections,
+    split_of,
+    steps,
+)
+from training.corpus.selection import select
 
 SCHEMA = Path(__file__).with_name("funnel_schema.json")
 LINEAGE = Lineage(
@@ -126,18 +134,6 @@ def test_lengths_come_first_and_every_code_has_its_line(funnel: Funnel) -> None:
     assert "14,336" in text
     assert all(re.search(rf"^  {one.code} ", text, re.MULTILINE) for one in funnel.codes)
     assert not re.search(r"[ \t]$", text, re.MULTILINE)
-
-
-def test_the_terminal_shows_the_rows_of_the_plain_form(funnel: Funnel) -> None:
-    from rich.console import Console
-
-    found = sections(funnel)
-    console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(rich_tables(found))
-    shown = console.export_text()
-    for section in found:
-        assert section.title in shown
-        assert all(cell in shown for row in section.rows for cell in row)
 
 
 def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -> None:

@@ -18,8 +18,8 @@ from harness.chat import Call, Message
 from harness.tools.registry import PROFILES, profile_schemas
 from tests.training.stock import TOKENIZER, Stock
 from tests.training.trimmed_tokenizer import trim_tokenizer
-from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Trace
+from training.corpus.tokens import served_tools
 from training.model import TokenRow
 from training.models.mask import mask_defect, masked_runs, run_defect
 from training.models.render import Qwen3Codec
@@ -178,7 +178,7 @@ def test_a_malformed_call_is_no_call_and_says_why(codec: Qwen3Codec) -> None:
 
 
 def test_arguments_stay_text_through_a_corpus_and_gain_no_key(codec: Qwen3Codec) -> None:
-    from training.corpus.corpus_rows import chat_json, messages_of
+    from training.corpus.corpus_files import chat_json, messages_of
 
     messages = conversation((Call(id="1", name="find_product", arguments='{"q": "a"}'),))
     row = codec.row("t", messages, TOOLS, ROOM)

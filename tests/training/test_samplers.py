@@ -15,7 +15,7 @@ from harness.chat import Message
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
-from training.corpus.filter.qwen3_text import served_tools
+from training.corpus.tokens import served_tools
 from training.model import Decode, Sampler
 from training.models.mask import run_defect
 from training.recipe import parse_recipe

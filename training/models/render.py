@@ -18,7 +18,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import Call, Message, chat_row
-from training.corpus.filter.qwen3_text import served_tools
+from training.corpus.tokens import served_tools
 from training.model import ParsedTurn, TokenRow, UnfitRowError
 from training.models.mask import EMPTY_THOUGHT
 

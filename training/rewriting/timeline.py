@@ -9,8 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from harness.chat import Call, Message
-from training.corpus.model import ExecutedTrace, Rewritten, Trace
-from training.corpus.sources.assembly import assemble_trace
+from training.corpus.model import ExecutedTrace, Rewritten, Trace, assemble_trace
 from training.rewriting.model import CallStep, CallTimeline, LeftOutCode, RewriteRules
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from training.corpus.model import Trace, TraceFacts, TraceSource
-from training.corpus.sources.assembly import assemble_trace
+from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
 from training.model import ChatCodec
 from training.recipe import Recipe
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine, RunJobs, collect

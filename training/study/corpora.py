@@ -12,10 +12,10 @@ from pathlib import Path
 from arena.chain.keys import verify
 from foundation.durable_files import move_into_place
 from foundation.progress import Progress
+from training.corpus.appraisal import Task
 from training.corpus.building import FULL, Origin, arms_of, filter_sources, open_sources, write_filtered
 from training.corpus.corpus_files import read_lineage
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.trace_features import Task
+from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Rules
 from training.study.market import open_partition
 from training.study.mixed import build_mixed

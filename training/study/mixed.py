@@ -15,11 +15,10 @@ from pathlib import Path
 import msgspec
 
 from training.agents import distilled_prompt
-from training.corpus.building import Origin, Sources, arms_of, filter_sources, write_filtered
-from training.corpus.filter.ablations import without
-from training.corpus.filter.gates import codes_of, gates
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import Task
+from training.corpus.building import Origin, Sources, arms_of, filter_sources, without, write_filtered
+from training.corpus.gates import codes_of, gates
+from training.corpus.leak_guard import Guard
 from training.corpus.model import ExecutedTrace, RejectCode, Rules, Trace
 from training.rewriting.model import RewriteRules
 from training.rewriting.results import THOUGHTS, with_calls, with_rewrites, write_results

@@ -177,7 +177,7 @@ class StudyPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     parallel: int = 32
     corpus_tokens_max: int = 4_096
     coefficient_e4_min: int = 9_000
-    arms: tuple[str, ...] = ()  # corpora of equal rows, by the names of `training.corpus.filter.ablations`, and `mixed`
+    arms: tuple[str, ...] = ()  # corpora of equal rows, by the names of `training.corpus.building`, and `mixed`
     mixed_agentic_e4: Annotated[int, Meta(ge=0, le=10_000)] = (
         5_000  # share of `mixed` that is agentic; the rest is lifted
     )

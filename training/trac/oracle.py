@@ -21,7 +21,7 @@ from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 from harness.catalogue.port import Catalogue
 from judge.neutral import neutral_text
-from training.corpus.filter.leak_guard import answered
+from training.corpus.leak_guard import answered
 from training.corpus.model import Trace
 from training.trac.annotation import annotate
 from training.trac.asking import Asker

@@ -25,19 +25,18 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
-from neurons.cli.training.compare import compare
 from neurons.cli.training.rewrite import rewrite
 from neurons.cli.training.run_inputs import SEALS, open_guard, read_plan
 from neurons.cli.training.trac import trac
 
 if TYPE_CHECKING:
+    from training.corpus.appraisal import Task
     from training.corpus.building import Built, Filtered
-    from training.corpus.filter.funnel import Funnel, TokenWork
-    from training.corpus.filter.trace_features import Task
-    from training.corpus.model import Rules
+    from training.corpus.funnel import Funnel
+    from training.corpus.model import Rules, TokenWork
 
 app = typer.Typer(
-    help="""Filter exports into a training corpus, see what was dropped, and compare corpora.
+    help="""Filter exports into a training corpus, and see what was dropped.
 
     arena corpus build day1 --out corpora/train
 
@@ -151,7 +150,7 @@ def build(
     from neurons.node.wiring import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
-    from training.corpus.report.page import render_page
+    from training.corpus.report import render_page
     from training.rewriting.results import with_rewrites
 
     if not (exports or foreign):
@@ -202,7 +201,7 @@ def show_corpus(
 
     lineage, funnel = read_lineage(folder), read_funnel(folder)
     if html:
-        from training.corpus.report.page import render_page
+        from training.corpus.report import render_page
 
         html.write_text(render_page(lineage, funnel), "utf-8")
     if as_json:
@@ -235,7 +234,7 @@ def sample(
     agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
     """
     from training.corpus.corpus_files import read_rows
-    from training.corpus.report.sampling import draw_sample, key_json, sheet_csv, sheet_html
+    from training.corpus.sampling import draw_sample, key_json, sheet_csv, sheet_html
 
     key = key or out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
@@ -250,7 +249,6 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
-app.command()(compare)
 app.command()(rewrite)
 app.command()(trac)
 
@@ -271,7 +269,7 @@ def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bo
 
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
     """How traces are appraised; a catalogue says which ids there are, and of which category."""
-    from training.corpus.filter.trace_features import Task
+    from training.corpus.appraisal import Task
 
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
@@ -320,13 +318,6 @@ def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> 
 
 
 def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
-    """Tables on a terminal, aligned lines elsewhere."""
-    from rich.console import Console
+    from training.corpus.report import plain_text, sections
 
-    from training.corpus.report.lines import plain_text, rich_tables, sections
-
-    console, found = Console(), sections(funnel, work)
-    if console.is_terminal:
-        console.print(rich_tables(found))
-    else:
-        typer.echo(plain_text(found))
+    typer.echo(plain_text(sections(funnel, work)))

@@ -89,7 +89,7 @@ def rewrite(
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
     from training.corpus.building import open_sources, trajectories_in
-    from training.corpus.filter.gates import codes_of, gates
+    from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
     from training.rewriting.results import with_calls, write_results

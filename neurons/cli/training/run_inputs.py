@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.node.settings import Settings
     from problems.model import Pool, Problem
-    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.leak_guard import Guard
     from training.corpus.model import CorpusPool, Rules
     from training.recipe import Recipe
     from training.run_context import RunContext
@@ -181,7 +181,7 @@ def open_guard(
     from arena.bank.partition_file import read_partition, read_public_manifest
     from arena.chain.keys import verify
     from neurons.cli.problems.reading import read_classes, read_files
-    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.leak_guard import Guard
 
     problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
     classes = read_classes(None, catalogue)

@@ -106,9 +106,8 @@ def _read(export: Path, trust_unsigned: bool, state: Path, *, is_quiet: bool) ->
     """The export's scored episodes, and its agents' names by id."""
     from arena.chain.keys import verify
     from neurons.cli.training.run_inputs import SEALS
+    from training.corpus.exports import export_shards, open_export
     from training.corpus.model import Quarantined
-    from training.corpus.sources.reader import export_shards
-    from training.corpus.sources.verified import open_export
     from training.study.reweighting import RecordedOutcome
 
     episodes = []

@@ -29,10 +29,10 @@ from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
 from harness.inference.client import OpenAIUpstream
+from training.corpus.appraisal import Task
 from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.filter.funnel import Slice
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.trace_features import Task
+from training.corpus.funnel import Slice
+from training.corpus.leak_guard import Guard
 from training.corpus.model import Trace
 from training.evaluation.model_loader import LoadedModel, open_candidate
 from training.guards import GuardStopError
