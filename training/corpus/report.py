@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
@@ -22,10 +21,9 @@ from foundation.codes import lookup
 from judge.neutral import neutral_name
 from training.charts import Bar, Column, Mark, bars, histogram
 from training.corpus.corpus_files import MEANING, unjudged_text
-from training.corpus.funnel import Coverage, Distribution, Funnel, Slice
+from training.corpus.funnel import Coverage, Funnel, Slice
 from training.corpus.model import Lineage, TokenWork
 
-BINS_MAX = 28
 _TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 STRUCTURE_CODES = ("subtask", "subtask_guess")  # axis-B: by recorded emitters, and by the heuristic
 
@@ -57,17 +55,6 @@ MEASURES = (
 )
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Traces with values of `low` to below `high`, before and after the filter, in ten-thousandths of each set."""
-
-    low: int
-    high: int
-    before: int
-    after: int
-    before_e4: int
-    after_e4: int
-
-
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the funnel: what a code removed first, and how many were left then."""
 
@@ -75,31 +62,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     removed: int
     left: int
-
-
-def groups(before: Distribution, after: Distribution, width_min: int = 1) -> tuple[Group, ...]:
-    """Both distributions over the same bins of a round width, at most `BINS_MAX` of them; none for no values."""
-    values = [value for value, _ in (*before.counts, *after.counts)]
-    if not values:
-        return ()
-    low, high = min(values), max(values)
-    width = max(width_min, _round_width(high - low + 1))
-    first, last = low // width, high // width
-    sums = (Counter[int](), Counter[int]())
-    for binned, distribution in zip(sums, (before, after), strict=True):
-        for value, count in distribution.counts:
-            binned[value // width] += count
-    return tuple(
-        Group(
-            low=number * width,
-            high=(number + 1) * width,
-            before=sums[0][number],
-            after=sums[1][number],
-            before_e4=share_e4(sums[0][number], before.traces),
-            after_e4=share_e4(sums[1][number], after.traces),
-        )
-        for number in range(first, last + 1)
-    )
 
 
 def steps(funnel: Funnel) -> tuple[Step, ...]:
@@ -170,16 +132,6 @@ def main_loss(one: Slice) -> str:
     return f"{code} {count:,}"
 
 
-def _round_width(span: int) -> int:
-    """The least of 1, 2, 5, 10, 20, ... that cuts `span` into at most `BINS_MAX` bins, at any offset."""
-    width = 1
-    while True:
-        for factor in (1, 2, 5):
-            if -(-span // (width * factor)) < BINS_MAX:
-                return width * factor
-        width *= 10
-
-
 AGENTS_MAX = 12
 _BAR_CHARS = 30
 _COLUMNS = 80
@@ -196,8 +148,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ...]:
-    """The report, the lengths first: a budget is believed after they were looked at."""
+def sections(funnel: Funnel, work: TokenWork | None = None, *, is_whole: bool = False) -> tuple[Section, ...]:
+    """The report, the lengths first: a budget is believed after they were looked at. `is_whole`: names are not cut."""
     found = [
         _lengths(funnel, work),
         Section(
@@ -255,7 +207,13 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
     header = ("name", ">traces", ">kept", ">share", "broken most")
     for title, shown, others in slices:
         rows = tuple(
-            (_name(slice_name(one)), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
+            (
+                slice_name(one, is_whole=True) or _UNNAMED if is_whole else _name(slice_name(one)),
+                f"{one.traces:,}",
+                f"{one.kept:,}",
+                percent(one.kept, one.traces),
+                main_loss(one),
+            )
             for one in shown
         )
         note = f"{others:,} more in funnel.json" if others else ""
@@ -345,59 +303,23 @@ def _name(name: str) -> str:
     return f"{shown[:10]}…{shown[-12:]}"
 
 
-SLICES_MAX = 40
-_LABEL_CHARS = 16
-
-
 def render_page(lineage: Lineage, funnel: Funnel) -> str:
-    """The page of a corpus."""
+    """The page of a corpus: the lengths and the funnel as charts, and the report's tables."""
     total = funnel.traces
     left = [Bar(label="read", parts=(("after", total),), numbers=f"{total:,}", title=f"{total:,} traces read")]
     for one in steps(funnel):
         numbers = f"{one.left:,}   −{one.removed:,}"
         title = f"{one.code}: {one.meaning}; {one.removed:,} removed here, {one.left:,} left"
-        parts = (("after", one.left), ("lost", one.removed))
-        left.append(Bar(label=one.code, parts=parts, numbers=numbers, title=title))
-    measures = []
-    for measure in MEASURES:
-        before, after = getattr(funnel.before, measure.name), getattr(funnel.after, measure.name)
-        quantiles = [
-            (name, [measure.text(one.quantile(share)) for share in (500, 5_000, 9_500)])
-            for name, one in (("before", before), ("after", after))
-        ]
-        measures.append((measure, _measure(measure, before, after), quantiles, before.missing))
-    variety = (funnel.diversity_before, funnel.diversity_after)
+        left.append(
+            Bar(label=one.code, parts=(("after", one.left), ("lost", one.removed)), numbers=numbers, title=title)
+        )
     return read_template("page.html.j2").render(
         funnel=funnel,
         lineage=lineage,
         identity=content_hash(lineage),
-        percent=percent,
         lengths=_lengths_plot(funnel),
-        lengths_text=_lengths_text(funnel),
         steps=Markup(bars(left, name="traces left after each rule", whole=total)),
-        meaning=MEANING,
-        unjudged=unjudged_text(funnel),
-        titles={one.code: lookup(one.code).title for one in funnel.unread},
-        measures=measures,
-        slices=[
-            _slices("day", funnel.days),
-            _slices("bucket", funnel.buckets),
-            _slices("agent version", funnel.agents),
-        ],
-        split=_split_plot(funnel) if has_split(funnel) else None,
-        split_counts=split_of(funnel),
-        coverages=coverages(funnel),
-        coverage_plot=_coverage(funnel),
-        diversity=[
-            ("teams", *(f"{one.teams:,}" for one in variety)),
-            ("agent versions", *(f"{one.agents:,}" for one in variety)),
-            ("problems", *(f"{one.problems:,}" for one in variety)),
-            (
-                "share of the most frequent agent version",
-                *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in variety),
-            ),
-            ("entropy of tool-call shapes", *(f"{one.shape_entropy_mbit / 1_000:.2f} bit" for one in variety)),
-        ],
+        sections=sections(funnel, is_whole=True),
         rules=msgspec.json.format(msgspec.json.encode(funnel.rules), indent=2).decode(),
     )
 
@@ -415,107 +337,8 @@ def _lengths_plot(funnel: Funnel) -> Markup:
         for one in found.bins
     ]
     mark = Mark(at=found.tokens_max, label=f"budget {found.tokens_max:,}")
-    name = "traces by length in tokens"
-    return Markup(histogram(columns, name=name, text_x=_plain, text_y=_plain, mark=mark))
-
-
-def _lengths_text(funnel: Funnel) -> str:
-    found, counts = funnel.lengths, funnel.before.tokens
-    if not found.counted:
-        return "No trace was counted: none passed every other rule, or nothing counts tokens."
-    near = sum(count for value, count in counts.counts if found.tokens_max * 8 <= value * 10 <= found.tokens_max * 10)
-    text = (
-        f"{found.counted:,} traces that no other rule rejects were counted. Half of them have at most "
-        f"{counts.quantile(5_000):,} tokens, 95 % at most {counts.quantile(9_500):,}, the longest "
-        f"{counts.counts[-1][0]:,}. {found.over:,} ({percent(found.over, found.counted)}) are over the budget; "
-        f"{near:,} ({percent(near, found.counted)}) use more than four fifths of it."
-    )
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def _measure(measure: Measure, before: Distribution, after: Distribution) -> Markup | None:
-    found = groups(before, after, measure.width_min)
-    if not found:
-        return None
-    columns = []
-    for one in found:
-        width = one.high - one.low
-        span = measure.text(one.low) if width == 1 else f"{measure.text(one.low)} to {measure.text(one.high)}"
-        shares = [f"{share / 100:.1f} %" for share in (one.before_e4, one.after_e4)]
-        title = f"{span}: {one.before:,} before ({shares[0]}), {one.after:,} after ({shares[1]})"
-        heights = (one.before_e4, one.after_e4)
-        columns.append(Column(low=one.low, high=one.high, heights=heights, kinds=("before", "after"), title=title))
-    name = f"{measure.title}, before and after the filter"
-    return Markup(
-        histogram(columns, name=name, text_x=measure.text, text_y=lambda value: f"{value / 100:g} %", height=190)
-    )
-
-
-def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
-    """The largest slices as bars, all of them as rows; days stay in their order."""
-    shown, others = largest_first(slices, SLICES_MAX)
-    if title == "day":
-        shown = tuple(sorted(shown, key=lambda one: one.name))
-    rows = [
-        Bar(
-            label=_short(slice_name(one)),
-            parts=(("after", one.kept), ("lost", one.traces - one.kept)),
-            numbers=f"{one.kept:,} of {one.traces:,}, {percent(one.kept, one.traces)}",
-            title=f"{slice_name(one, is_whole=True) or _UNNAMED}: {one.kept:,} of {one.traces:,};"
-            f" broken most: {main_loss(one) or 'none'}",
-        )
-        for one in shown
-    ]
-    return {
-        "title": title,
-        "plot": Markup(bars(rows, name=f"kept and rejected by {title}")) if rows else None,
-        "others": others,
-        "rows": [
-            (
-                slice_name(one, is_whole=True) or _UNNAMED,
-                one.traces,
-                one.kept,
-                ", ".join(f"{code} {count:,}" for code, count in one.codes),
-            )
-            for one in shown
-        ],
-    }
-
-
-def _split_plot(funnel: Funnel) -> Markup:
-    rows = []
-    counted: list[tuple[str, Funnel | Slice]] = [("all", funnel)]
-    for label, one in counted + [(_short(one.name), one) for one in funnel.buckets]:
-        model, recorded, guessed = split_of(one)
-        numbers = f"{percent(model, one.traces)} agentic"
-        title = f"{label}: {model:,} by the model, {recorded:,} sub-task by record, {guessed:,} sub-task by the guess"
-        kinds = (("after", model), ("lost", recorded), ("guess", guessed))
-        parts = tuple((kind, share_e4(count, one.traces)) for kind, count in kinds)
-        rows.append(Bar(label=label, parts=parts, numbers=numbers, title=title))
-    return Markup(bars(rows, name="agentic and sub-task traces", whole=10_000))
-
-
-def _coverage(funnel: Funnel) -> Markup:
-    rows = []
-    for name, one in coverages(funnel):
-        for label, after, before in (
-            (name, one.after, one.before),
-            (f"rare {name}", one.rare_after, one.rare_before),
-        ):
-            parts = (("after", share_e4(after, before)), ("before", 10_000 - share_e4(after, before) if before else 0))
-            numbers = f"{after:,} of {before:,}, {percent(after, before)}"
-            rows.append(Bar(label=label, parts=parts, numbers=numbers, title=f"{label}: {numbers} still there"))
-    return Markup(bars(rows, name="distinct values still there after the filter", whole=10_000))
-
-
-def _short(name: str) -> str:
-    if not name:
-        return _UNNAMED
-    return name if len(name) <= _LABEL_CHARS + 4 else f"{name[:_LABEL_CHARS]}…"
-
-
-def _plain(value: int) -> str:
-    return f"{value:,}"
+    text = "{:,}".format
+    return Markup(histogram(columns, name="traces by length in tokens", text_x=text, text_y=text, mark=mark))
 
 
 @functools.cache
