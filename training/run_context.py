@@ -30,7 +30,7 @@ from problems.pools.clusters import find_clusters
 from problems.pools.partition import OpenPartition, touched_pools
 from problems.scoring.title_matching import TitleMatcher
 from training.agents import distilled_source
-from training.corpus.filter.leak_guard import Guard
+from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError, require_train_pool
 from training.model import ChatCodec, Decode, Rollout, Sampler

@@ -149,7 +149,7 @@ def pool(
     from arena.chain.keys import verify
     from arena.export.releases import read_releases
     from problems.suites.formats import write_problems
-    from training.corpus.sources.verified import open_export
+    from training.corpus.exports import open_export
 
     chosen = next((one for one in _POOLS if one == wanted), None)
     if chosen is None:

@@ -29,15 +29,14 @@ from neurons.cli.presenter import echo_json, show, show_progress
 from neurons.cli.store_reading import state_folder
 from neurons.cli.trac import trac
 from neurons.cli.train import MICRO, SEALS, open_guard, parse_price, read_plan, usage_lines
-from neurons.cli.training.compare import compare
 from neurons.practice.opening import SCRIPTED
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
+    from training.corpus.appraisal import Task
     from training.corpus.building import Built, Filtered
-    from training.corpus.filter.funnel import Funnel, TokenWork
-    from training.corpus.filter.trace_features import Task
-    from training.corpus.model import RejectCode, Rules
+    from training.corpus.funnel import Funnel
+    from training.corpus.model import RejectCode, Rules, TokenWork
     from training.rewriting.model import RewriteReport
 
 
@@ -156,7 +155,7 @@ def build(
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
-    from training.corpus.report.page import render_page
+    from training.corpus.report import render_page
     from training.rewriting.results import with_rewrites
 
     if not (exports or foreign):
@@ -207,7 +206,7 @@ def show_corpus(
 
     lineage, funnel = read_lineage(folder), read_funnel(folder)
     if html:
-        from training.corpus.report.page import render_page
+        from training.corpus.report import render_page
 
         html.write_text(render_page(lineage, funnel), "utf-8")
     if as_json:
@@ -240,7 +239,7 @@ def sample(
     agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
     """
     from training.corpus.corpus_files import read_rows
-    from training.corpus.report.sampling import draw_sample, key_json, sheet_csv, sheet_html
+    from training.corpus.sampling import draw_sample, key_json, sheet_csv, sheet_html
 
     key = key or out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
@@ -255,7 +254,6 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
-app.command()(compare)
 app.command()(trac)
 
 
@@ -275,7 +273,7 @@ def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bo
 
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
     """How traces are appraised; a catalogue says which ids there are, and of which category."""
-    from training.corpus.filter.trace_features import Task
+    from training.corpus.appraisal import Task
 
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
@@ -324,16 +322,9 @@ def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> 
 
 
 def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
-    """Tables on a terminal, aligned lines elsewhere."""
-    from rich.console import Console
+    from training.corpus.report import plain_text, sections
 
-    from training.corpus.report.lines import plain_text, rich_tables, sections
-
-    console, found = Console(), sections(funnel, work)
-    if console.is_terminal:
-        console.print(rich_tables(found))
-    else:
-        typer.echo(plain_text(found))
+    typer.echo(plain_text(sections(funnel, work)))
 
 
 @app.command()
@@ -384,7 +375,7 @@ def rewrite(
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
     from training.corpus.building import open_sources, trajectories_in
-    from training.corpus.filter.gates import codes_of, gates
+    from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
     from training.rewriting.results import with_calls, write_results

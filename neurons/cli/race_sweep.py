@@ -106,9 +106,8 @@ def _read(export: Path, trust_unsigned: bool, state: Path, *, is_quiet: bool) ->
     from arena.chain.keys import verify
     from arena.race.reweighting import RecordedOutcome
     from neurons.cli.train import SEALS
+    from training.corpus.exports import export_shards, open_export
     from training.corpus.model import Quarantined
-    from training.corpus.sources.reader import export_shards
-    from training.corpus.sources.verified import open_export
 
     episodes = []
     with show_progress(is_quiet=is_quiet) as progress:

@@ -30,7 +30,7 @@ from neurons.practice.opening import open_bench, open_endpoint, open_settings
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from problems.model import Pool, Problem
-    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.leak_guard import Guard
     from training.corpus.model import CorpusPool, Rules
     from training.model import RunLineage
     from training.models.estimate import Work
@@ -100,7 +100,7 @@ def open_guard(
     from arena.bank.partition_file import read_partition, read_public_manifest
     from arena.chain.keys import verify
     from neurons.cli.problems import ProductFlags, read_files
-    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.leak_guard import Guard
 
     problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
     classes = ProductFlags(None, catalogue).classes()

@@ -14,9 +14,9 @@ from foundation.durable_files import move_into_place
 from studies.shopping.market import open_partition
 from studies.shopping.plan import StudyPlan
 from studies.shopping.records import EXPORT
+from training.corpus.appraisal import Task
 from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.trace_features import Task
+from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Rules
 
 MATCHED = "matched"

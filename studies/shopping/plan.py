@@ -139,7 +139,7 @@ class StudyPlan(Rules, frozen=True, kw_only=True):
     parallel: int
     corpus_tokens_max: int
     coefficient_e4_min: int
-    arms: tuple[str, ...] = ()  # corpora of equal rows, by the names of `training.corpus.filter.ablations`
+    arms: tuple[str, ...] = ()  # corpora of equal rows, by the names of `training.corpus.selection`
 
     @property
     def plan_sha256(self) -> str:

@@ -24,14 +24,12 @@ from foundation.executors.processes import executor_of
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.qwen3_text import render
-from training.corpus.filter.selection import Shard, decide, kept_rows, select
-from training.corpus.filter.tokens import open_counter
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import Task
+from training.corpus.exports import export_shards, open_export
+from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules, Trace
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import open_export
+from training.corpus.selection import Shard, decide, kept_rows, select
+from training.corpus.tokens import open_counter, render
 
 SIZES, PER_FILE, TARGET_PER_S, COUNTED = (3_000, 27_000), 500, 3_000.0, 200
 COMMAND = "make bench ARGS=corpus"

@@ -18,7 +18,7 @@ from tests.benchmarks.row import Row
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
-from training.corpus.sources.verified import open_export
+from training.corpus.exports import open_export
 
 ROWS = int(os.environ.get("BENCH_READING_ROWS", "1000"))
 COMMAND = "make bench ARGS=reading"

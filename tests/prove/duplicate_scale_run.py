@@ -21,10 +21,9 @@ import msgspec
 
 from tests.training.labelled import Maker, disguise, reword, stand_guard
 from tests.training.stories import make_trace
-from training.corpus.filter.appraisal_journal import AppraisalJournal
-from training.corpus.filter.selection import appraise, decide
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import AppraisalJournal, Task
 from training.corpus.model import Rules, Trace
+from training.corpus.selection import appraise, decide
 
 RULES = Rules(off=("tokens",))  # counting them is nothing that is measured here
 SHARD_ROWS = 1_000

@@ -151,7 +151,7 @@ def table(steps: dict[str, Step]) -> str:
 def _verify(day: Path, seals: Path, workers: int) -> None:
     from arena.chain.keys import verify
     from foundation.executors.processes import executor_of
-    from training.corpus.sources.verified import open_export
+    from training.corpus.exports import open_export
 
     open_export(day, verify, seals=seals, executor=executor_of(workers))
 

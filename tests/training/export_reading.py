@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from training.corpus.exports import Export, export_shards
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import Export
 
 
 def read_traces(export: Export, *, use_log: bool = False) -> Iterator[Trace | Quarantined]:

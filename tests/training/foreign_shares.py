@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foundation.errors import ArenaError
-from training.corpus.filter.gates import is_paired
+from training.corpus.foreign import read_foreign
+from training.corpus.gates import is_paired
 from training.corpus.model import Trace
-from training.corpus.sources.foreign import read_foreign
 
 
 def shares(files: list[Path]) -> tuple[Counter[str], Counter[str]]:

@@ -9,8 +9,7 @@ import msgspec
 
 from harness.chat import Message
 from harness.inference.port import ModelReply
-from training.corpus.model import ExecutedTrace, Rewritten, TraceFacts, TraceSource
-from training.corpus.sources.assembly import assemble_trace
+from training.corpus.model import ExecutedTrace, Rewritten, TraceFacts, TraceSource, assemble_trace
 from training.rewriting.model import CallStep, CallTimeline, OmittedRun, Rewrite, RewriteRules
 from training.rewriting.scripted import ScriptedWriter
 from training.rewriting.writing import rewrite

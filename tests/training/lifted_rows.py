@@ -9,9 +9,8 @@ import msgspec
 
 from arena.chain.keys import verify
 from training.agents import distilled_prompt
+from training.corpus.exports import export_shards, open_export
 from training.corpus.model import CorpusRow, ExecutedTrace
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import open_export
 from training.rewriting.results import with_calls
 
 

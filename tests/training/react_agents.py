@@ -17,7 +17,7 @@ from tests.arena.trajectory_stand import (
     says,
 )
 from tests.arena.trajectory_stand import Episode as Run
-from training.corpus.filter.gates import codes_of, gates
+from training.corpus.gates import codes_of, gates
 from training.corpus.model import Rules, Trace
 
 Asked = tuple[str, dict[str, object]]

@@ -27,12 +27,12 @@ from problems.pools.clusters import find_clusters
 from problems.scoring.title_matching import LexicalTitles
 from problems.suites.formats import read_problems, write_problems
 from problems.synthesis.generator import synthesize
+from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
-from training.corpus.filter.gates import NEVER_OFF
-from training.corpus.filter.selection import kept_rows, select
-from training.corpus.filter.tallies import CODES
-from training.corpus.filter.trace_features import Task
+from training.corpus.funnel import CODES
+from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusPool, Lineage, Rules, Trace
+from training.corpus.selection import kept_rows, select
 from training.model import Decode
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model

@@ -12,8 +12,7 @@ import msgspec
 from harness.chat import Call, Message
 from harness.tools.registry import profile_schemas
 from harness.trace import Emitter
-from training.corpus.model import SourceKind, Trace, TraceFacts, TraceSource
-from training.corpus.sources.assembly import assemble_trace
+from training.corpus.model import SourceKind, Trace, TraceFacts, TraceSource, assemble_trace
 
 TOOLS = profile_schemas("sn15")
 _ONSETS = [*"bcdfghjklmnprstvwz", "br", "cr", "dr", "st", "tr", "pl"]

@@ -13,10 +13,9 @@ from tests.training.firehose import Firehose, trajectory_of
 from tests.training.test_corpus_convert import without_ids
 from tests.training.test_corpus_reader import as_trace
 from tests.training.written_rows import write_chat, write_row
-from training.corpus.convert.hermes import read_chat
-from training.corpus.model import Trace, TraceFacts, TraceSource
-from training.corpus.sources.assembly import assemble_trace
-from training.corpus.sources.foreign import convert_row
+from training.corpus.foreign import convert_row
+from training.corpus.formats import read_chat
+from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
 
 SOURCE = TraceSource(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
 TEXT = st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), max_size=30)

@@ -12,10 +12,12 @@ from arena.chain.keys import verify
 from arena.export.agents import AGENTS
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
+from training.corpus.appraisal import Task
 from training.corpus.building import (
     FULL,
     Filtered,
     Origin,
+    ablations,
     arms_of,
     filter_sources,
     open_sources,
@@ -24,11 +26,9 @@ from training.corpus.building import (
     write_filtered,
 )
 from training.corpus.corpus_files import read_rows
-from training.corpus.filter.ablations import ablations
-from training.corpus.filter.leak_guard import Guard
-from training.corpus.filter.trace_features import Task
+from training.corpus.exports import open_export
+from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
-from training.corpus.sources.verified import open_export
 
 ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
 LOOSE = Rules(coefficient_e4_min=5_000)

@@ -19,7 +19,7 @@ from tests.training.firehose_export import write_day
 from tests.training.test_corpus_convert import QUERY
 from tests.training.test_corpus_foreign_shapes import upstream
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.filter.funnel import Funnel
+from training.corpus.funnel import Funnel
 from training.corpus.model import Lineage
 
 Run = Callable[..., tuple[int, str, str]]

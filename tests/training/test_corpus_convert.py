@@ -14,9 +14,9 @@ from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from tests.training.firehose import Firehose, dialogue_of, trajectory_of
 from tests.training.written_rows import write_row
-from training.corpus.convert.detect import detect
+from training.corpus.envelopes import detect
+from training.corpus.foreign import convert_row, read_foreign
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.foreign import convert_row, read_foreign
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "trajectories"
 QUERY = "a red lamp"

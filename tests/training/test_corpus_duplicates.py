@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from harness.chat import Message
 from tests.training.labelled import Maker, disguise, reword
 from tests.training.stories import agentic_turns, make_trace, make_word, messages_of
-from training.corpus.filter.duplicates import (
+from training.corpus.duplicates import (
     SEARCHED_SAME_E4,
     Fingerprint,
     Likeness,

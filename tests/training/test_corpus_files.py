@@ -14,14 +14,25 @@ import zstandard
 
 from foundation.errors import ArenaError
 from tests.training.labelled import Maker, make_labelled, stand_guard
-from training.corpus.corpus_card import MEANING, render_card
-from training.corpus.corpus_files import DATA, FUNNEL, LINEAGE, REJECTED, read_lineage, read_rows, write_corpus
-from training.corpus.corpus_rows import chat_json, columns_of, messages_of, row_of
-from training.corpus.filter.funnel import Funnel
-from training.corpus.filter.selection import CorpusSelection, kept_rows, rejections, select
-from training.corpus.filter.tallies import CODES
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import Task
+from training.corpus.corpus_files import (
+    DATA,
+    FUNNEL,
+    LINEAGE,
+    MEANING,
+    REJECTED,
+    chat_json,
+    columns_of,
+    messages_of,
+    read_lineage,
+    read_rows,
+    render_card,
+    row_of,
+    write_corpus,
+)
+from training.corpus.funnel import CODES, Funnel
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
+from training.corpus.selection import CorpusSelection, kept_rows, rejections, select
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),
@@ -171,6 +182,6 @@ def test_the_card_names_every_code_and_says_when_sources_were_only_trusted(filte
 
 
 def _signals(trace: Trace) -> object:
-    from training.corpus.filter.ranking import signals_of
+    from training.corpus.ranking import signals_of
 
     return signals_of(trace)

@@ -11,9 +11,9 @@ import pytest
 from foundation.errors import ArenaError
 from tests.training.foreign_shares import conversions, shares
 from tests.training.test_corpus_convert import converted
-from training.corpus.filter.gates import is_paired
+from training.corpus.foreign import read_foreign
+from training.corpus.gates import is_paired
 from training.corpus.model import Trace
-from training.corpus.sources.foreign import read_foreign
 
 CALLING = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "find_seat", "arguments": "{}"}}]}
 

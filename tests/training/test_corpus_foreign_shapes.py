@@ -12,10 +12,10 @@ from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
 from tests.training.test_corpus_convert import HITS, QUERY, SEARCH, converted, refusal, without_ids
-from training.corpus.filter.gates import codes_of, coefficient, gates, is_paired, recommend_arguments
+from training.corpus.exports import open_export
+from training.corpus.foreign import read_foreign
+from training.corpus.gates import codes_of, coefficient, gates, is_paired, recommend_arguments
 from training.corpus.model import Rules, Trace
-from training.corpus.sources.foreign import read_foreign
-from training.corpus.sources.verified import open_export
 
 FOUND = "1000000001"
 ENDED = {"product_ids": FOUND}

@@ -15,12 +15,11 @@ from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
 from tests.training.written_rows import write_row
+from training.corpus import foreign as pieces
+from training.corpus.appraisal import Task
 from training.corpus.building import Origin, Sources, arms_of, filter_sources, open_journal, write_filtered
-from training.corpus.filter.trace_features import Task
+from training.corpus.foreign import ARCHIVE_SHARDS_MAX, ForeignShard, foreign_shards, read_foreign
 from training.corpus.model import Rules
-from training.corpus.sources import foreign_shards as pieces
-from training.corpus.sources.foreign import read_foreign
-from training.corpus.sources.foreign_shards import ARCHIVE_SHARDS_MAX, ForeignShard, foreign_shards
 
 RULES = Rules(off=("recommend_arguments",))  # what the made searches returned is in no foreign row
 ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")

@@ -15,12 +15,11 @@ from arena.chain.keys import verify
 from harness.chat import Message
 from tests.training.firehose import TRUTH, Firehose
 from tests.training.labelled import FACTS, MALFORMED, Labelled, Maker, make_labelled, stand_guard
-from training.corpus.filter.gates import NEVER_OFF, codes_of, gates, recommended_ids, visible_text
-from training.corpus.filter.selection import Appraised, appraise
-from training.corpus.filter.trace_features import Task, codes_under
+from training.corpus.appraisal import Task, codes_under
+from training.corpus.exports import export_shards, open_export
+from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids, visible_text
 from training.corpus.model import RejectCode, Rules, Trace
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import open_export
+from training.corpus.selection import Appraised, appraise
 
 # without what the filter's own rules do not ask for
 PER_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")

@@ -22,10 +22,10 @@ from tests.problems.disguises import disguises
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
-from training.corpus.filter.leak_guard import Guard, answered
+from training.corpus.exports import open_export
+from training.corpus.foreign import convert_row
+from training.corpus.leak_guard import Guard, answered
 from training.corpus.model import Trace, TraceFacts
-from training.corpus.sources.foreign import convert_row
-from training.corpus.sources.verified import open_export
 
 replace = msgspec.structs.replace
 KEY = bytes(range(32))

@@ -8,11 +8,9 @@ from harness.chat import Call, Message
 from tests.training.firehose import TRUTH, Firehose, dialogue_of
 from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
-from training.corpus.filter.emitter_guess import looks_subtask, signs_of
-from training.corpus.filter.gates import subtask
-from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
-from training.corpus.sources.assembly import EMITTERS
-from training.corpus.sources.foreign import convert_row
+from training.corpus.foreign import convert_row
+from training.corpus.gates import looks_subtask, signs_of, subtask
+from training.corpus.model import EMITTERS, Rules, Trace, TraceFacts, TraceSource
 
 EACH = 40
 MISTAKEN = {"speaks in forms", "searches first", "prose on demand"}  # what no reader of the text could tell, by design

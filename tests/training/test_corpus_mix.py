@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.corpus.building import arms_of
-from training.corpus.filter.ablations import (
+from training.corpus.building import (
     PER_TRACE,
     SET_LEVEL,
     Arm,
     ablations,
+    arms_of,
     matched,
     matched_by_tokens,
     without,
 )
-from training.corpus.filter.gates import NEVER_OFF
+from training.corpus.gates import NEVER_OFF
 from training.corpus.mix import Draw, Mix, MixRow, mix
 from training.corpus.model import RejectCode, Rules
 

@@ -21,9 +21,8 @@ from neurons.cli.app import main
 from tests.arena.conftest import bucket, s3  # noqa: F401 - fixtures
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.firehose_export import write_real_day
+from training.corpus.exports import LogShard, ViewShard, export_shards, open_export
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.reader import LogShard, ViewShard, export_shards
-from training.corpus.sources.verified import open_export
 
 
 @pytest.fixture(scope="module")

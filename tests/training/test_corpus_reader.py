@@ -23,10 +23,8 @@ from tests.training.conftest import DAY
 from tests.training.export_reading import read_traces
 from tests.training.firehose import TRUTH, Firehose, Made
 from tests.training.firehose_export import write_day, write_records
+from training.corpus.exports import ROW_FACTS, Export, export_shards, open_export, trace_of_row
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.arena_rows import ROW_FACTS, trace_of_row
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import Export, open_export
 
 
 def refusal(work: Callable[[], object]) -> str:

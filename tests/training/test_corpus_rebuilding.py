@@ -44,7 +44,7 @@ from tests.training.react_agents import (
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.filter.gates import codes_of, gates
+from training.corpus.gates import codes_of, gates
 from training.corpus.model import Rebuilt, Rules
 
 

@@ -34,9 +34,9 @@ from tests.training.react_agents import (
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.corpus_rows import columns_of, row_of
-from training.corpus.filter.ranking import signals_of
+from training.corpus.corpus_files import columns_of, row_of
 from training.corpus.model import CorpusRow, Rebuilt
+from training.corpus.ranking import signals_of
 from training.models.render import Qwen3Codec, mask_defect
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html.parser
-import itertools
 import json
 import re
 from pathlib import Path
@@ -11,19 +10,23 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.training.labelled import make_labelled, stand_guard
 from training.charts import NO_MATPLOTLIB, Bar, bars
-from training.corpus.corpus_card import MEANING
-from training.corpus.filter.funnel import Distribution, Funnel
-from training.corpus.filter.selection import select
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import Task
+from training.corpus.corpus_files import MEANING
+from training.corpus.funnel import Funnel
 from training.corpus.model import Lineage, Rules
-from training.corpus.report.lines import AGENTS_MAX, plain_text, rich_tables, sections
-from training.corpus.report.measures import BINS_MAX, groups, percent, split_of, steps
-from training.corpus.report.page import render_page
+from training.corpus.report import (
+    AGENTS_MAX,
+    percent,
+    plain_text,
+    render_page,
+    sections,
+    split_of,
+    steps,
+)
+from training.corpus.selection import select
 
 SCHEMA = Path(__file__).with_name("funnel_schema.json")
 LINEAGE = Lineage(
@@ -36,7 +39,6 @@ LINEAGE = Lineage(
     rows_sha256="ef" * 32,
 )
 HOSTILE = '<script>alert(1)</script>"\n\x1b[31m'
-COUNTS = st.dictionaries(st.integers(0, 2_000_000), st.integers(1, 50), max_size=60)
 
 
 def funnel_under(rules: Rules, count: int = 300) -> Funnel:
@@ -52,10 +54,6 @@ def funnel() -> Funnel:
 @pytest.fixture(scope="module")
 def page(funnel: Funnel) -> str:
     return render_page(LINEAGE, funnel)
-
-
-def distribution(counts: dict[int, int]) -> Distribution:
-    return Distribution(counts=tuple(sorted(counts.items())))
 
 
 def svgs(text: str) -> list[ElementTree.Element]:
@@ -94,17 +92,6 @@ def test_the_steps_go_from_all_traces_to_the_kept_ones(funnel: Funnel) -> None:
     assert all(one.meaning == MEANING[one.code] for one in found)
 
 
-@given(COUNTS, COUNTS)
-def test_bins_hold_every_trace_and_are_few(before: dict[int, int], after: dict[int, int]) -> None:
-    found = groups(distribution(before), distribution(after))
-    assert sum(one.before for one in found) == sum(before.values())
-    assert sum(one.after for one in found) == sum(after.values())
-    assert len(found) <= BINS_MAX
-    assert all(one.high == other.low for one, other in itertools.pairwise(found))
-    if before:
-        assert found[0].low <= min(before) and max(before) < found[-1].high
-
-
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
     [(0, 0, "-"), (0, 5, "0.0 %"), (1, 3, "33.3 %"), (1, 5_000, "<0.1 %"), (5, 5, "100.0 %")],
@@ -128,18 +115,6 @@ def test_lengths_come_first_and_every_code_has_its_line(funnel: Funnel) -> None:
     assert not re.search(r"[ \t]$", text, re.MULTILINE)
 
 
-def test_the_terminal_shows_the_rows_of_the_plain_form(funnel: Funnel) -> None:
-    from rich.console import Console
-
-    found = sections(funnel)
-    console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(rich_tables(found))
-    shown = console.export_text()
-    for section in found:
-        assert section.title in shown
-        assert all(cell in shown for row in section.rows for cell in row)
-
-
 def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -> None:
     found = with_agent_named(funnel, HOSTILE)
     assert "\x1b" not in plain_text(sections(found))
@@ -153,7 +128,7 @@ def test_an_agent_version_is_called_by_its_name_and_its_id(funnel: Funnel) -> No
     found = msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
     assert "lamp-finde… abababab" in plain_text(sections(found))
     text = render_page(LINEAGE, found)
-    assert "lamp-finde… abababab" in text and f"lamp-finder-of-night {'ab' * 32}" in text
+    assert f"lamp-finder-of-night {'ab' * 32}" in text
     hostile = msgspec.structs.replace(first, title=HOSTILE)
     named = msgspec.structs.replace(funnel, agents=(hostile, *funnel.agents[1:]))
     assert "<script" not in render_page(LINEAGE, named) and "\x1b" not in plain_text(sections(named))
@@ -184,7 +159,7 @@ def test_the_page_needs_nothing_but_itself(page: str) -> None:
 
 def test_every_plot_is_sound_and_says_what_it_is(page: str) -> None:
     found = svgs(page)
-    assert len(found) >= 10
+    assert len(found) == 2
     for svg in found:
         assert svg.get("role") == "img" and svg.get("aria-label")
         width = float((svg.get("viewBox") or "").split()[2])
@@ -219,7 +194,7 @@ def test_a_funnel_that_kept_nothing_has_a_page_too() -> None:
 
 def test_no_split_is_shown_where_none_was_made() -> None:
     found = funnel_under(Rules(off=("subtask", "subtask_guess")), count=60)
-    assert "was switched off" in render_page(LINEAGE, found)
+    assert "Who wrote the calls" not in render_page(LINEAGE, found)
     assert "Who wrote the calls" not in plain_text(sections(found))
 
 

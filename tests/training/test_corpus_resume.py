@@ -17,12 +17,11 @@ from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
+from training.corpus.appraisal import AppraisalJournal, Task
 from training.corpus.building import Origin, Sources, arms_of, filter_sources, open_journal, write_filtered
 from training.corpus.disk_sort import sorted_on_disk
-from training.corpus.filter.appraisal_journal import AppraisalJournal
-from training.corpus.filter.ranking import RankedTrace, sort_bytes, sort_key
-from training.corpus.filter.trace_features import Task
 from training.corpus.model import Rules, Signals, Trace
+from training.corpus.ranking import RankedTrace, sort_bytes, sort_key
 
 RULES = Rules()
 ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")

@@ -10,10 +10,9 @@ import pytest
 
 from harness.chat import Message
 from tests.training.labelled import make_labelled, stand_guard
-from training.corpus.filter.selection import kept_rows, select
-from training.corpus.filter.trace_features import Task
+from training.corpus.appraisal import Task
 from training.corpus.model import CorpusRow, Rules
-from training.corpus.report.sampling import (
+from training.corpus.sampling import (
     RESULT_CHARS,
     SHEET_COLUMNS,
     Key,
@@ -22,6 +21,7 @@ from training.corpus.report.sampling import (
     sheet_csv,
     sheet_html,
 )
+from training.corpus.selection import kept_rows, select
 
 
 @pytest.fixture(scope="module")

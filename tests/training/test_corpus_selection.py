@@ -14,12 +14,11 @@ import pytest
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
-from training.corpus.filter.ablations import ablations
-from training.corpus.filter.funnel import UnreadCount
-from training.corpus.filter.gates import codes_of, gates
-from training.corpus.filter.selection import CorpusSelection, appraise, decide, funnel, kept_rows, rejections, select
-from training.corpus.filter.trace_features import Task, codes_under
-from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace
+from training.corpus.appraisal import Task, codes_under
+from training.corpus.building import ablations
+from training.corpus.gates import codes_of, gates
+from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace, UnreadCount
+from training.corpus.selection import CorpusSelection, appraise, decide, funnel, kept_rows, rejections, select
 
 TASK = Task(arms=(Rules(),))
 

@@ -15,22 +15,21 @@ from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
-from training.corpus.filter.funnel import Distribution
-from training.corpus.filter.qwen3_text import render
-from training.corpus.filter.selection import appraise
-from training.corpus.filter.tokens import (
+from training.corpus.appraisal import Task
+from training.corpus.funnel import Distribution, lengths_of
+from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
+from training.corpus.selection import appraise
+from training.corpus.tokens import (
     STAND_IN,
     FileCounter,
     StandInCounter,
     add_counts,
     cache_path,
-    lengths_of,
     open_counter,
     read_counts,
+    render,
     text_key,
 )
-from training.corpus.filter.trace_features import Task
-from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
 needs_library = pytest.mark.skipif(

@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 from arena.chain.keys import verify
 from arena.race.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
 from neurons.cli.race import app
+from training.corpus.exports import export_shards, open_export
 from training.corpus.model import Trace
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import open_export
 
 SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
 

@@ -21,8 +21,8 @@ from problems.scoring.title_matching import LexicalTitles
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
+from training.corpus.exports import open_export
 from training.corpus.model import Trace
-from training.corpus.sources.verified import open_export
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Answers, Asker
 from training.trac.model import OracleReport, OracleRules, Roles, TrialVerdict
 from training.trac.oracle import judge_traces, report

@@ -9,10 +9,9 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import Message, chat_row
-from training.corpus.convert.hermes import _TOOLS_HEAD, _TOOLS_TAIL, _is_json
-from training.corpus.convert.values import EXPORTED_FACTS
-from training.corpus.model import Trace, TraceFacts
-from training.corpus.sources.assembly import NO_TOOLS
+from training.corpus.formats import _TOOLS_HEAD, _TOOLS_TAIL, _is_json
+from training.corpus.model import NO_TOOLS, Trace, TraceFacts
+from training.corpus.values import EXPORTED_FACTS
 
 _TAGS = re.compile(r"<\|im_(?:start|end)\|>|</?(?:think|tool_call|tool_response|response|obs|tools)>")
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])

@@ -18,27 +18,257 @@ whatever the size of the corpus. What a killed writer leaves begins with `.NAME.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from foundation.canonical import canonical_bytes
+from foundation.canonical import canonical_bytes, content_hash
+from foundation.codes import lookup
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
-from training.corpus.corpus_card import render_card
-from training.corpus.corpus_rows import JSON, columns, columns_of, row_of
+from harness.chat import ChatMessage, Message, chat_of, message_of
+from training.corpus.appraisal import Guard
 from training.corpus.disk_sort import Pair, sorted_on_disk
-from training.corpus.filter.funnel import Funnel
-from training.corpus.filter.trace_features import Guard
-from training.corpus.model import CorpusRow, Lineage, Rejection
+from training.corpus.funnel import Distribution, Funnel
+from training.corpus.model import (
+    CorpusRow,
+    Lineage,
+    Rebuilt,
+    RejectCode,
+    Rejection,
+    Rewritten,
+    Signals,
+    Trace,
+    TraceFacts,
+    TraceSource,
+)
+
+JSON = "json"
+
+_FACT_HINTS = get_type_hints(TraceFacts)
+_FACTS = tuple(field.name for field in msgspec.structs.fields(TraceFacts))
+_LIST_FACTS = frozenset(name for name in _FACTS if get_origin(get_args(_FACT_HINTS[name])[0]) is tuple)
+_SIGNALS = ("depth", "reformulations", "has_verification", "longest_repeat")
+_ENCODE = msgspec.json.Encoder().encode
+
+
+_CHAT = msgspec.json.Decoder(tuple[ChatMessage, ...])
+_REBUILT, _REWRITTEN = msgspec.json.Decoder(Rebuilt), msgspec.json.Decoder(Rewritten)
+_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+
+
+def columns() -> tuple[tuple[str, type | str, bool], ...]:
+    """Name, Python type (or `JSON` for JSON text) and whether it may be null, of every column in order."""
+    facts = [(name, JSON if name in _LIST_FACTS else _scalar(_FACT_HINTS[name]), True) for name in _FACTS]
+    return (
+        ("trace_id", str, False),
+        ("rank", int, False),
+        ("tokens", int, True),
+        *facts,
+        ("source_kind", str, False),
+        ("source_place", str, False),
+        ("source_sha256", str, False),
+        ("is_verified", bool, False),
+        ("depth", int, False),
+        ("reformulations", int, False),
+        ("has_verification", bool, False),
+        ("longest_repeat", int, False),
+        ("shape", JSON, False),
+        ("missing", JSON, False),
+        ("provenance", str, False),
+        ("rebuilt", JSON, True),
+        ("rewritten", JSON, True),
+        ("query", str, False),
+        ("tools", JSON, False),
+        ("messages", JSON, False),
+    )
+
+
+def columns_of(row: CorpusRow) -> dict[str, Any]:
+    """The values of a row by column."""
+    trace, source = row.trace, row.trace.source
+    facts = {name: getattr(trace.facts, name) for name in _FACTS}
+    for name in _LIST_FACTS:
+        facts[name] = None if facts[name] is None else _text(facts[name])
+    return {
+        "trace_id": trace.trace_id,
+        "rank": row.rank,
+        "tokens": row.tokens,
+        **facts,
+        "source_kind": source.kind,
+        "source_place": source.place,
+        "source_sha256": source.sha256,
+        "is_verified": source.is_verified,
+        **{name: getattr(row.signals, name) for name in _SIGNALS},
+        "shape": _text(row.signals.shape),
+        "missing": _text(trace.missing),
+        "provenance": trace.provenance,
+        "rebuilt": None if trace.rebuilt is msgspec.UNSET else _text(trace.rebuilt),
+        "rewritten": None if trace.rewritten is msgspec.UNSET else _text(trace.rewritten),
+        "query": trace.query,
+        "tools": trace.tools,
+        "messages": chat_json(trace.messages),
+    }
+
+
+def row_of(values: Mapping[str, Any]) -> CorpusRow:
+    """The row of a file's columns. Raises msgspec.ValidationError for values that no row has."""
+    facts = {name: values[name] for name in _FACTS}
+    for name in _LIST_FACTS:
+        facts[name] = None if facts[name] is None else _TEXTS.decode(facts[name])
+    trace = Trace(
+        trace_id=values["trace_id"],
+        source=TraceSource(
+            kind=values["source_kind"],
+            place=values["source_place"],
+            sha256=values["source_sha256"],
+            is_verified=values["is_verified"],
+        ),
+        messages=messages_of(values["messages"]),
+        tools=values["tools"],
+        query=values["query"],
+        facts=msgspec.convert(facts, TraceFacts),
+        missing=_TEXTS.decode(values["missing"]),
+        # a corpus of an earlier release has no such columns, and no such rows
+        rebuilt=_REBUILT.decode(values["rebuilt"]) if values.get("rebuilt") else msgspec.UNSET,
+        rewritten=_REWRITTEN.decode(values["rewritten"]) if values.get("rewritten") else msgspec.UNSET,
+    )
+    signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})
+    return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])
+
+
+def chat_json(messages: Sequence[Message]) -> str:
+    """Messages as OpenAI chat, JSON text."""
+    return _text([chat_of(message) for message in messages])
+
+
+def messages_of(text: str) -> tuple[Message, ...]:
+    """The messages of `chat_json`. Raises msgspec.ValidationError for what is none."""
+    return tuple(message_of(chat) for chat in _CHAT.decode(text))
+
+
+def _text(value: object) -> str:
+    return _ENCODE(value).decode()
+
+
+def _scalar(hint: object) -> type:
+    """int, bool or str: what a fact is when it is known; a Literal is text."""
+    known = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
+    return next((kind for kind in (int, bool) if known is kind), str)
+
+
+_DTYPE: dict[type | str, str] = {str: "string", int: "int64", bool: "bool", JSON: "string"}
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+MEANING: dict[RejectCode, str] = {
+    "pool": "not of the pools this corpus may hold",
+    "leak": "its problem or answers are those of a held-out problem",
+    "coefficient": "the judge's reasoning coefficient is below the threshold, or there is none",
+    "pairing": "a tool call is not answered once right after its turn",
+    "recommend_count": "recommend_product is not called exactly once",
+    "recommend_arguments": "the recommendation does not parse, or names a product no search returned",
+    "tokens": "longer than the token budget",
+    "think_stop": "ends without a commitment",
+    "subtask": "the model did not write its own tool calls, by recorded emitters",
+    "subtask_guess": "the model probably did not write its own tool calls (a guess: none were recorded)",
+    "not_one_path": "the episode held several conversations",
+    "view_incomplete": "put together from the record, and some turn was not shown all that stands before it",
+    "duplicate": "equal to a kept trace, ids and numbers aside",
+    "near_duplicate": "nearly equal to a kept trace",
+    "ranked_out": "better traces of the same problem were taken",
+    "sampled_out": "not drawn for a corpus of this size",
+    "failed": "the outcome was no success, or nobody knows it",
+}
+
+
+def render_card(lineage: Lineage, funnel: Funnel, rows: int) -> str:
+    """The card, Markdown with front matter."""
+    return "\n".join((_front_matter(rows), _about(lineage, funnel, rows), _left_out(funnel), _shape(funnel), _USE))
+
+
+def _front_matter(rows: int) -> str:
+    size = next((name for limit, name in _SIZES if rows < limit), "n>1M")
+    lines = ["---", "pretty_name: Agent arena corpus", "license: other", "license_name: see-the-card"]
+    lines += ["language:", "- en", "task_categories:", "- text-generation", "tags:", "- agents", "- tool-use"]
+    lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}", "dataset_info:", "  features:"]
+    for name, kind, _ in columns():
+        lines += [f"  - name: {name}", f"    dtype: {_DTYPE[kind]}"]
+    lines += ["  splits:", "  - name: train", f"    num_examples: {rows}"]
+    lines += ["configs:", "- config_name: default", "  data_files:", "  - split: train", "    path: data/train.parquet"]
+    return "\n".join([*lines, "---", ""])
+
+
+def _about(lineage: Lineage, funnel: Funnel, rows: int) -> str:
+    trusted = (
+        "\n**Read from unsigned or unverified sources, because somebody said to trust them.**\n"
+        if lineage.is_trusted_unsigned
+        else ""
+    )
+    unjudged = f"{unjudged_text(funnel)}.\n\n" if funnel.unjudged else ""
+    rules = json.dumps(msgspec.to_builtins(lineage.rules), indent=2)
+    return (
+        f"# Agent arena corpus\n\n{rows:,} agentic shopping trajectories out of {funnel.traces:,} "
+        f"({_unread(funnel)}).\n{trusted}\n{unjudged}"
+        f"Identity `{content_hash(lineage)}` (sha256 of `lineage.json`'s value); rows `{lineage.rows_sha256}`. Tokens "
+        f"are counted by `{lineage.tokenizer_sha256}`; held-out problems are those of partition "
+        f"`{lineage.partition_sha256}`; code `{lineage.code_commit}`.\n\nRules:\n\n```json\n{rules}\n```\n"
+    )
+
+
+def unjudged_text(funnel: Funnel) -> str:
+    """What a report says of traces that no judge read."""
+    return (
+        f"{funnel.unjudged:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for "
+        "them, and every other rule on"
+    )
+
+
+def _unread(funnel: Funnel) -> str:
+    codes = ", ".join(f"{one.code} {lookup(one.code).title}: {one.count:,}" for one in funnel.unread)
+    return f"{funnel.quarantined:,} further rows could not be read{f'; {codes}' if codes else ''}"
+
+
+def _left_out(funnel: Funnel) -> str:
+    lines = ["## Left out", "", "| code | broke it | only that | why |", "|---|---|---|---|"]
+    lines += [f"| {one.code} | {one.count:,} | {one.alone:,} | {MEANING[one.code]} |" for one in funnel.codes]
+    return "\n".join([*lines, "", "A trace may break several rules. Every one is listed in `rejected.jsonl.zst`.", ""])
+
+
+def _shape(funnel: Funnel) -> str:
+    lines = ["## Before and after", "", "| measure | median before | median after | 95 % after |", "|---|---|---|---|"]
+    for name in msgspec.structs.fields(type(funnel.before)):
+        before: Distribution = getattr(funnel.before, name.name)
+        after: Distribution = getattr(funnel.after, name.name)
+        cells = (before.quantile(5_000), after.quantile(5_000), after.quantile(9_500))
+        lines.append(f"| {name.name} | " + " | ".join("-" if cell is None else f"{cell:,}" for cell in cells) + " |")
+    one = funnel.diversity_after
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{one.teams:,} teams, {one.agents:,} agent versions, {one.problems:,} problems; the most frequent agent "
+            f"wrote {one.top_agent_share_e4 / 100:.1f} %.",
+            "",
+        ]
+    )
+
+
+_USE = """## Use
+
+`messages` and `tools` are JSON text: decode them, do not let a table library guess their types, which would add empty
+argument keys to every call. Arguments of calls are text as the model wrote them. A message with weight 0 was not made
+by model or host: mask it. Problems of the evaluation sets are not in here; keep it so when you mix in other data.
+"""
+
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "data/train.parquet",

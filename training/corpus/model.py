@@ -1,12 +1,14 @@
 """What a corpus is made of: the canonical trace, why a trace is left out, the rules of a filter, and what it reports.
 
-Every trace of whatever source is one `Trace`: an OpenAI tool-calls conversation with arguments as JSON text,
-and the facts its source has. A fact the source does not have is None and named in `missing`, never a default. Values
-only; nothing here reads a file or decides.
+Every trace of whatever source is one `Trace`: an OpenAI tool-calls conversation with arguments as JSON text, and the
+facts its source has. A fact the source does not have is None and named in `missing`, never a default. The
+identity is a hash of conversation and tools alone: one conversation read from two sources is one trace.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -228,3 +230,83 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     partition_sha256: str
     code_commit: str
     rows_sha256: str
+
+
+NO_TOOLS = "[]"
+EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts
+JUDGE = "judge"  # likewise: the source has no judge at all, which is another thing than a verdict that did not come
+
+_FACT_NAMES = tuple(field.name for field in msgspec.structs.fields(TraceFacts))
+_ENCODER = msgspec.json.Encoder()
+
+
+def assemble_trace(
+    source: TraceSource,
+    messages: Sequence[Message],
+    *,
+    tools: str = NO_TOOLS,
+    query: str = "",
+    facts: TraceFacts,
+    missing: Iterable[str] = (),
+    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET,
+) -> Trace:
+    """The trace of these parts. `missing`: what else the source does not have, beside facts that are None.
+    `rebuilt`: of a conversation that is not verbatim.
+
+    Raises ValueError for text that is not Unicode (half of a surrogate pair).
+    """
+    absent = {name for name in _FACT_NAMES if getattr(facts, name) is None}
+    absent.update(missing)
+    if any(call.emitter is None for message in messages for call in message.calls):
+        absent.add(EMITTERS)
+    if tools == NO_TOOLS:
+        absent.add(TOOLS)
+    return Trace(
+        trace_id=trace_id_of(messages, tools),
+        source=source,
+        messages=tuple(messages),
+        tools=tools,
+        query=query,
+        facts=facts,
+        missing=tuple(sorted(absent)),
+        rebuilt=rebuilt,
+    )
+
+
+def trace_id_of(messages: Iterable[Message], tools: str) -> str:
+    """sha256 (hex) of conversation and tools. Raises ValueError for text that is not Unicode."""
+    talk = [
+        (
+            one.role,
+            one.content,
+            one.reasoning,
+            [(call.id, call.name, call.arguments) for call in one.calls],
+            one.call_id,
+        )
+        for one in messages
+    ]
+    return hashlib.sha256(_ENCODER.encode((talk, tools))).hexdigest()
+
+
+class UnreadCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that could not be converted, by the code of the failure. `example` is the place of the first."""
+
+    code: str
+    count: int
+    example: str
+
+
+class TokenWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What counting tokens cost: time is that of the tokenizer alone, summed over processes."""
+
+    counter: str
+    counted: int = 0
+    from_cache: int = 0
+    tokens: int = 0  # of those counted
+    text_bytes: int = 0
+    elapsed_ms: int = 0
+
+    @property
+    def traces_per_s(self) -> int:
+        """Counted traces in a second of one process; 0 when nothing was counted."""
+        return self.counted * 1000 // self.elapsed_ms if self.elapsed_ms else 0

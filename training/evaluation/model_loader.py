@@ -21,7 +21,7 @@ from problems.model import Problem
 from problems.pools.clusters import answer_marks
 from problems.suites.formats import read_problems
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.filter.leak_guard import answered
+from training.corpus.leak_guard import answered
 from training.guards import GuardStopError
 from training.model import ChatCodec, Sampler
 from training.models.model_folder import require_candidate

@@ -19,7 +19,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import Call, Message, chat_row
-from training.corpus.filter.qwen3_text import served_tools
+from training.corpus.tokens import served_tools
 from training.model import ChatCodec, ParsedTurn, TokenRow, UnfitRowError
 
 # The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.

@@ -16,9 +16,9 @@ import msgspec
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from training.corpus.building import Sources
-from training.corpus.filter.selection import Shard
+from training.corpus.exports import LogShard, ViewShard
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
-from training.corpus.sources.reader import LogShard, ViewShard
+from training.corpus.selection import Shard
 from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
 from training.rewriting.writing import broken, lifted, timeline_of
 

@@ -18,8 +18,7 @@ from foundation.codes.names import NO_ANSWER_TO_THIS
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from judge.parse import RefusedReplyError
-from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace
-from training.corpus.sources.assembly import assemble_trace
+from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace, assemble_trace
 from training.rewriting.grounding import refusal
 from training.rewriting.known_facts import prompt_text
 from training.rewriting.model import (

@@ -18,8 +18,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from problems.model import Bucket
 from training.corpus.mix import Mix, MixRow, mix
-from training.corpus.model import Trace, TraceFacts, TraceSource
-from training.corpus.sources.assembly import assemble_trace
+from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import require_context, require_exact_masks
 from training.model import ChatCodec, Rollout, TokenRow, UnfitRowError
 from training.models.render import mask_defect, masked_runs, run_defect

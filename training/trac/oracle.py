@@ -22,7 +22,7 @@ from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 from harness.catalogue.port import Catalogue
 from judge.neutral import neutral_text
-from training.corpus.filter.leak_guard import answered
+from training.corpus.leak_guard import answered
 from training.corpus.model import Trace
 from training.trac.annotation import annotate, annotator_chat, author_chat, compile_tasklet, read_trace, ungrounded
 from training.trac.asking import Asker, prompt_tokens_bound

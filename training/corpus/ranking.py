@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from training.corpus.filter.emitter_guess import query_of
-from training.corpus.filter.gates import RECOMMEND
+from training.corpus.gates import RECOMMEND, query_of
 from training.corpus.model import Signals, Trace
 
 Shape = tuple[str, ...]

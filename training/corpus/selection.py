@@ -31,24 +31,24 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
-from training.corpus.disk_sort import sorted_on_disk
-from training.corpus.filter.appraisal_journal import AppraisalJournal, pack_shard
-from training.corpus.filter.duplicates import Fingerprint, likenesses
-from training.corpus.filter.funnel import Funnel, TokenWork, UnreadCount
-from training.corpus.filter.ranking import RankedTrace, choose, sort_bytes
-from training.corpus.filter.tallies import funnel_of
-from training.corpus.filter.tokens import add_counts, cache_path, open_counter
-from training.corpus.filter.trace_features import (
+from training.corpus.appraisal import (
     Appraisal,
+    AppraisalJournal,
     Clock,
     Guard,
     Task,
     added_up,
     appraise_shard,
     codes_under,
+    pack_shard,
     with_trace,
 )
-from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace
+from training.corpus.disk_sort import sorted_on_disk
+from training.corpus.duplicates import Fingerprint, likenesses
+from training.corpus.funnel import Funnel, funnel_of
+from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, TokenWork, Trace, UnreadCount
+from training.corpus.ranking import RankedTrace, choose, sort_bytes
+from training.corpus.tokens import add_counts, cache_path, open_counter
 
 Shard = Callable[
     [], Iterable[Trace | Quarantined]

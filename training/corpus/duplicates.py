@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from rensa import RMinHash
 
 from training.corpus.disk_sort import Numbers, sorted_numbers
-from training.corpus.filter.emitter_guess import query_of
+from training.corpus.gates import query_of
 from training.corpus.model import Trace
 
 SEARCHED_SAME_E4 = 5_000

@@ -26,7 +26,7 @@ from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 from problems.pools.review_net import SIMILARITY_MIN_E4, content_words
 from problems.pools.title_keys import title_key
 from problems.scoring.title_matching import title_words
-from training.corpus.filter.gates import RECOMMEND, calls_of, recommended_ids
+from training.corpus.gates import RECOMMEND, calls_of, recommended_ids
 from training.corpus.model import CorpusPool, RejectCode, Trace
 
 TRAINED: CorpusPool = "train"

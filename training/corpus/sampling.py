@@ -22,7 +22,7 @@ from arena.view.model import Piece, StepKind, TraceStep
 from harness.chat import Message
 from judge.neutral import neutral_text
 from training.corpus.model import CorpusRow
-from training.corpus.report.templates import read_template
+from training.corpus.report import read_template
 
 RESULT_CHARS = 600
 SHEET_COLUMNS = ("item", "query", "conversation", "who_decided", "note")

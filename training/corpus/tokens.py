@@ -1,9 +1,9 @@
-"""How many tokens a trace has under the trainer's tokenizer, each text counted once.
+"""How many tokens a trace has under the trainer's tokenizer: its text by Qwen3's chat template, each text counted once.
 
-`TokenCounter` is the port. `open_counter(path)` reads a real tokenizer.json with the `tokenizers` library
-(extra `train`); `open_counter(None)` is the stand-in, which needs nothing and only comes near: it serves tests and the
-demo, and its name stands where a tokenizer's hash would in the lineage. Counts are kept in a file by the hash of the
-text counted, so a trace is tokenised once for each tokenizer, whatever corpus it is tried for.
+`render` gives the text of Qwen3's chat template (that of TRL 1.16), character by character; golden texts rendered by
+the template itself hold it. Written out because counting the tokens of a day must not need the training engine.
+`open_counter(path)` reads a real tokenizer.json with the `tokenizers` library (extra `train`); `open_counter(None)` is
+the stand-in, which needs nothing and only comes near. Counts are kept in a file by the hash of the text counted.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import functools
 import hashlib
 import importlib
 import itertools
+import json
 import re
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,13 +24,103 @@ import numpy as np
 
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
+from harness.chat import Message
 from training.corpus.disk_sort import sorted_on_disk
-from training.corpus.filter.funnel import Bin, Distribution, Lengths
-from training.corpus.filter.qwen3_text import RENDERING
+from training.corpus.model import Trace
+
+RENDERING = "qwen3-chat/2"  # 2: tools in the order in which a served model reads them
+
+_TOOLS_BEFORE = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_TOOLS_AFTER = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+    "</tool_call><|im_end|>\n"
+)
+
+
+_ENVELOPE = ("type", "function", "name", "description", "parameters")
+
+
+def served_tools(tools: str) -> list[Any]:
+    """Tool schemas with their keys in the order in which a served model reads them.
+
+    The harness sends sorted keys upstream; vLLM's chat endpoint puts the fields of its own types in their order again
+    (`ChatCompletionToolsParam`, `FunctionDefinition`), and the parameters stay sorted. A row rendered in another order
+    would have another prompt than every episode. Raises ValueError when `tools` is no JSON array.
+    """
+    decoded = json.loads(tools)
+    if not isinstance(decoded, list):
+        raise ValueError("tools are not a JSON array")
+    return [_in_order(tool, _ENVELOPE) for tool in decoded]
+
+
+def render(trace: Trace) -> str:
+    """The text of a trace, without a prompt for another turn. Raises ValueError when its tools are no JSON array."""
+    messages, last = trace.messages, len(trace.messages) - 1
+    # a user wrote these himself: thinking before the latest is left out by the template
+    queries = (
+        index
+        for index, message in enumerate(messages)
+        if message.role == "user"
+        and not (message.content.startswith("<tool_response>") and message.content.endswith("</tool_response>"))
+    )
+    latest_query = max(queries, default=last)
+    system = messages[0].content if messages and messages[0].role == "system" else None
+    parts = []
+    if tools := _tools_text(trace.tools):
+        before = "" if system is None else f"{system}\n\n"
+        parts.append(f"<|im_start|>system\n{before}{_TOOLS_BEFORE}{tools}{_TOOLS_AFTER}")
+    elif system is not None:
+        parts.append(f"<|im_start|>system\n{system}<|im_end|>\n")
+    for index, message in enumerate(messages):
+        if message.role == "assistant":
+            parts.append(_assistant(message, index > latest_query, index == last))
+        elif message.role == "tool":
+            start = "<|im_start|>user" if not index or messages[index - 1].role != "tool" else ""
+            end = "<|im_end|>\n" if index == last or messages[index + 1].role != "tool" else ""
+            parts.append(f"{start}\n<tool_response>\n{message.content}\n</tool_response>{end}")
+        elif message.role == "user" or index:
+            parts.append(f"<|im_start|>{message.role}\n{message.content}<|im_end|>\n")
+    return "".join(parts)
+
+
+@functools.lru_cache(maxsize=64)
+def _tools_text(tools: str) -> str:
+    """One line a tool, as `tojson` writes it: the keys in their order, a space after each separator."""
+    return "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in served_tools(tools))
+
+
+def _in_order(value: Any, first: Sequence[str]) -> Any:
+    """`value` with the keys of `first` before the others, which are sorted, and all keys below `parameters` sorted."""
+    if isinstance(value, list):
+        return [_in_order(item, first) for item in value]
+    if not isinstance(value, dict):
+        return value
+    keys = [key for key in first if key in value] + sorted(key for key in value if key not in first)
+    return {key: _in_order(value[key], () if key == "parameters" else first) for key in keys}
+
+
+def _assistant(message: Message, is_after_query: bool, is_last: bool) -> str:
+    reasoning, content = message.reasoning, message.content
+    if not reasoning and "</think>" in content:
+        reasoning = content.split("</think>")[0].rstrip("\n").split("<think>")[-1].lstrip("\n")
+        content = content.split("</think>")[-1].lstrip("\n")
+    shown = content
+    if is_after_query and (is_last or reasoning):
+        thought = reasoning.strip("\n")
+        shown = f"<think>\n{thought}\n</think>\n\n" + content.lstrip("\n")
+    parts = [f"<|im_start|>assistant\n{shown}"]
+    for number, call in enumerate(message.calls):
+        gap = "\n" if number or content else ""
+        parts.append(f'{gap}<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>')
+    return "".join(parts) + "<|im_end|>\n"
+
 
 STAND_IN = "stand-in/1"
 CONTEXT_MARKS = ("<|im_start|>", "<|im_end|>")
-BIN_TOKENS = 1_024
 
 _PIECE = re.compile(r"<\|[a-z_]+\|>|[^\W\d_]+|\d|[^\w\s]+|\n+|_")
 _LINE = re.compile(r"([0-9a-f]{64}) ([0-9]{1,9})")
@@ -171,21 +262,3 @@ def add_counts(path: Path, counts: Iterable[tuple[str, int]]) -> None:
 def _read_table(path: Path, modified_ns: int, size_bytes: int) -> CountTable:
     with path.open(encoding="utf-8", errors="replace") as lines:
         return CountTable(lines)
-
-
-def lengths_of(tokens: Iterable[tuple[int, int]], tokens_max: int) -> Lengths:
-    """The histogram of (tokens, traces), in bins of 1,024, every bin from 0 up to the longest or the budget."""
-    counts = tuple(sorted(tokens))
-    longest = max([tokens_max, *(value for value, _ in counts)])
-    bins = [0] * (longest // BIN_TOKENS + 1)
-    for value, count in counts:
-        bins[value // BIN_TOKENS] += count
-    return Lengths(
-        tokens_max=tokens_max,
-        counted=Distribution(counts=counts).traces,
-        over=sum(count for value, count in counts if value > tokens_max),
-        bins=tuple(
-            Bin(from_tokens=number * BIN_TOKENS, to_tokens=(number + 1) * BIN_TOKENS, traces=count)
-            for number, count in enumerate(bins)
-        ),
-    )

@@ -1,14 +1,16 @@
-"""Chat rows: `messages` with native tool calls, and `tools`, flat or wrapped.
+"""The formats of foreign conversations: chat rows, hosted rollouts, ReAct text, Hermes and Qwen text, SN15 steps.
 
-Pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text. Roles and
-fields are read under the names that OpenAI, Anthropic, LangChain and ShareGPT have for them. Results without ids are
-those of the calls right before them, as many and in their order, as with the older `function_call`; calls without ids
-take those of such results. Calls and results that an agent wrote as text into such messages are lifted (`spoken`).
-Surfaced ids and emitters are facts that such rows can't carry.
+Pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text. Roles and fields
+are read under the names that OpenAI, Anthropic, LangChain and ShareGPT have for them. Results without ids are those of
+the calls right before them, as many and in their order; calls without ids take those of such results. Calls and results
+that stand in text are lifted (`spoken`). What can't be read is refused with ArenaError V2097. Shapes:
+docs/benchmark.md#traces-met-elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +19,9 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.chat import ROLES, Call, Message, Role
 from harness.trace import Emitter
-from training.corpus.convert.spoken import lift, name_calls
-from training.corpus.convert.values import as_id, as_list, as_object, as_text, broken, decoded, json_text
-from training.corpus.sources.assembly import NO_TOOLS
+from training.corpus.model import NO_TOOLS, TraceFacts
+from training.corpus.spoken import lift, name_calls, read_turn
+from training.corpus.values import as_id, as_list, as_object, as_text, broken, decoded, json_text
 
 _ROLES: dict[str, Role] = (
     dict[str, Role]({role: role for role in ROLES})
@@ -224,3 +226,194 @@ def _paired(messages: list[Message], names: list[str]) -> list[Message]:
         paired[first - 1] = msgspec.structs.replace(message, calls=tuple(calls))
         paired[first:last] = answers
     return paired
+
+
+def read_rollout(row: dict[str, Any], query: str) -> list[Message]:
+    """The calls of a row, in order, behind its prompt or query. Raises ArenaError V2097."""
+    prompt = list(as_list(row.get("messages"), "messages")) or ([{"role": "user", "content": query}] if query else [])
+    calls = [
+        as_object(call, f"call {number}") for number, call in enumerate(as_list(row["output_tools"], "output_tools"))
+    ]
+    return read_messages([*prompt, *({"role": "assistant", "tool_calls": [call]} for call in calls)])
+
+
+def rollout_facts(row: dict[str, Any], facts: TraceFacts) -> TraceFacts:
+    """The facts with what such a row says of its end. Raises ArenaError V2097."""
+    ids = row.get("recommended_product_ids")
+    if isinstance(ids, str):
+        ids = [one.strip() for one in ids.split(",") if one.strip()]
+    if ids is not None and not (isinstance(ids, list) and all(isinstance(one, str) for one in ids)):
+        raise broken("recommended_product_ids", "text or a list of text", ids)
+    recommended = facts.recommended if ids is None else tuple(ids)
+    stop = "terminated" if row.get("terminated") is True else facts.stop
+    return msgspec.structs.replace(facts, recommended=recommended, stop=stop)
+
+
+_OBSERVED = re.compile(r"(<obs>.*?</obs>)", re.DOTALL)
+
+
+def is_react(text: str) -> bool:
+    """Whether a text has a tag that ReAct alone uses, or calls as a list."""
+    return "<obs>" in text or "<state>" in text or re.search(r"<tool_call>\s*\[", text) is not None
+
+
+def is_folded(messages: list[Message]) -> bool:
+    """Whether some turns were folded into a state."""
+    return any("<state>" in message.content for message in messages)
+
+
+def read_text(text: str, query: str) -> list[Message]:
+    """The conversation of one text, its query in front where there is one. Raises ArenaError V2097 as `lift`."""
+    messages = [Message(role="user", content=query)] if query else []
+    for part in _OBSERVED.split(text):
+        if part.strip():
+            messages.append(Message(role="user" if part.startswith("<obs>") else "assistant", content=part))
+    return lift(messages)
+
+
+_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
+_CHATML_ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
+_TOOLS_HEAD = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_TOOLS_TAIL = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n"
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+)
+
+
+def is_chat(text: str) -> bool:
+    """Whether a text is ChatML."""
+    return "<|im_start|>" in text
+
+
+def read_chat(text: str) -> tuple[list[Message], str]:
+    """The messages and tools (wrapped, JSON text) of ChatML. Raises ArenaError V2097."""
+    tools, messages, end = NO_TOOLS, list[Message](), 0
+    for turn in _TURN.finditer(text):
+        if text[end : turn.start()].strip() or turn.group(1) not in _CHATML_ROLES:
+            raise ArenaError("V2097", f"text outside of turns, or a turn of {turn.group(1)!r}")
+        role, content, end = _CHATML_ROLES[turn.group(1)], turn.group(2), turn.end()
+        if role == "system" and _TOOLS_HEAD in content:
+            content, tools = _split_tools(content)
+        if content or role != "system":
+            messages.append(Message(role=role, content=content))
+    if not messages or text[end:].strip():
+        raise ArenaError("V2097", "not ChatML to its end")
+    return lift(messages), tools
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _split_tools(content: str) -> tuple[str, str]:
+    """A system text without the tools in it, and these as a JSON array."""
+    before, _, after = content.partition(_TOOLS_HEAD)
+    lines, end, rest = after.partition(_TOOLS_TAIL)
+    tools = "[" + ",".join(line for line in lines.split("\n") if line.strip()) + "]"
+    if not end or not _is_json(tools):
+        raise ArenaError("V2097", "the tools of the system text can't be read")
+    return "\n\n".join(part for part in (before.strip(), rest.strip()) if part), tools
+
+
+_SAID = ("think", "tool_call", "tool_calls", "response")
+_SEEN = ("obs", "observation", "observations", "tool_results")
+_RESULTS = ("result", "results", "obs", "observation", "output")
+_IDS = ("tool_call_id", "id", "call_id")
+_ARGUMENTS = ("parameters", "arguments", "args")
+_NOTHING: object = object()
+
+
+def read_dialogue(value: object, query: str = "") -> list[Message]:
+    """The conversation of a list of steps. `query`: from the envelope. Raises ArenaError V2097 for a broken step."""
+    steps = [as_object(step, f"step {number}") for number, step in enumerate(as_list(value, "dialogue"), 1)]
+    if not steps:
+        raise ArenaError("V2097", "a dialogue without steps")
+    for number, step in enumerate(steps, 1):
+        told = as_object(step.get("extra_info") or {}, f"step {number}").get("query")
+        query = query or as_text(told, "query")
+    messages = [Message(role="user", content=query)] if query else []
+    taken: set[str] = set()
+    for number, step in enumerate(steps, 1):
+        messages += _turn(step.get("completion"), step, f"step {number}", taken)
+    return messages
+
+
+def _turn(completion: object, step: dict[str, Any], place: str, taken: set[str]) -> Iterator[Message]:
+    """The assistant's turn of a step, then the results of its calls."""
+    fields = {"content": completion} if isinstance(completion, str) else as_object(completion, f"{place}, completion")
+    message = fields.get("message") or {}
+    if isinstance(message, str):
+        fields, message = {"content": message} | fields, {}
+    message = as_object(message, f"{place}, message")
+    reasoning = as_text(fields.get("reasoning_content"), f"{place}, reasoning_content")
+    seen = next((one[key] for one in (message, fields, step) for key in _SEEN if one.get(key) is not None), None)
+    if not any(message.get(key) for key in _SAID):
+        said = read_turn(as_text(fields.get("content"), f"{place}, content"))
+        thinking = "\n\n".join(part for part in (reasoning, said.reasoning) if part)
+        rows, calls = [dict[str, Any]() for _ in said.calls], list(said.calls)
+        content = said.content
+    else:
+        think = as_text(message.get("think"), f"{place}, think")
+        thinking = "\n\n".join(dict.fromkeys(part for part in (reasoning, think) if part))
+        given = next((message[key] for key in ("tool_call", "tool_calls") if message.get(key)), None)
+        rows = [as_object(row, f"{place}, tool call") for row in as_calls(given, place)]
+        calls = _calls(rows, place)
+        content = as_text(message.get("response"), f"{place}, response")
+    named = name_calls(calls, taken)
+    yield Message(role="assistant", content=content, reasoning=thinking, calls=named)
+    answers = _answers(seen, calls, place)
+    for row, call, answer in zip(rows, named, answers, strict=True):
+        own = next((row[key] for key in _RESULTS if key in row), answer)
+        if own is not _NOTHING:
+            yield Message(role="tool", content=json_text(own, f"{place}, result"), call_id=call.id)
+
+
+def _calls(rows: list[dict[str, Any]], place: str) -> list[Call]:
+    """The calls of a step; equal ids are told apart."""
+    written: list[Call] = []
+    for row in rows:
+        inner = row["function"] if isinstance(row.get("function"), dict) else row
+        name = as_text(inner.get("name"), f"{place}, name")
+        if not name:
+            raise ArenaError("V2097", f"{place}: a tool call has no name")
+        given: object = next((inner[key] for key in _ARGUMENTS if inner.get(key) is not None), {})
+        own_id = as_id(next((row[key] for key in _IDS if row.get(key) is not None), None), f"{place}, tool_call_id")
+        same = sum(call.id.partition("#")[0] == own_id for call in written)
+        own_id = f"{own_id}#{same + 1}" if own_id and same else own_id
+        written.append(Call(id=own_id, name=name, arguments=json_text(given, f"{place}, parameters")))
+    return written
+
+
+def _answers(seen: object, calls: list[Call], place: str) -> list[object]:
+    """What stands beside a step's calls as their results (`obs`), one a call: by the ids that the results name, which a
+    call that was never run does not have; else in their order, where they are as many. Raises ArenaError V2097 where
+    they can't be told apart."""
+    answers: list[object] = [_NOTHING] * len(calls)
+    if seen is None or seen in ([], {}, ""):
+        return answers
+    if isinstance(seen, str) and seen.strip()[:1] in ("[", "{"):
+        with contextlib.suppress(ArenaError):  # text that begins with a bracket
+            seen = decoded(seen, place)
+    items: list[Any] = seen if isinstance(seen, list) else [seen]
+    if all(isinstance(item, dict) and any(item.get(key) is not None for key in _IDS) for item in items):
+        for item in items:
+            own_id = as_id(next(item[key] for key in _IDS if item.get(key) is not None), place)
+            own = [n for n, call in enumerate(calls) if call.id.partition("#")[0] == own_id and answers[n] is _NOTHING]
+            if not own:
+                raise ArenaError("V2097", f"{place}: a result of {own_id!r}, which is no call of the step")
+            inner = [item[key] for key in _RESULTS if key in item]
+            answers[own[0]] = inner[0] if inner else {key: one for key, one in item.items() if key not in _IDS}
+        return answers
+    if len(calls) == 1:
+        return [items[0] if len(items) == 1 and isinstance(items[0], list | str) else seen]
+    if len(items) != len(calls):
+        raise ArenaError("V2097", f"{place}: {len(items)} results without ids, of {len(calls)} calls")
+    return list(items)

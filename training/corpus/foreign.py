@@ -1,15 +1,17 @@
-"""Traces from files that are no export: one row a trajectory, in any of the formats of `training.corpus.convert`.
+"""Traces from files that are no export: one row a trajectory, in any of the formats of `training.corpus.formats`.
 
-Every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of
-whose rows is of a known format is refused. Nobody vouches for such a row: its trace is not verified, and what a row
-says of itself (its problem, whether it was a success) is taken only where it has a field for it.
+Every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of whose rows is
+of a known format is refused. Nobody vouches for such a row: its trace is not verified, and what a row says of itself is
+taken only where it has a field for it. A file with a row a line is read in pieces, cut where its bytes say.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -18,17 +20,36 @@ from arena.export.reading import read_lines
 from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
 from harness.chat import Message
-from training.corpus.convert.detect import detect, talk_of, text_of
-from training.corpus.convert.envelope import opened, rows_key
-from training.corpus.convert.hermes import is_chat, read_chat
-from training.corpus.convert.openai import read_messages, read_tools
-from training.corpus.convert.output_tools import read_rollout, rollout_facts
-from training.corpus.convert.react import is_folded, read_text
-from training.corpus.convert.sn15 import read_dialogue
-from training.corpus.convert.surfaced import surfaced_in
-from training.corpus.convert.values import read_facts
-from training.corpus.model import Quarantined, SourceKind, Trace, TraceSource
-from training.corpus.sources.assembly import JUDGE, NO_TOOLS, RESULTS, assemble_trace
+from training.corpus.envelopes import detect, opened, rows_key, talk_of, text_of
+from training.corpus.formats import (
+    is_chat,
+    is_folded,
+    read_chat,
+    read_dialogue,
+    read_messages,
+    read_rollout,
+    read_text,
+    read_tools,
+    rollout_facts,
+)
+from training.corpus.gates import RECOMMEND, TERMINATE
+from training.corpus.model import JUDGE, NO_TOOLS, RESULTS, Quarantined, SourceKind, Trace, TraceSource, assemble_trace
+from training.corpus.values import read_facts
+
+_QUOTES = r"[\\\"'’”]*"
+_NAMED = re.compile(rf"\b(?:product|item)[ _-]?id{_QUOTES}\s*[:=]?\s*{_QUOTES}([A-Za-z0-9][\w-]*)", re.IGNORECASE)
+
+
+def surfaced_in(messages: Iterable[Message]) -> tuple[str, ...] | None:
+    """The ids in order of appearance; None where no result names one."""
+    silent: set[str] = set()
+    found: dict[str, None] = {}
+    for message in messages:
+        silent.update(call.id for call in message.calls if call.name in (RECOMMEND, TERMINATE))
+        if message.role == "tool" and message.call_id not in silent:
+            found.update(dict.fromkeys(_NAMED.findall(message.content)))
+    return tuple(found) or None
+
 
 ARCHIVE = ".zst"
 INSPECT_LOG = ".eval"  # a zip with a JSON file for each sample
@@ -178,3 +199,68 @@ def _rows_of(content: bytes) -> Iterator[bytes]:
         yield from map(bytes, rows) if rows else [content]
     else:
         yield content
+
+
+SHARD_ROWS, SHARD_BYTES = 512, 4 << 20
+ARCHIVE_SHARDS_MAX = 16  # each piece of an archive is unpacked from its beginning
+
+
+class ForeignShard(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a foreign file that stand together. Calling it reads them.
+
+    `first` is the number of the first, from 1; `start` its place in the file, in bytes (0 for an archive); `rows` None
+    is all that follow.
+    """
+
+    path: str
+    first: int
+    start: int
+    rows: int | None
+
+    def __call__(self) -> Iterator[Trace | Quarantined]:
+        """Its rows, in order. Raises ArenaError V2050 for a broken archive."""
+        path, skipped = Path(self.path), 0 if self.start else self.first - 1
+        lines = islice(lines_from(path, self.start), skipped, None if self.rows is None else skipped + self.rows)
+        for number, line in enumerate(lines, self.first):
+            yield read_line(line, f"{path.name}:{number}")
+
+
+def foreign_shards(path: Path) -> tuple[ForeignShard, ...]:
+    """A foreign file as pieces of up to `SHARD_ROWS` rows and `SHARD_BYTES` bytes, a row at least; none without rows.
+
+    Reads it once. Raises as `read_foreign`, and OSError.
+    """
+    for row in read_foreign(path):
+        if not (isinstance(row, Quarantined) and row.code == UNKNOWN_FORMAT):
+            break
+    if not is_lines(path):
+        return (ForeignShard(path=str(path), first=1, start=0, rows=None),)
+    cuts: list[tuple[int, int]] = []  # number and start of each piece's first row
+    number = end = 0
+    for start, size in _sizes(path):
+        number, end = number + 1, start + size
+        if not cuts or number - cuts[-1][0] >= SHARD_ROWS or end - cuts[-1][1] > SHARD_BYTES:
+            cuts.append((number, start))
+    is_archive = path.name.endswith(ARCHIVE)
+    cuts = cuts[:: max(1, -(-len(cuts) // ARCHIVE_SHARDS_MAX))] if is_archive else cuts
+    ends = (first for first, _ in [*cuts[1:], (number + 1, end)])
+    return tuple(
+        ForeignShard(path=str(path), first=first, start=0 if is_archive else start, rows=after - first)
+        for (first, start), after in zip(cuts, ends, strict=False)
+    )
+
+
+def _sizes(path: Path) -> Iterator[tuple[int, int]]:
+    """Where each row starts, in bytes of the unpacked text, and how long it is."""
+    if path.name.endswith(ARCHIVE):
+        start = 0
+        for line in lines_from(path):
+            yield start, len(line)
+            start += len(line)
+        return
+    with path.open("rb") as file:
+        start = 0
+        for line in file:
+            if line.strip():
+                yield start, len(line)
+            start += len(line)
