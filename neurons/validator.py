@@ -37,7 +37,7 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
-from neurons.node.reporting import EVERY_S, HeartbeatLoop, Schedules, banner, read_race
+from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, read_race
 from neurons.race.clock import RaceClock
 from neurons.race.door import DoorLoop
 from neurons.race.episodes import EpisodeLoop, sweep
@@ -131,7 +131,7 @@ class Supervisor:
         heart = HeartbeatLoop(
             node,
             watch,
-            Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s),
+            checkpoints,
             logs=clock.current_logs,
             peers=sharing.peers_seen if sharing else tuple,
             release=lambda: releases.facts if releases else None,

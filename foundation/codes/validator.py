@@ -232,7 +232,7 @@ ROWS = (
         "V2083",
         "live tail serves as many clients as it may",
         "nothing was read; the client comes back later",
-        "wait, or raise `serve_clients`",
+        "wait",
         True,
     ),
     row(
@@ -292,12 +292,6 @@ ROWS = (
         "export cannot be written",
         "finished shards stay, and nothing unfinished counts",
         "make room, then repeat the command: it goes on behind the last finished shard",
-    ),
-    row(
-        "V2086",
-        "pictures need matplotlib",
-        "no picture is drawn; the table needs nothing",
-        "in the project's folder: pip install -c constraints.txt -e '.[plots]'",
     ),
     row(
         "V2115",

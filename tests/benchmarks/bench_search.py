@@ -2,8 +2,7 @@
 
 The reference is Lucene where its packages are installed, and always the reference's algorithm in plain Python: score
 every hit, order them, load, decode and filter up to 10,000 stored documents one by one. The two are named apart.
-Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure. `arena catalogue bench` does
-the same over an index that stands.
+Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from dataclasses import replace as with_changes
 from pathlib import Path
@@ -13,27 +12,17 @@ from msgspec.structs import replace
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
-from arena.gate.rules import RULES_VERSION
 from arena.policies import PAPER
 from arena.race.state.schedule import embargo_ends_ms
 from arena.records.body import decode_content
-from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
-from arena.store.port import StoredSubmission
-from arena.submissions.inbox import InboxEntry
+from arena.records.model import GateRecord, RaceInputs, SettlementRecord
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.race.admission import Admissions
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 HOLD_BLOCKS = 50
 RULES = replace(POLICY, admission=replace(PAPER.admission, hold_blocks=HOLD_BLOCKS))
-PLAIN = "def agent_main(problem):\n    return None\n"
-ODD = {  # each is held by a heuristic, and none is like another
-    "odd": f"TABLE = {list(range(3, 90))}\n\n{PLAIN}",
-    "other": f"NUMBER = {3**130}\n\n{PLAIN}",
-    "late": f"# \u200b\n{PLAIN}",
-}
 LONG = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text("utf-8")
 
 
@@ -101,51 +90,6 @@ async def test_a_source_that_comes_late_is_put_in_its_place(desk):
     assert len(await words(desk)) == before
 
 
-async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(desk):
-    intake = restart(desk)
-    odd, other, late = [await commit(desk, name, source) for name, source in ODD.items()]
-    for made in (odd, other, late):
-        desk.inbox.put(made)
-    await turns(intake, 2)
-    assert [(each.decided_by, each.outcome, each.hold) for each in await words(desk)] == [
-        ("gate", "review", "heuristic")
-    ] * 3
-    block = next(row.submitted_block for row in await desk.store.submissions() if row.name == "late")
-    assert desk.inbox.receipt(late.agent_version_id).held_until == block + HOLD_BLOCKS
-    await desk.store.set_submission_state(odd.agent_version_id, "accepted")
-    await desk.store.set_submission_state(other.agent_version_id, "rejected")
-    for _ in range(2):
-        await turns(restart(desk), 2)
-    for made, outcome in ((odd, "accept"), (other, "reject")):
-        gate, person = await words(desk, made.agent_version_id)
-        assert (person.decided_by, person.outcome, person.subject) == ("person", outcome, gate.subject)
-    assert await state(desk, late) == "review"
-    desk.time.pass_s(HOLD_BLOCKS)
-    await turns(restart(desk))
-    assert await state(desk, late) == "accepted" and len(await words(desk, late.agent_version_id)) == 1
-    assert await state(desk, other) == "rejected"
-    assert desk.inbox.receipt(late.agent_version_id).held_until == 0
-
-
-async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
-    made = await commit(desk, "plain", PLAIN)
-    slot = await desk.chain.commitment(made.hotkey)
-    subject = Subject(
-        agent_version_id=made.agent_version_id,
-        miner_hotkey=made.hotkey,
-        agent_sha256=made.agent_sha256,
-        commitment_block=slot.block,
-        commitment_sha256=made.commitment_sha256,
-    )
-    stored = StoredSubmission(subject=subject, name="plain", state="accepted", submitted_block=slot.block)
-    await desk.store.put_submission(stored, made.source)
-    intake = restart(desk)
-    await turns(intake)
-    (said,) = await words(desk)
-    assert (said.subject, said.outcome, said.policy_sha256) == (subject, "accept", RULES.policy_sha256)
-    assert said.knowledge_sha256 == desk.node.knowledge.inputs_sha256 and said.rules_version == RULES_VERSION
-
-
 async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decision(desk, monkeypatch):
     intake = restart(desk)
     first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
@@ -171,60 +115,8 @@ async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decis
     assert await state(desk, copy) in ("review", "rejected")
 
 
-async def test_a_source_that_is_gone_holds_up_nothing_else(desk, monkeypatch):
-    made = await commit(desk, "plain", PLAIN)
-    intake = restart(desk)
-    desk.inbox.put(made)
-    await turns(intake, 1)
-    gone = replace((await desk.store.submissions())[0], state="accepted")
-    gone = replace(gone, subject=replace(gone.subject, agent_version_id="0e" * 32, miner_hotkey="5gone"))
-    await desk.store.put_submission(gone, PLAIN)
-    found = desk.store.source
-    monkeypatch.setattr(desk.store, "source", lambda agent: _nothing() if agent == "0e" * 32 else found(agent))
-    await turns(restart(desk), 2)
-    assert [row.state for row in await desk.store.submissions()] == ["accepted", "accepted"]
-    assert await words(desk, "0e" * 32) == []
-
-
 class _Killed(Exception):
     """The process dies here."""
-
-
-async def _nothing() -> None:
-    return None
-
-
-async def test_a_policy_by_which_each_decides_alone_says_nothing(desk):
-    made = await commit(desk, "plain", PLAIN)
-    desk.start(POLICY)
-    node = with_changes(desk.node, knowledge=make_knowledge([], [], [], POLICY.gate))
-    intake = Intake(node, RaceLog(desk.store, QUALIFYING, is_lasting=True))
-    desk.inbox.put(made)
-    await turns(intake)
-    assert await words(desk) == [] and await state(desk, made) == "accepted"
-    await Admissions(node, RaceLog(desk.store, QUALIFYING)).turn()
-    assert await words(desk) == []
-
-
-async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeypatch):
-    intake = restart(desk)
-    first, second, thief = [await commit(desk, name, LONG) for name in ("first", "second", "thief")]
-    metagraph, asked = desk.chain.metagraph, []
-
-    async def with_coldkeys(block=None):
-        asked.append(block)
-        found = await metagraph(block)
-        shared = {first.hotkey: "the owner's", second.hotkey: "the owner's"}
-        neurons = tuple(replace(each, coldkey=shared.get(each.hotkey, each.hotkey)) for each in found.neurons)
-        return replace(found, neurons=neurons)
-
-    monkeypatch.setattr(desk.chain, "metagraph", with_coldkeys)
-    for made in (first, second, thief):
-        desk.inbox.put(made)
-    await turns(intake)
-    assert [await state(desk, made) for made in (first, second, thief)] == ["accepted", "accepted", "rejected"]
-    blocks = {each.subject.commitment_block for each in await words(desk)}
-    assert blocks <= set(asked)  # each owner is the one at the commitment, whatever the chain says today
 
 
 async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(desk):
@@ -289,41 +181,3 @@ def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
 
 
 # -- the inbox
-
-
-async def test_a_turn_answers_a_part_of_a_long_inbox_and_the_next_goes_on(desk, monkeypatch):
-    """Entries that stay (their commitments are not there yet) keep nobody behind them from an answer."""
-    monkeypatch.setattr("neurons.race.intake.ENTRIES_PER_TURN", 2)
-    answered: list[str] = []
-
-    async def answer(_: Intake, entry: InboxEntry) -> None:
-        answered.append(entry.path.name)
-
-    monkeypatch.setattr(Intake, "_answer", answer)
-    intake, names = restart(desk), []
-    for number in range(5):
-        names.append(desk.inbox.put(make_submission(generate_signer(), "agent", LONG, number)).name)
-    await turns(intake, 4)
-    assert answered == [*names, *names[:2]]
-    answered.clear()
-    await turns(restart(desk), 3)  # a new process begins with the first
-    assert answered == names
-
-
-async def test_whatever_lies_in_the_inbox_an_honest_entry_beside_it_is_answered(desk):
-    intake = restart(desk)
-    good = await commit(desk, "good", LONG)
-    folder = desk.inbox.put(good).parent
-    os.mkfifo(folder / "pipe.json")
-    (folder / "endless.json").symlink_to("/dev/zero")
-    (folder / "nowhere.json").symlink_to("nothing")
-    (folder / "folder.json").mkdir()
-    (folder / "deep.json").write_bytes(b"[" * 1_000_000)
-    with (folder / "huge.json").open("wb") as stream:
-        stream.truncate(1 << 40)
-    for path in folder.iterdir():
-        os.utime(path, ns=(0, 0), follow_symlinks=False)  # ahead of the honest one
-    await turns(intake, 2)
-    assert await state(desk, good) == "accepted"
-    assert [path.name for path in folder.iterdir()] == ["folder.json"]  # which nobody can take away as a file
-    assert (await desk.store.submissions())[0].subject.agent_version_id == good.agent_version_id
