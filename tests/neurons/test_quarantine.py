@@ -25,7 +25,7 @@ from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
-from neurons.race.verdicts import VerdictLoop
+from neurons.race.episodes import VerdictLoop
 from neurons.settings.settings import resolve
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
