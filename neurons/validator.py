@@ -31,21 +31,19 @@ import structlog
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import note_ending
-from neurons.loops.anchoring import AnchorLoop
-from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop, CheckpointRules
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
-from neurons.node.reporting import EVERY_S, HeartbeatLoop, Schedules, banner, read_race
+from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, read_race
 from neurons.race.clock import RaceClock
 from neurons.race.door import DoorLoop
-from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.releases import ReleaseLoop
 from neurons.race.sharing import SharingLoop, open_exchange
-from neurons.race.verdicts import VerdictLoop
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -132,7 +130,7 @@ class Supervisor:
         heart = HeartbeatLoop(
             node,
             watch,
-            Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s),
+            checkpoints,
             logs=clock.current_logs,
             peers=sharing.peers_seen if sharing else tuple,
             release=lambda: releases.facts if releases else None,

@@ -16,7 +16,7 @@ ROWS = (
         "V2105",
         "file of the operator's release cannot be used here",
         "what stands in its place stays; the rest of the release is used",
-        "update this software, or remove the file that was put there by hand: `arena operator releases` names all",
+        "update this software, or remove the file that was put there by hand: `arena operator publish` names all",
     ),
     row(
         "V2106",
@@ -109,14 +109,14 @@ ROWS = (
         "U3047",
         "operator signed two different releases with one number",
         "each validator keeps the one it saw first, so they may differ",
-        "the operator publishes a release with a higher number; until then compare `arena operator releases`",
+        "the operator publishes a release with a higher number; until then compare `arena operator publish`",
         True,
     ),
     row(
         "U3048",
         "operator's files are not here yet",
         "what needs them waits; it is asked for again",
-        "see `arena operator releases`; a validator that has them must share races and be reachable",
+        "see `arena operator publish`; a validator that has them must share races and be reachable",
         True,
     ),
 )

@@ -225,7 +225,7 @@ ROWS = (
         "V2083",
         "live tail serves as many clients as it may",
         "nothing was read; the client comes back later",
-        "wait, or raise `serve_clients`",
+        "wait",
         True,
     ),
     row(

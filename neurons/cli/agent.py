@@ -11,8 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
+from foundation.canonical import canonical_bytes, text_hash
 from foundation.codes import lookup
 from foundation.codes.names import NOT_RECORDED
 from foundation.errors import ArenaError, render
@@ -186,8 +188,6 @@ def check(agent: AgentFile, desk: DeskFlags, as_json: JsonOption = False) -> Non
     """
     source = read_agent(agent)
 
-    import msgspec
-
     from arena.gate.rules import what_to_change
 
     report = report_of(source, desk.settings())
@@ -276,7 +276,6 @@ def _run_once(agent: Path, raw: bytes, plan: _Plan) -> int:
     except UnicodeDecodeError as error:
         raise ArenaError("A1001", f"byte {raw[error.start]:#04x} at offset {error.start}") from error
 
-    from foundation.canonical import canonical_bytes, text_hash
     from neurons.practice.problems import default_cache_dir, opened_problems
     from neurons.practice.run import LocalRun, json_row, save_run
 

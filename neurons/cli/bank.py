@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import ClosesPolicyOption, JsonOption, ProblemFile, ProblemFiles, WalletFlags, command
 from neurons.cli.presenter import echo_json, show, show_progress
@@ -119,9 +121,6 @@ def pool(
     ],
     out: Annotated[Path, typer.Option("--out", help="File to write; it must not exist.")],
     wanted: Annotated[str, typer.Option("--pool", help="train or dev; no other pool comes out.")] = "train",
-    batches: Annotated[
-        Path | None, typer.Option("--batches", help="Folder of RACE.batch.json files. Default: STATE_DIR/bank.")
-    ] = None,
     held_out: Annotated[
         list[Path] | None, typer.Option("--held-out", help="Problems kept out, and their leak clusters. Repeatable.")
     ] = None,
@@ -157,10 +156,10 @@ def pool(
     out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out)
     state = state_folder(state_dir)
-    folder = batches or state / "bank"
+    folder = state / "bank"
     held = [read_batch(path) for path in sorted(folder.glob("*.batch.json"))]
     if not held:
-        raise typer.BadParameter(f"{folder} holds no *.batch.json", param_hint="--batches")
+        raise typer.BadParameter(f"{folder} holds no *.batch.json", param_hint="--state-dir")
     releases: list[ReleaseRecord] = []
     with show_progress() as progress:
         for export in exports:  # each is verified whole before its releases count
@@ -325,12 +324,10 @@ def titles(
     out: Annotated[Path, typer.Option(help="The release to write; refused when it exists.")],
     name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
     embeddings: Annotated[
-        str, typer.Option(help="A /v1 endpoint that serves /embeddings. Empty: lexical/1, without any model.")
+        str,
+        typer.Option(help="A /v1 endpoint that serves /embeddings; key: OPENAI_API_KEY. Empty: lexical/1."),
     ] = "",
     model: Annotated[str, typer.Option(help="With --embeddings: the model.")] = "Qwen/Qwen3-Embedding-0.6B",
-    api_key: Annotated[
-        str, typer.Option(envvar="OPENAI_API_KEY", show_envvar=True, show_default=False, help="Of the endpoint.")
-    ] = "",
     vectors: Annotated[
         Path | None, typer.Option(help="With --embeddings: folder that keeps vectors, to go on after a break.")
     ] = None,
@@ -346,14 +343,13 @@ def titles(
     """
     from arena.bank.embeddings import EmbeddingsEndpoint
     from arena.bank.title_release import VectorFolder, build_lexical, build_release
-    from foundation.durable_files import write_whole
     from problems.scoring.title_index import TitleIndex
     from problems.scoring.title_matching import encode_accepted
 
     refuse_existing(out)
     problems, products = read_files(paths), tuple(goods.products())
     if embeddings:
-        endpoint = EmbeddingsEndpoint(embeddings, model, api_key=api_key)
+        endpoint = EmbeddingsEndpoint(embeddings, model, api_key=os.environ.get("OPENAI_API_KEY", ""))
         with contextlib.closing(endpoint), show_progress() as progress:
             made = build_release(
                 problems,

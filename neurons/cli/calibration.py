@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
 from neurons.cli.options import AnswerTimeoutOption, JsonOption, WalletFlags, complete_policy
 from neurons.cli.presenter import echo_json, make_table, show_progress
 
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from judge.port import Judge
     from judge.rubric import Rubric
 
+AT_ONCE = 4  # traces judged at the same time
 RubricPolicyOption = Annotated[
     str,
     typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.", autocompletion=complete_policy),
@@ -41,10 +47,9 @@ class PanelFlags:
         typer.Option(
             "--base-url",
             help="OpenAI-compatible endpoint of the panel, or one for each model, comma-separated in their order; "
-            "empty: the scripted judge.",
+            "empty: the scripted judge. The key is read from OPENAI_API_KEY.",
         ),
     ] = ""
-    api_key: Annotated[str, typer.Option("--api-key", envvar="OPENAI_API_KEY", help="Its key.")] = ""
     cache: CacheOption = None
     price: PriceOption = (0, 0)
 
@@ -55,7 +60,6 @@ class PanelFlags:
 
         Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
         """
-        from foundation.errors import ArenaError
         from judge.budget import MeteredJudge
         from judge.cache import CachedJudge
         from judge.client import OpenAIJudge, RetryPolicy
@@ -75,9 +79,10 @@ class PanelFlags:
         if wrong := [place for place in places if not place.startswith(("http://", "https://"))]:
             raise ArenaError("V2030", f"--base-url {wrong[0]!r} is no http or https address: give it whole")
         judges: list[Judge] = []
+        key = os.environ.get("OPENAI_API_KEY", "")
         for model, place in zip(rubric.models, itertools.cycle(places), strict=False):
             patience = RetryPolicy(timeout_ms=timeout_ms, is_quoting_by_schema=is_quoting_by_schema)
-            asked = OpenAIJudge(model=model, base_url=place, api_key=self.api_key, patience=patience)
+            asked = OpenAIJudge(model=model, base_url=place, api_key=key, patience=patience)
             metered = MeteredJudge(asked, meter)
             judges.append(CachedJudge(metered, self.cache, asked.sampling) if self.cache else metered)
         return tuple(judges)
@@ -91,7 +96,6 @@ def calibrate(
         Path | None, typer.Option("--check", help="Check this signed calibration.json instead.", exists=True)
     ] = None,
     policy: RubricPolicyOption = "demo",
-    at_once: Annotated[int, typer.Option("--at-once", min=1, max=64, help="Traces judged at the same time.")] = 1,
     attempts: Annotated[
         int, typer.Option("--attempts", min=0, max=10, help="Replies to ask for, at most; 0: as the policy says.")
     ] = 0,
@@ -121,9 +125,6 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
-    import msgspec
-
-    from foundation.durable_files import write_whole
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
 
@@ -143,7 +144,7 @@ def calibrate(
             for recipe in chosen:
                 made.append(make_trace(recipe, shop))
                 progress("make", len(made), len(chosen))
-        judged = judge_traces(made, rubric, judges, at_once=at_once, progress=progress)
+        judged = judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
     found = measure(judged, rubric, meter.take(sum(one.quality_e4 is not None for one in judged)))
     out.mkdir(parents=True, exist_ok=True)
     rows = (
@@ -165,7 +166,6 @@ def calibrate(
 
 
 def _check(file: Path, rubric: Rubric, *, as_json: bool) -> None:
-    import msgspec
 
     from arena.chain.keys import verify
     from judge.calibration.measurement import SignedCalibration, check_calibration
@@ -188,8 +188,6 @@ def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
 
     Raises ArenaError V2030.
     """
-    from msgspec.structs import replace
-
     from neurons.settings.inputs import policy_of
     from neurons.settings.settings import resolve
 

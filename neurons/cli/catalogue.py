@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from foundation.durable_files import replacing
@@ -75,8 +76,6 @@ def build(
     The index appears whole or not at all. Malformed lines are left out, counted and named by line number; two documents
     of one id stop the build. The catalogue's identity does not depend on the order of lines or on compression.
     """
-    import msgspec
-
     from harness.catalogue.engines.registry import build_engine
 
     with show_progress() as progress:

@@ -12,23 +12,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
 from neurons.cli.options import (
     AnswerTimeoutOption,
-    BankOption,
     ClusterOption,
     CoefficientOption,
     CorpusArgument,
     CorpusPoolOption,
-    HeldOutOption,
     JsonOption,
-    PartitionOption,
     TrustUnsignedOption,
+    command,
 )
 from neurons.cli.presenter import echo_json, show, show_progress
 from neurons.cli.store_reading import state_folder
 from neurons.cli.trac import trac
-from neurons.cli.train import MICRO, SEALS, open_guard, parse_price, read_plan, usage_lines
+from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, read_plan, usage_lines
 from neurons.practice.opening import SCRIPTED
 
 if TYPE_CHECKING:
@@ -108,10 +109,11 @@ _Workers = Annotated[
 ]
 
 
-@app.command()
+@command(app)
 def build(
     context: typer.Context,
     out: _Out,
+    leaks: LeakFlags,
     exports: _Exports = None,
     foreign: _Foreign = None,
     rewritten: _Rewritten = None,
@@ -127,9 +129,6 @@ def build(
     ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
     catalogue: _Catalogue = None,
-    held_out: HeldOutOption = None,
-    partition: PartitionOption = None,
-    bank: BankOption = "",
     workers: _Workers = None,
     cluster: ClusterOption = "",
     state_dir: _StateDir = None,
@@ -165,7 +164,7 @@ def build(
     plan = read_plan(rules, flags | {"coefficient_e4_min": share_e4, "seed": seed})
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
-    guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
+    guard = leaks.guard(catalogue, plan.pool)
     task = _task(plan, tokenizer and tokenizer.absolute(), state / _COUNTS, catalogue)
     places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
     records = building.trajectories_in(list(places))
@@ -201,7 +200,6 @@ def show_corpus(
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
     before and after; the long tail; who wrote the calls. The page is the same with plots, in one file.
     """
-    from foundation.canonical import content_hash
     from training.corpus.corpus_files import read_funnel, read_lineage
 
     lineage, funnel = read_lineage(folder), read_funnel(folder)
@@ -228,9 +226,6 @@ def sample(
     out: Annotated[Path, typer.Option("--out", help="Folder of the sheet; it must not exist.")],
     rows: Annotated[int, typer.Option("--rows", min=1, help="Traces on the sheet.")] = 50,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
-    key: Annotated[
-        Path | None, typer.Option("--key", help="What each item is, for afterwards. Default: OUT.key.jsonl beside OUT.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a blind sheet of traces for people to read.
@@ -241,7 +236,7 @@ def sample(
     from training.corpus.corpus_files import read_rows
     from training.corpus.sampling import draw_sample, key_json, sheet_csv, sheet_html
 
-    key = key or out.with_name(f"{out.name}.key.jsonl")
+    key = out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
         _refuse_existing(path)
     items, keys = draw_sample(read_rows(folder), rows, seed)
@@ -297,8 +292,6 @@ def _refuse_existing(path: Path) -> None:
 
 def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
-    from foundation.errors import ArenaError
-
     empty = [(arm.name, one) for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept]
     if as_json:
         echo_json({"built": [], "funnels": dict(empty), "tokens": filtered.work})
@@ -327,20 +320,18 @@ def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
     typer.echo(plain_text(sections(funnel, work)))
 
 
-@app.command()
+@command(app)
 def rewrite(
     exports: Annotated[list[Path], typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of thoughts; an unfinished one goes on.")],
     base_url: Annotated[
         str, typer.Option("--base-url", help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
     ],
+    leaks: LeakFlags,
     writer: Annotated[str, typer.Option("--writer", help="Model that writes the thoughts.")] = "scripted-writer",
     trust_unsigned: TrustUnsignedOption = False,
     pool: CorpusPoolOption = None,
     coefficient: CoefficientOption = None,
-    held_out: HeldOutOption = None,
-    partition: PartitionOption = None,
-    bank: BankOption = "",
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
     ] = None,
@@ -370,8 +361,6 @@ def rewrite(
     Every answer is kept in OUT/answers: the same command goes on after a stop and asks nothing twice. The endpoint's
     key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
     """
-    from msgspec import to_builtins
-
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
     from training.corpus.building import open_sources, trajectories_in
@@ -387,7 +376,7 @@ def rewrite(
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
     share_e4 = None if coefficient is None else round(coefficient * 10_000)
     plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
-    guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
+    guard, every, rules = leaks.guard(None, plan.pool), gates(), RewriteRules()
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else OpenAIUpstream(*access)

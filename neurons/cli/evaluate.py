@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 import typer
 
+from foundation.codes.names import JUDGE_FAILED
+from foundation.errors import ArenaError, Failure
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     BuiltIndexOption,
@@ -193,9 +197,6 @@ def evaluate_model(
     against: Annotated[
         Path | None, typer.Option("--against", help="Report of another model under the same conditions, to compare.")
     ] = None,
-    is_diagnostic: Annotated[
-        bool, typer.Option("--diagnostic", help="The set is `dev`: its numbers are not results.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a model, or an agent file, on a frozen set of problems.
@@ -231,7 +232,7 @@ def evaluate_model(
     taken = read_files(problems)
     plan = EvaluationPlan(
         label=label or f"{subject.address} {how.model}".rstrip(),
-        set=name_set(set_name or "+".join(path.stem for path in problems), taken, is_reported=not is_diagnostic),
+        set=name_set(set_name or "+".join(path.stem for path in problems), taken),
         decode=decoding.decode(),
         samples=1 if decoding.greedy else decoding.samples,
         seeds=(0,) if decoding.greedy else _numbers(decoding.seeds),
@@ -279,11 +280,7 @@ def _examine(
     *,
     is_quiet: bool,
 ) -> EvalReport:
-    import tempfile
 
-    import msgspec
-
-    from foundation.errors import ArenaError
     from training.evaluation.run_eval import episodes_path, examine
     from training.rollouts.rollout import EpisodeFile
 
@@ -378,8 +375,6 @@ def open_agent(
     workers, or for 0 threads of this process. Ends the command for a file that the gate rejects. Raises ArenaError
     A1001 and A1009 for a file that can't be read, U3001 and U3005 for an endpoint, V2207, V2060, V2208 for a cluster.
     """
-    from foundation.codes.names import JUDGE_FAILED
-    from foundation.errors import ArenaError, Failure
     from neurons.cli.agent import read_agent, report_of, show_report
     from neurons.practice.problems import open_setups
     from neurons.practice.run import run_in_pool
@@ -441,7 +436,6 @@ def _by_rows(ports: EvaluatePorts, rows_of: Callable[[Sequence[Asked]], Iterator
     """The episodes that `by_agent` gives, in the order of the jobs, of evaluations made elsewhere; scored here, over
     `ports`. A problem that ends its workers again and again stops the run: a report has all of its set."""
     from arena.evaluate import RanEpisode, settle
-    from foundation.errors import ArenaError
     from harness.tools.registry import profile_schemas
     from training.evaluation.run_eval import line_of
 

@@ -11,8 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from foundation.errors import ArenaError
 from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags, complete_format
 from neurons.cli.presenter import show, show_progress
 from neurons.cli.store_reading import logs_of
@@ -29,7 +31,7 @@ _WHY = {
     "filter": "your filters leave them out",
     "exported": "an earlier export has them",
     "secret": "the log keeps them out for what looks like a credential; the views have them with it removed",
-    "oversize": "larger than --max-bytes",
+    "oversize": "too large for one row",
     "undecodable": "can't be read: quarantined",
 }
 
@@ -66,8 +68,6 @@ ArgumentsOption = Annotated[
         help="How `messages` and Parquet show calls' arguments (FORMATS.md: which template wants which).",
     ),
 ]
-RowsOption = Annotated[int, typer.Option("--rows-per-shard", min=1, help="Trajectories in one shard.")]
-BytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Largest record with its body, in bytes.")]
 
 
 def export(
@@ -85,8 +85,6 @@ def export(
     agentic: AgenticOption = False,
     since_cursor: SinceOption = None,
     arguments: ArgumentsOption = "text",
-    rows_per_shard: RowsOption = 1_000,
-    max_bytes: BytesOption = 4 << 20,
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -103,11 +101,8 @@ def export(
 
     arena records export --out day2 --format parquet --since-cursor day1
     """
-    import msgspec
-
     from arena.export.model import Request
     from arena.export.selection import check_request
-    from foundation.errors import ArenaError
 
     filters = {
         "from_day": from_day,
@@ -119,7 +114,7 @@ def export(
         "is_agentic_only": agentic,
     }
     asked: dict[str, object] = {"formats": formats or ["jsonl"], "pools": pool or ["train"], "filters": filters}
-    asked |= {"validator": "", "rows_per_shard": rows_per_shard, "row_bytes_max": max_bytes}
+    asked["validator"] = ""
     if arguments != "text":
         asked["arguments"] = arguments
     try:
@@ -160,7 +155,6 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
 async def _export(
     store: PostgresStore, request: Request, out: Path, validator: str, since: Path | None, signer: Signer | None
 ) -> Manifest:
-    import msgspec
 
     from arena.chain.keys import verify as verify_signature
     from arena.export.writing.exporter import continued, export_records

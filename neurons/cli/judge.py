@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
+import msgspec
 import typer
 
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
 from neurons.cli.calibration import (
     PanelFlags,
     RubricPolicyOption,
@@ -91,10 +94,7 @@ def replay(
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
-    import msgspec
-
     from arena.evaluate.replay import compare_replay, replay_row, rubric_sha256, settled_keys
-    from foundation.errors import ArenaError
     from judge.panel import judge_body
     from judge.verdict import Verdict
 
@@ -177,10 +177,7 @@ def _write_sheet(
     race: str,
     validator: str,
 ) -> None:
-    import msgspec
 
-    from foundation.durable_files import write_whole
-    from foundation.errors import ArenaError
     from judge.calibration.sheet import SheetKey, empty_form, sheet_text, shuffled
     from judge.prompts import prompt_text
     from judge.verdict import Verdict
@@ -210,9 +207,7 @@ def _write_sheet(
 
 
 def _compare_forms(folder: Path, *, as_json: bool) -> None:
-    import msgspec
 
-    from foundation.errors import ArenaError
     from judge.calibration.sheet import SheetKey, compare_raters, read_form
 
     key, forms = folder / "key.json", sorted(folder.glob("form-*.csv"))
@@ -241,10 +236,7 @@ def _number(value_e4: int | None) -> str:
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:
     """The rows of a file; a last line that a kill cut short is left out. Raises ArenaError V2050 for any other one."""
-    import msgspec
-
     from arena.evaluate.replay import ReplayRow
-    from foundation.errors import ArenaError
 
     if not path.exists():
         return
@@ -260,7 +252,6 @@ def read_rows(path: Path) -> Iterator[ReplayRow]:
 
 
 def _append(stream: BinaryIO, row: ReplayRow) -> None:
-    import msgspec
 
     stream.write(msgspec.json.encode(row) + b"\n")
     stream.flush()
@@ -286,7 +277,6 @@ async def body_and_verdicts(
     """A body and the verdicts on it in a log, the oldest first. Raises ArenaError V2050 where the body is missing."""
     from arena.records.body import decode_body, decode_content
     from arena.records.model import VerdictRecord
-    from foundation.errors import ArenaError
 
     stored = await store.body(body_sha256, validator)
     if stored is None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
+from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, complete_policy
 from neurons.cli.presenter import echo_json, show
@@ -29,10 +32,15 @@ app = typer.Typer(
 
     arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
 
-    arena operator releases --state-dir STATE
+    arena operator publish --state-dir STATE
     """,
     no_args_is_help=True,
 )
+
+
+@app.callback()
+def operator() -> None:
+    """Hand out what all validators share, signed."""
 
 
 @command(app)
@@ -61,7 +69,8 @@ def publish(
     Takes signed suites (`arena problems sign-suite`), sealed batches (`arena problems seal`), policy.json, an index
     folder, and title releases that are named one by one. Other files of a folder are left out and named. What the
     release before held goes on, but for batches whose round is a week past; its number rises by one, so publish through
-    one node. That node must share races (`--share`); it may run meanwhile. Next: `arena operator releases`.
+    one node. That node must share races (`--share`); it may run meanwhile. Without anything to publish it shows the
+    newest release that this folder holds, and a second one that the operator signed with one number.
     """
     from arena.chain.keys import verify
     from arena.chain.opening import open_timelock
@@ -74,7 +83,8 @@ def publish(
     flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
     settings = resolve(flags).settings
     if not paths and not policy:
-        raise typer.BadParameter("name a folder, a file or --policy", param_hint="FOLDER|FILE")
+        _show_release(state_dir, as_json=as_json)
+        return
     signer = wallet.open()
     found = collect(paths or ())
     sources = list(found.sources)
@@ -98,13 +108,8 @@ def publish(
     show(row, lines, as_json=as_json)
 
 
-@app.command()
-def releases(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
-    """Show the operator's newest release as this state folder holds it: who signed it, its files, what is missing.
-
-    Reads files alone, whether or not a validator runs. A second release that the operator signed with one number is
-    shown beside it: validators keep the one they saw first.
-    """
+def _show_release(state_dir: Path | None, *, as_json: bool) -> None:
+    """The newest release as this state folder holds it: who signed it, its files, what is missing."""
     from neurons.settings.released import open_releases
     from neurons.settings.settings import resolve
 
@@ -153,7 +158,6 @@ def _describe(signed: SignedRelease, store: ReleaseStore) -> dict[str, Any]:
 
 
 def _lines(signed: SignedRelease, store: ReleaseStore) -> list[str]:
-    from datetime import UTC, datetime
 
     release, row = signed.release, _describe(signed, store)
     made = datetime.fromtimestamp(release.made_ms / 1_000, UTC).isoformat(timespec="seconds")
@@ -194,8 +198,6 @@ def list_submissions(
     as_json: JsonOption = False,
 ) -> None:
     """List submissions with the findings that put them where they are."""
-    import msgspec
-
     from arena.gate.report import GateReport
     from arena.store.port import EVERY_STATE
     from neurons.race.sentences import short
@@ -247,7 +249,6 @@ def reject(
 
 
 async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
-    from foundation.errors import Failure
 
     async with _store(state_dir) as store:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]

@@ -1,22 +1,23 @@
 """How commands print: results as JSON or as lines, fields and tables; progress on standard error.
 
-Progress is a bar per phase on a terminal, a line now and then elsewhere, with the rate and the time left. A phase
-counts bytes when its name is in `BYTE_PHASES`, otherwise items.
+Progress is a line now and then, with the rate and the time left. A phase counts bytes when its name is in
+`BYTE_PHASES`, otherwise items.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 
 from foundation.progress import Progress, no_progress
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
     from rich.table import Table
 
     from arena.view.lines import StyledLine
@@ -46,8 +47,6 @@ def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
 
 def echo_json(value: object, *, is_indented: bool = False) -> None:
     """Print one value as JSON."""
-    import msgspec
-
     encoded = msgspec.json.encode(value)
     typer.echo((msgspec.json.format(encoded) if is_indented else encoded).decode())
 
@@ -60,8 +59,6 @@ def field_lines(fields: Iterable[tuple[str, object]], width: int) -> Iterator[st
 
 def text_width() -> int:
     """Columns that running text may fill."""
-    import shutil
-
     return min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
 
 
@@ -107,83 +104,42 @@ _LINE_EVERY_S = 10.0
 
 @contextmanager
 def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
-    """The function to report to; what it shows goes away with the block on a terminal. Quiet, it shows nothing."""
+    """The function to report to. Quiet, it shows nothing."""
     if is_quiet:
         yield no_progress
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield PhaseLines(lambda line: console.print(line, highlight=False), time.monotonic)
-        return
-    columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TextColumn("{task.fields[rate]:>16}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=console) as bars:
-        tasks: dict[str, TaskID] = {}
-        pace = PhasePace(time.monotonic)
-
-        def advance(phase: str, done: int, total: int) -> None:
-            is_new, so_far, elapsed_s = pace.take(phase, done)
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total, rate="")
-            elif is_new:
-                bars.reset(tasks[phase], total=total)
-            bars.update(tasks[phase], completed=done, total=total, rate=rate_text(phase, so_far, elapsed_s))
-
-        yield advance
-
-
-class PhasePace:
-    """How far each phase has come since its first report, which may tell of what an earlier run did. One that tells of
-    less than before has begun again. `clock` gives seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._begun: dict[str, tuple[float, int]] = {}
-        self._last: dict[str, int] = {}
-
-    def take(self, phase: str, done: int) -> tuple[bool, int, float]:
-        """Of one report: (whether the phase begins with it, what was done since it began, for how many seconds)."""
-        now = self._clock()
-        is_new = phase not in self._begun or done < self._last[phase]
-        if is_new:
-            self._begun[phase] = (now, done)
-        self._last[phase] = done
-        begun_s, begun_at = self._begun[phase]
-        return is_new, done - begun_at, now - begun_s
+    else:
+        yield PhaseLines(lambda line: typer.echo(line, err=True), time.monotonic)
 
 
 class PhaseLines:
-    """A line when a phase ends, and every ten seconds while it runs. `clock` gives seconds."""
+    """A line when a phase ends, and every ten seconds while it runs. `clock` gives seconds.
+
+    A phase's first report may tell of what an earlier run did; one that reports less than before has begun again.
+    """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._write, self._clock = write, clock
-        self._pace = PhasePace(clock)
+        self._begun: dict[str, tuple[float, int]] = {}  # when a phase was first reported, and how far it was
+        self._last: dict[str, int] = {}
         self._shown_s = clock()
         self._ended: set[str] = set()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Take one report."""
-        is_new, so_far, elapsed_s = self._pace.take(phase, done)
-        if is_new:
+        now_s = self._clock()
+        if phase not in self._begun or done < self._last[phase]:
+            self._begun[phase] = (now_s, done)
             self._ended.discard(phase)
+        self._last[phase] = done
+        begun_s, begun_at = self._begun[phase]
+        so_far, elapsed_s = done - begun_at, now_s - begun_s
         rate = rate_text(phase, so_far, elapsed_s)
         if done >= total:
             if phase not in self._ended:
                 self._ended.add(phase)
                 self._write(f"{phase}: done in {elapsed_s:.1f} s{rate and f', {rate}'}")
-        elif self._clock() - self._shown_s >= _LINE_EVERY_S and so_far > 0:
-            self._shown_s = self._clock()
+        elif now_s - self._shown_s >= _LINE_EVERY_S and so_far > 0:
+            self._shown_s = now_s
             left_s = elapsed_s * (total - done) / so_far
             self._write(f"{phase}: {done * 100 // total} %{rate and f', {rate}'}, {left_s:.0f} s left")
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, DocumentsOption, JsonOption, ProblemFile, TitlesOption, command
 from neurons.cli.presenter import echo_json, make_table, show, show_progress
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from problems.scoring.title_index import TitleIndex
     from problems.scoring.title_matching import AcceptedTitles, TitleMatcher
     from problems.suites.distributions import BucketShape, SetShape
-    from problems.synthesis.difficulty import Mix
 
 CHUNK = 50  # problems made between two reports of progress
+ACCEPTED_MAX = 3  # products that may satisfy one item, the answer included
+LIKE_E4 = 6_000  # share of content words in common from which a pair is listed
+BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
 
 app = typer.Typer(
@@ -124,14 +128,8 @@ def list_problems(
 def check(
     path: ProblemFile,
     goods: ProductFlags,
-    similarity_e4: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Share of content words in common from which a pair is listed.")
-    ] = 6_000,
     clusters: Annotated[bool, typer.Option("--clusters", help="Also show which problems share an answer.")] = False,
     titles: TitlesOption = "lexical/1",
-    accepted_max: Annotated[
-        int, typer.Option(min=1, help="Most products that may satisfy one item, the answer included.")
-    ] = 3,
     seed: Annotated[int, typer.Option(help="Draws the random answers.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -139,18 +137,17 @@ def check(
 
     Reading the file checks its form. With --documents or --catalogue each problem's own answer must score 1 and no
     answer 0, random products must not satisfy it (20 a slot, of a catalogue with at least 200), and no item may be
-    satisfied by more than --accepted-max products. The problems that fail are named with a code, and the exit code is
+    satisfied by more than 3 products. The problems that fail are named with a code, and the exit code is
     1. With --clusters: problems whose answers are the same thing (near-identical products of several shops are one)
     share a leak cluster, whatever their words; then pairs of different clusters whose words resemble each other, for a
     person to read. Next: `arena problems partition` and `seal`.
     """
     problems = read_file(path)
     if clusters:
-        _show_clusters(problems, goods, similarity_e4, as_json=as_json)
+        _show_clusters(problems, goods, as_json=as_json)
     if not goods.is_given:
         show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"], as_json=as_json)
         return
-    import msgspec
 
     from problems.scoring.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
     from problems.synthesis.ambiguity import measure_ambiguity
@@ -163,12 +160,12 @@ def check(
             if solvable.is_usable and len(index.products) >= CROWD_MIN:
                 solvable = check_chance(solvable, problem, index.products, matcher, seed)
                 luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
-            ambiguity = measure_ambiguity(problem, index, matcher, accepted_max) if solvable.is_usable else None
+            ambiguity = measure_ambiguity(problem, index, matcher, ACCEPTED_MAX) if solvable.is_usable else None
             # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
             # read back
             accepted = enumerate(ambiguity.accepted if ambiguity else ())
             too_many = [
-                f"reward[{slot}]: {count} products satisfy it" for slot, count in accepted if count > accepted_max
+                f"reward[{slot}]: {count} products satisfy it" for slot, count in accepted if count > ACCEPTED_MAX
             ]
             crowded = "; ".join(too_many)
             bad += bool(crowded) or not solvable.is_usable
@@ -222,17 +219,11 @@ def synthesize(
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
     goods: ProductFlags,
     count: Annotated[
-        int | None, typer.Option(min=1, help="How many problems in all, spread evenly over the buckets asked for.")
-    ] = None,
+        int, typer.Option(min=1, help="How many problems in all, spread evenly over the buckets asked for.")
+    ] = BANK_SIZE,
     bucket: Annotated[
-        list[str] | None, typer.Option(help="With --count: product, shop or voucher. Repeatable. Default: all three.")
+        list[str] | None, typer.Option(help="product, shop or voucher. Repeatable. Default: all three.")
     ] = None,
-    product: Annotated[int, typer.Option(min=0, help="Without --count: how many product problems.")] = 28,
-    shop: Annotated[int, typer.Option(min=0, help="Without --count: how many shop problems.")] = 24,
-    voucher: Annotated[int, typer.Option(min=0, help="Without --count: how many voucher problems.")] = 23,
-    difficulty: Annotated[
-        str, typer.Option(help="easy, medium or hard, or weights: easy=1,hard=2. Default: as the public set falls.")
-    ] = "",
     exclude: Annotated[
         list[Path] | None,
         typer.Option(help="Problem files or suites whose answers must not answer here. Repeatable."),
@@ -249,7 +240,6 @@ def synthesize(
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
     """
-    from foundation.durable_files import write_whole
     from problems.model import BUCKETS
     from problems.suites.formats import write_problems
     from problems.suites.shipped import shipped_answers
@@ -259,18 +249,15 @@ def synthesize(
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
         raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
     wanted = [name for name in BUCKETS if not bucket or name in bucket]
-    share, rest = divmod(count or 0, len(wanted))
-    spread = {name: share + (place < rest) for place, name in enumerate(wanted)}
-    each: dict[Bucket, int] = {"product": product, "shop": shop, "voucher": voucher}
-    counts = spread if count else {name: each[name] for name in wanted}
-    mix = _mix(difficulty)
+    share, rest = divmod(count, len(wanted))
+    counts: dict[Bucket, int] = {name: share + (place < rest) for place, name in enumerate(wanted)}
     maker = ProblemMaker(goods.title_index())
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
     chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())
     made: list[Problem] = []
     with show_progress() as progress:
-        for problem in maker.make_apart(seed=chosen, counts=counts, mix=mix):
+        for problem in maker.make_apart(seed=chosen, counts=counts):
             made.append(problem)
             if len(made) % CHUNK == 0 or len(made) == total:
                 progress("synthesize", len(made), total)
@@ -278,14 +265,14 @@ def synthesize(
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
 
 
-def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, similarity_e4: int, *, as_json: bool) -> None:
+def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, *, as_json: bool) -> None:
     from problems.pools.clusters import find_clusters
     from problems.pools.review_net import similar_pairs
 
     clusters = find_clusters(problems, goods.classes())
     shared = {name: ids for name, ids in sorted(clusters.problems_of.items()) if len(ids) > 1}
     name_of = clusters.name_of
-    suspects = [pair for pair in similar_pairs(problems, similarity_e4) if name_of[pair.left] != name_of[pair.right]]
+    suspects = [pair for pair in similar_pairs(problems, LIKE_E4) if name_of[pair.left] != name_of[pair.right]]
     if as_json:
         for name, ids in shared.items():
             echo_json({"cluster": name, "problems": ids})
@@ -329,7 +316,6 @@ def reword(
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
     from arena.bank.rephrasing import Reworded, Sampling, reword_or_keep
-    from foundation.durable_files import write_whole
     from harness.inference.client import OpenAIUpstream
     from problems.suites.formats import write_problems
 
@@ -463,24 +449,6 @@ def refuse_existing(path: Path, instead: str = "choose another path, or move it 
         raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
     if not path.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--out")
-
-
-def _mix(text: str) -> Mix | None:
-    """The weights that `--difficulty` names."""
-    from problems.synthesis.difficulty import LEVELS
-
-    if not text:
-        return None
-    weights = {}
-    for part in text.split(","):
-        name, _, weight = part.strip().partition("=")
-        level = next((level for level in LEVELS if level == name), None)
-        if level is None or not (weight or "1").isdecimal():
-            raise typer.BadParameter(f"{part!r} is no level of {', '.join(LEVELS)}", param_hint="--difficulty")
-        weights[level] = int(weight or "1")
-    if not any(weights.values()):
-        raise typer.BadParameter("at least one weight is positive", param_hint="--difficulty")
-    return weights
 
 
 def _share(share_e4: int) -> str:

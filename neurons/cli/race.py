@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
@@ -50,8 +51,6 @@ def list_races(
     Validators that share races need a quorum. own: this validator settled as the quorum did. adopted: it took over what
     the others settled. none: no quorum agreed with this validator's result.
     """
-    import msgspec
-
     settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
     if as_json:
         echo_json([msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled])
@@ -90,8 +89,6 @@ def show_race(
     STATE_DIR/bank, its problems, answers, pools and hash too: exit code 4 when a commitment was broken. The titles of
     --titles belong as titles-RACE.json beside the index, for everybody to score the batch again, or to train on it.
     """
-    import msgspec
-
     settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
     found = _of_race([each.settlement for each in settled], race)
     (whole,) = [each for each in settled if each.settlement is found]
@@ -103,10 +100,15 @@ def show_race(
     ]
     for log in found.inputs.logs if found.inputs else ():
         lines.append(f"counted: {log.validator} up to record {log.size}, root {log.root[:16]}")
-    if release or titles is not None:
-        lines += _release_lines(store, race, titles)
     shown = msgspec.to_builtins(found) | {"force": whole.force, "differing": whole.differing}
+    is_kept = True
+    if release or titles is not None:
+        opened, more = _release(store, race, titles)
+        shown["release"], lines = opened, [*lines, *more]
+        is_kept = isinstance(opened, str) or opened.is_ok
     show(shown, [*lines, *_standing_lines(found, names)], as_json=as_json)
+    if not is_kept:
+        raise typer.Exit(EXIT_INTEGRITY)
 
 
 @command(app)
@@ -175,8 +177,6 @@ def weights(
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
     shares raise. Exit code 2 for a line that is no case.
     """
-    import msgspec
-
     from arena.race.settlement.weights import WeightCase, reference_vector
 
     with cases.open("rb") as stream:
@@ -300,20 +300,20 @@ async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosu
     return "released, but the log holds no release record"
 
 
-def _release_lines(store: StoreFlags, race: str, titles: Path | None) -> list[str]:
-    """What the race's release opened, held against what the race committed to; `titles`: the file to write the batch's
-    accepted titles to. Ends the command with 4 for a broken commitment."""
+def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclosure | str, list[str]]:
+    """What the race's release opened, held against what the race committed to, with its lines; `titles`: the file to
+    write the batch's accepted titles to."""
     from arena.bank.batches.batch import read_batch
     from problems.scoring.title_matching import encode_accepted
 
     found = store.run(lambda logs: _disclosure(logs, race, store.folder / "bank"))
     if isinstance(found, str):
-        return [f"release: {found}: nothing is open"]
-    if not found.is_ok:
-        for fault in found.faults:
-            typer.echo(f"broken: {fault}", err=True)
-        raise typer.Exit(EXIT_INTEGRITY)
-    if titles is not None:
+        return found, [f"release: {found}: nothing is open"]
+    lines = [f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems]
+    lines += [f"broken: {fault}" for fault in found.faults]
+    kept = "every commitment is kept" if found.is_ok else "NOT as committed"
+    lines.append(f"released: {len(found.problems)} problems, salt {found.salt}; batch {found.batch}; {kept}")
+    if titles is not None and found.is_ok:
         path = store.folder / "bank" / f"{found.race_id}.batch.json"
         released = read_batch(path).titles if found.batch == "kept" else None
         if released is None:
@@ -321,8 +321,4 @@ def _release_lines(store: StoreFlags, race: str, titles: Path | None) -> list[st
             raise typer.BadParameter(f"{path} {held}", param_hint="--titles")
         titles.write_bytes(encode_accepted(released))
         typer.echo(f"{titles}: {len(released.accepted)} titles of {released.name}", err=True)
-    return [
-        *(f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems),
-        f"released: {len(found.problems)} problems, salt {found.salt}; batch {found.batch_sha256}: {found.batch};"
-        " every commitment is kept",
-    ]
+    return found, lines

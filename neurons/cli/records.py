@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTERRUPTED
@@ -318,8 +319,6 @@ def kind_of(payload: Payload) -> str:
 
 def plain(value: object) -> Any:
     """Builtins of a typed value, for JSON and for tables of fields."""
-    import msgspec
-
     return msgspec.to_builtins(value)
 
 

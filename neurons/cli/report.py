@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from neurons.cli.options import JsonOption
@@ -22,8 +23,6 @@ SPEND_NAMES = ("tokens a solved", "USD a solved", "seconds a solved")
 
 def read_report(path: Path) -> EvalReport:
     """The report in a file. Raises typer.BadParameter."""
-    import msgspec
-
     from training.evaluation.report import EvalReport
 
     try:
@@ -125,7 +124,6 @@ def report(
     of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other,
     and ablations (labels NAME@ARM) against NAME@full alone, in a family of their own for Holm's correction.
     """
-    import msgspec
     from rich.console import Console
 
     from training.evaluation.report import EvalReport

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from foundation.errors import ArenaError
+
 if TYPE_CHECKING:
     from arena.records.body import Unread
     from arena.records.model import RecordContent, SignedRecord
@@ -81,7 +83,6 @@ def state_folder(given: Path | None) -> Path:
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:
     """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2026."""
     from arena.store.location import StoreLocation, read_location
-    from foundation.errors import ArenaError
 
     if dsn:
         return StoreLocation(
@@ -126,7 +127,6 @@ async def find_record(
 def read_or_none(record: SignedRecord) -> RecordContent | Unread | None:
     """A stored record's content, or None when it can't be decoded; `arena records verify` says what is wrong then."""
     from arena.records.body import read_content
-    from foundation.errors import ArenaError
 
     try:
         return read_content(record.content)

@@ -7,12 +7,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from foundation.codes.row import Owner
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from neurons.cli.options import (
     JsonOption,
@@ -220,7 +223,6 @@ def winner(
     is over exit code 3 says from when on it can be read.
     """
     from arena.api.client import read_winner
-    from foundation.durable_files import write_whole
 
     found = read_winner(asyncio.run(_reads_url(chain.settings(), chain.url)))
     agent = found.agent.agent
@@ -467,7 +469,6 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
 
 
 def _race_line(race: RaceStatus) -> str:
-    from datetime import UTC, datetime
 
     if race.stage == "upcoming":
         try:
@@ -497,8 +498,6 @@ def _no_door(doors: Sequence[FoundDoor], otherwise: str) -> ArenaError:
 
 async def _reads_url(settings: Settings, urls: list[str] | None) -> str:
     """Where the first validator that can be asked serves its public reads. Raises ArenaError U3053 for none."""
-    from urllib.parse import urlsplit
-
     from arena.door.client import DoorClient, find_doors
     from neurons.settings.inputs import chain_of
 

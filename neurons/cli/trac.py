@@ -6,15 +6,21 @@ It opens the inputs and prints the results; the decisions are in `training.trac`
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
+from msgspec import to_builtins
 
+from foundation.codes import lookup
+from foundation.codes.names import OVER_LIMIT
 from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
 from neurons.cli.options import AnswerTimeoutOption, CorpusArgument, JsonOption, RunStateDirOption
 from neurons.cli.presenter import show, show_progress
 from neurons.cli.train import MICRO, parse_price, usage_lines
@@ -58,7 +64,6 @@ def trac(
     annotator: Annotated[str, typer.Option("--annotator", help="Model of the five annotators.")],
     teacher: Annotated[str, typer.Option("--teacher", help="The stronger model of the trials.")],
     student: Annotated[str, typer.Option("--student", help="The weaker model of the trials.")],
-    author: Annotated[str, typer.Option("--author", help="Model that writes tasklets. Default: the annotator.")] = "",
     catalogue: _Catalogue = None,
     policy: Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file, for trials.")] = None,
     allow_failed: _AllowFailed = False,
@@ -85,19 +90,13 @@ def trac(
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
     Exit code 1 when --price-max or --minutes left traces not_reached, 3 when the endpoint is missing or fell silent.
     """
-    import itertools
-
-    from msgspec import to_builtins
-
-    from foundation.codes.names import OVER_LIMIT
-    from foundation.errors import ArenaError
     from neurons.settings.inputs import policy_of
     from training.corpus.corpus_files import read_rows
     from training.trac.model import OracleRules, Roles
     from training.trac.oracle import estimate
 
     prices = dict(map(parse_price, price or []))
-    roles = Roles(annotator=annotator, author=author or annotator, teacher=teacher, student=student)
+    roles = Roles(annotator=annotator, author=annotator, teacher=teacher, student=student)
     rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
     settings = open_settings(catalogue, policy, state_dir)
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
@@ -149,8 +148,6 @@ def _run(
 ) -> tuple[OracleReport, Failure | None]:
     """Judge the traces, by the endpoint or the scripted models in this process, and write what came of them; with the
     fault after which the endpoint was asked no more."""
-    import msgspec
-
     from harness.catalogue.engines.native import open_catalogue
     from harness.inference.client import OpenAIUpstream
     from neurons.settings import inputs
@@ -209,7 +206,6 @@ def _estimate_lines(found: CostEstimate) -> Iterator[str]:
 
 
 def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
-    from foundation.codes import lookup
 
     yield f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials"
     for fate, count in found.fates:

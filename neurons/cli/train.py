@@ -9,20 +9,25 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
-    BuiltIndexOption,
+    BankOption,
+    BenchFlags,
     ClusterOption,
+    HeldOutOption,
     JsonOption,
+    PartitionOption,
     PolicyOption,
-    RunStateDirOption,
+    command,
     complete_stage,
-    complete_suite,
 )
 from neurons.cli.presenter import field_lines, show, show_progress
 from neurons.practice.opening import open_bench, open_endpoint, open_settings
@@ -57,8 +62,6 @@ def say_device(work: str) -> None:
 @contextlib.contextmanager
 def open_teacher(plan: Recipe) -> Iterator[Upstream]:
     """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
-    from foundation.errors import ArenaError
-
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
     with open_endpoint("teacher", plan.teacher) as upstream:
@@ -82,33 +85,39 @@ def parse_price(text: str) -> tuple[str, Price]:
 
 def read_plan(path: Path | None, flags: Mapping[str, object]) -> Rules:
     """The file's rules with the flags over them. Raises ArenaError V2146."""
-    import msgspec
-
     from training.corpus.building import read_rules, rules_of
 
     given = msgspec.to_builtins(read_rules(path)) if path else {}
     return rules_of(given | {name: value for name, value in flags.items() if value is not None}, "flags")
 
 
-def open_guard(
-    held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
-) -> Guard:
-    """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+@dataclass(frozen=True)
+class LeakFlags:
+    """Which problems must not be learnt from."""
 
-    Raises ArenaError P4001, P4023, P4028.
-    """
-    from arena.bank.partition_file import read_partition, read_public_manifest
-    from arena.chain.keys import verify
-    from neurons.cli.problems import ProductFlags, read_files
-    from training.corpus.leak_guard import Guard
+    held_out: HeldOutOption = None
+    partition: PartitionOption = None
+    bank: BankOption = ""
 
-    problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
-    classes = ProductFlags(None, catalogue).classes()
-    if partition is None:
-        return Guard(None, problems, classes=classes, admits=admits)
-    if bank:
-        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
-    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
+    def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:
+        """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+
+        Raises ArenaError P4001, P4023, P4028.
+        """
+        from arena.bank.partition_file import read_partition, read_public_manifest
+        from arena.chain.keys import verify
+        from neurons.cli.problems import ProductFlags, read_files
+        from training.corpus.leak_guard import Guard
+
+        problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
+        is_public = self.partition is not None and bool(self.bank)
+        return Guard(
+            read_public_manifest(self.partition, self.bank, verify) if self.partition and is_public else None,
+            problems,
+            partition=read_partition(self.partition, verify) if self.partition and not is_public else None,
+            classes=ProductFlags(None, catalogue).classes(),
+            admits=admits,
+        )
 
 
 def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
@@ -127,17 +136,6 @@ _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the ru
 _StageName = Annotated[
     str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage)
 ]
-_Partition = Annotated[
-    Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
-]
-_HeldOut = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--held-out",
-        help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster.",
-        autocompletion=complete_suite,
-    ),
-]
 _TinyModel = Annotated[
     bool,
     typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
@@ -149,17 +147,13 @@ _Workers = Annotated[int, typer.Option(min=0, help="Rollouts: processes that run
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
-@app.command()
+@command(app)
 def train(
     stage: _StageName,
     recipe: _RecipeFile,
+    bench_flags: BenchFlags,
+    leaks: LeakFlags,
     out: _Out = None,
-    catalogue: BuiltIndexOption = None,
-    policy: PolicyOption = None,
-    state_dir: RunStateDirOption = None,
-    partition: _Partition = None,
-    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
-    held_out: _HeldOut = None,
     tiny_model: _TinyModel = False,
     workers: _Workers = 0,
     cluster: ClusterOption = "",
@@ -216,15 +210,15 @@ def train(
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     with show_progress(is_quiet=as_json) as progress:
         bench = open_bench(
-            open_settings(catalogue, policy, state_dir),
+            open_settings(bench_flags.catalogue, bench_flags.policy, bench_flags.state_dir),
             problems=pools[0],
             dev=pools[1],
-            held_out=read_files(held_out or []),
-            partition=partition,
-            bank=bank,
+            held_out=read_files(leaks.held_out or []),
+            partition=leaks.partition,
+            bank=leaks.bank,
             progress=progress,
         )
-        with _rollouts_elsewhere(plan, bench, workers, cluster, (catalogue, policy, state_dir)) as run_jobs:
+        with _rollouts_elsewhere(plan, bench, workers, cluster, bench_flags) as run_jobs:
             done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
@@ -238,7 +232,7 @@ def _rollouts_elsewhere(
     bench: RunContext,
     workers: int,
     cluster: str,
-    flags: tuple[Path | None, str | None, Path | None],
+    flags: BenchFlags,
 ) -> Iterator[RunJobs | None]:
     """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
     processes the first one makes them."""
@@ -250,9 +244,8 @@ def _rollouts_elsewhere(
     from neurons.cluster.choice import open_executor
     from neurons.cluster.model_episodes import by_executor, inputs_of, stage_episodes
 
-    catalogue, policy, state_dir = flags
-    inputs = inputs_of(bench, catalogue=catalogue, policy=policy, state_dir=state_dir)
-    with open_executor(cluster, workers, 0, state_dir=state_dir) as executor:
+    inputs = inputs_of(bench, **vars(flags))
+    with open_executor(cluster, workers, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
 
 
@@ -290,8 +283,6 @@ def reenter(
     where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
     records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
     """
-    import msgspec
-
     from neurons.settings.inputs import policy_of
     from training.agents import make_reentry, require_name
     from training.models.opening import save_served
@@ -326,8 +317,6 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
 
     Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
     """
-    import msgspec
-
     from training.models.estimate import estimate_run
     from training.models.model_folder import find_device
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_INTEGRITY, EXIT_NOT_READY
 from neurons.cli.options import JsonOption, StateDirOption, complete_policy, json_flag
 from neurons.cli.presenter import echo_json, show
@@ -35,9 +37,9 @@ GROUPS: dict[str, str] = {
     "Jails and workers": "workers sandbox",
     "Model endpoint": "openai_base_url openai_api_key",
     "Judge endpoint": "judge_base_url judge_api_key judge_prompt_micro_usd judge_completion_micro_usd"
-    " judge_reasoning_tokens judge_reasoning_effort judge_race_tokens judge_race_micro_usd judge_race_minutes",
+    " judge_reasoning_tokens judge_reasoning_effort judge_race_tokens judge_race_micro_usd",
     "Door for miners": "door_host door_port local_chain_port",
-    "Public reads": "serve_host serve_port serve_clients serve_sn15",
+    "Public reads": "serve_host serve_port serve_sn15",
     "Racing with other validators": "share public_endpoint exchange_port",
     "Checkpoints and anchors": "checkpoint_every_s checkpoint_dir anchor_every_s",
     "Log and metrics": "log_format log_level metrics_host metrics_port parent_pid",
@@ -131,13 +133,12 @@ def validator(
     to finish.
     """
     from neurons.settings.inputs import policy_of
-    from neurons.settings.settings import refuse_unknown_flags, resolve_arguments, show_settings
+    from neurons.settings.settings import format_rows, resolve_arguments
 
     resolved = resolve_arguments(context.args)
-    refuse_unknown_flags(resolved.rest)
     policy_of(resolved.settings)  # an unknown policy is refused by --dry-run, too
     if dry_run:
-        show_settings(resolved, is_json=as_json)
+        show(resolved.rows, format_rows(resolved.rows), as_json=as_json)
         return
     from neurons.validator import run_validator
 
@@ -151,7 +152,6 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
     them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
     """
-    from foundation.errors import ArenaError
     from neurons.cli.store_reading import run_on_store, state_folder
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
@@ -218,10 +218,9 @@ def doctor(
     """
     from neurons.node.doctor import CHECKS, examine
     from neurons.settings.released import with_held_release
-    from neurons.settings.settings import refuse_unknown_flags, resolve_arguments
+    from neurons.settings.settings import resolve_arguments
 
     resolved = resolve_arguments([*context.args, *(["--config", str(config)] if config else [])])
-    refuse_unknown_flags(resolved.rest)
     rows = []
     for row in examine(with_held_release(resolved.settings), CHECKS):
         rows.append(row)
@@ -261,7 +260,6 @@ def demo(
 
 
 async def _demo(settings: Settings, as_json: bool) -> bool:
-    import time
 
     from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
     from neurons.demo.view import DemoScreen

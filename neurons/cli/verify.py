@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import ClusterOption, JsonOption, RecordArgument, StoreFlags, ValidatorOption
 from neurons.cli.presenter import echo_json, printable, show_progress
@@ -191,12 +193,9 @@ def verify_folder(
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
     processes died, and V2207, V2060, V2208 for a cluster.
     """
-    import msgspec
-
     from arena.chain.keys import verify as verify_signature
     from arena.export.verify.verification import verify_export
     from arena.export.writing.manifest import read_manifest
-    from foundation.errors import ArenaError
     from neurons.cluster.choice import open_executor
 
     try:
@@ -244,7 +243,6 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
     from arena.records.log.anchors import require_anchor
     from arena.records.verify.log_check import LogCheck, LogStart
     from arena.store.port import LogLeaf, StoredCheckpoint
-    from foundation.errors import ArenaError
 
     manifest = read_manifest(folder)
     log = manifest.log
@@ -320,7 +318,6 @@ def _read_points(paths: list[Path]) -> list[Checkpoint]:
 
 
 def _read_note(path: Path) -> str:
-    from foundation.errors import ArenaError
 
     try:
         return path.read_bytes().decode(errors="replace")
@@ -342,7 +339,6 @@ async def _prove(
 ) -> tuple[Proof, SignedRecord] | None:
     from arena.chain.keys import verify as verify_signature
     from arena.records.verify.proof import prove as prove_record
-    from foundation.errors import ArenaError
 
     found = await find_record(store, which, validator)
     if found is None:

@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, JsonOption, StoreFlags, ValidatorOption, command
 from neurons.cli.presenter import echo_json, echo_styled, text_width
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from problems.model import Pool
 
 app = typer.Typer()
+
+TRACES_MAX = 500  # read at most
 
 
 @command(app)
@@ -44,7 +48,6 @@ def view(
     pool: Annotated[
         list[str] | None, typer.Option("--pool", help="Pools that the public asks for by name. Repeatable.")
     ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="Read this many traces at most.")] = 500,
     validator: ValidatorOption = "",
     catalogue: CatalogueOption = None,
     as_json: JsonOption = False,
@@ -62,13 +65,11 @@ def view(
     load nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now (--viewer
     operator: everything; such pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
     """
-    import msgspec
-
     if viewer not in ("", "operator", "public"):
         raise typer.BadParameter("operator or public", param_hint="--viewer")
     shown_to = viewer or ("public" if html else "operator")
     try:
-        found = _found(target, shown_to, pool or ["train"], most, validator, catalogue, store)
+        found = _found(target, shown_to, pool or ["train"], validator, catalogue, store)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
@@ -100,7 +101,6 @@ def _found(
     target: str,
     viewer: str,
     pools: list[str],
-    most: int,
     validator: str,
     catalogue: Path | None,
     store: StoreFlags,
@@ -119,13 +119,13 @@ def _found(
     if path.is_file():
         return traces_of_file(path)
     if path.is_dir():
-        return traces_of_folder(path, most)
+        return traces_of_folder(path, TRACES_MAX)
     if unknown := set(pools) - set(POOLS):
         raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
     asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
     now_ms = time.time_ns() // 1_000_000
     explain = open_explainer(store.folder, catalogue).explain
-    rules = ReadRules("public" if viewer == "public" else "operator", asked, now_ms, most, validator, explain)
+    rules = ReadRules("public" if viewer == "public" else "operator", asked, now_ms, TRACES_MAX, validator, explain)
     return store.run(lambda logs: traces_of_store(logs, target, rules))
 
 
@@ -164,7 +164,6 @@ def _print(found: FoundTraces, *, is_whole: bool) -> None:
 
 def _write_pages(found: FoundTraces, folder: Path) -> None:
     from arena.view.page import trace_pages
-    from foundation.durable_files import write_whole
 
     pages = trace_pages(found.title, [one.view for one in found.traces])
     folder.mkdir(parents=True, exist_ok=True)

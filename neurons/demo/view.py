@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines elsewhere, one JSON object when asked for."""
+"""How the demo looks: a line now and then, then tables; one JSON object when asked for."""
 
 from __future__ import annotations
 
@@ -10,49 +10,20 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from arena.gate.report import GateReport
 from arena.gate.rules import RULES
 from arena.records.model import EvaluationRecord, SettlementRecord
-from arena.store.port import StoredSubmission
 from foundation.errors import ArenaError
 from neurons.demo.demo import LATEST, VALIDATOR, DemoResult, DemoRun, DemoView, watch
 from neurons.race.log import RaceLog
 from problems.model import BUCKETS
 from problems.scoring.outcome import OutcomeScore
 
-_STATE_STYLE = {
-    "rejected": "red",
-    "unqualified": "yellow",
-    "qualified": "green",
-    "accepted": "cyan",
-    "review": "magenta",
-}
-
-
-def progress_table(run: DemoRun, view: DemoView | None) -> Table:
-    """One row per submitted agent: where it stands right now."""
-    title = "starting Postgres, the jails and the race clock ..."
-    if view is not None:
-        phase = "racing" if view.race.evaluations else "gate and qualifying"
-        phase = "settled" if view.race.settlement is not None else phase
-        title = f"{phase} · {view.records} signed records"
-    table = Table(title=title, title_justify="left", expand=False)
-    for column, justify in (("agent", "left"), ("what it does", "left"), ("state", "left"), ("qualifying", "right")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    table.add_column("race", justify="right")
-    table.add_column("solved", justify="right")
-    by_name = {submission.name: submission for submission in view.submissions} if view else {}
-    for agent in run.agents:
-        submission = by_name.get(agent.name)
-        table.add_row(agent.name, agent.about, *_progress(submission, view))
-    return table
-
 
 def progress_line(view: DemoView) -> str:
-    """The same in one line, for a stream that is no terminal."""
+    """Where the agents stand right now, in one line."""
     states: dict[str, int] = defaultdict(int)
     for submission in view.submissions:
         states[submission.state] += 1
@@ -60,20 +31,6 @@ def progress_line(view: DemoView) -> str:
     return (
         f"{shown or 'waiting for the validator'} · qualifying {len(view.qualifying.evaluations)} · "
         f"race {sum(not row.record.subject.is_control for row in view.race.evaluations)} · {view.records} records"
-    )
-
-
-def _progress(submission: StoredSubmission | None, view: DemoView | None) -> tuple[str, str, str, str]:
-    if submission is None or view is None:
-        return "[dim]submitted[/dim]", "", "", ""
-    style = _STATE_STYLE.get(submission.state, "white")
-    agent = submission.subject.agent_version_id
-    qualified, raced = _records_of(view.qualifying, agent), _records_of(view.race, agent)
-    return (
-        f"[{style}]{submission.state}[/{style}]",
-        f"{len(qualified)}/{view.qualifying_problems}" if qualified else "",
-        f"{len(raced)}/{view.race_problems}" if raced else "",
-        str(sum(isinstance(r.outcome, OutcomeScore) and r.outcome.is_success for r in raced)) if raced else "",
     )
 
 
@@ -171,13 +128,13 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
         "  (postgres: the records; chain: the local chain; validator.log: its log)",
         "",
         f"next: {arena} race list --state-dir {folder}",
-        f"      {arena} records show 1 --state-dir {folder}",
+        f"      {arena} view 1 --state-dir {folder}",
         f"      {arena} records export --out day1 --state-dir {folder} --wallet.hotkey {VALIDATOR}",
         "Five lines for miners, validators, operators and researchers are in README.md.",
     ]
 
 
-LINE_S = 3.0  # between two progress lines of a stream that is no terminal
+LINE_S = 3.0  # between two progress lines
 
 
 class DemoScreen:
@@ -193,19 +150,13 @@ class DemoScreen:
     async def follow(self, run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> DemoView:
         """Show the run until the race is over, and return the last view. Raises what `watch` raises."""
         last: DemoView | None = None
-        if self._console.is_terminal:
-            with Live(progress_table(run, None), console=self._console, refresh_per_second=4) as live:
-                async for view in watch(run, process, problems):
-                    live.update(progress_table(run, view))
-                    last = view
-        else:
-            shown, shown_s = "", 0.0
-            async for view in watch(run, process, problems):
-                line, now_s = progress_line(view), time.monotonic()
-                if line != shown and (now_s - shown_s >= LINE_S or view.is_over):
-                    self.tell(line)
-                    shown, shown_s = line, now_s
-                last = view
+        shown, shown_s = "", 0.0
+        async for view in watch(run, process, problems):
+            line, now_s = progress_line(view), time.monotonic()
+            if line != shown and (now_s - shown_s >= LINE_S or view.is_over):
+                self.tell(line)
+                shown, shown_s = line, now_s
+            last = view
         if last is None:
             raise ArenaError("V2061", "nothing was seen")
         return last

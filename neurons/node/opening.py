@@ -63,6 +63,7 @@ from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
 BODIES_LOOKED_FOR = 16
+STREAMS_MAX = 32  # of the live tail at once
 
 
 @contextlib.asynccontextmanager
@@ -223,7 +224,7 @@ def open_serving(
         catalogue_dir=str(catalogue_path(settings)),
         reads=reads.fileno() if reads is not None else NO_SOCKET,
         reads_port=settings.serve_port,
-        clients=settings.serve_clients,
+        clients=STREAMS_MAX,
         is_sn15_served=settings.serve_sn15,
         door=door.fileno() if door is not None else NO_SOCKET,
         log_format=settings.log_format,

@@ -41,6 +41,7 @@ from neurons.health.node_file import (
     write_node_file,
 )
 from neurons.health.status import Deadline, RaceFacts, Status, StoreFacts, assess
+from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
@@ -97,13 +98,6 @@ EVERY_S = 30.0
 _BANK_EVERY_MS = 600_000
 
 
-class Schedules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a node promises to sign and to anchor; ages are compared with it."""
-
-    checkpoint_every_s: int
-    anchor_every_s: int
-
-
 class HeartbeatLoop:
     """Beats for one node."""
 
@@ -111,7 +105,7 @@ class HeartbeatLoop:
         self,
         node: Node,
         watch: ChainWatch,
-        schedules: Schedules,
+        schedules: CheckpointRules,
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
@@ -163,7 +157,7 @@ class HeartbeatLoop:
             chain=self._watch.facts,
             waits=tuple(drain.waits[name] for name in sorted(drain.waits)),
             peers=self._peers(),
-            checkpoint_every_s=self._schedules.checkpoint_every_s,
+            checkpoint_every_s=self._schedules.every_s,
             anchor_every_s=self._schedules.anchor_every_s,
             bank_until_ms=self._bank_until_ms,
             bank_days_min=node.bank_days_min,

@@ -83,7 +83,6 @@ def judge_budget(settings: Settings, judge: Endpoint | None) -> JudgeBudget:
     return JudgeBudget(
         tokens=settings.judge_race_tokens,
         micro_usd=settings.judge_race_micro_usd,
-        ms=settings.judge_race_minutes * 60_000,
         price=judge.price if judge else None,
     )
 

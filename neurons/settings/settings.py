@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -171,9 +170,6 @@ class Settings(BaseSettings):
     judge_race_micro_usd: int = Field(
         default=0, ge=0, description="money that the verdicts of one race may cost, in micro-USD; 0: not bounded"
     )
-    judge_race_minutes: int = Field(
-        default=0, ge=0, description="time that judges may take for one race, summed over workers; 0: not bounded"
-    )
     log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe line kept"
@@ -214,7 +210,6 @@ class Settings(BaseSettings):
         default=0, ge=0, le=65535, description="where other validators are answered; 0: the port of public_endpoint"
     )
     shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
-    serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")
     serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")
 
     @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "wallet_password_file", "checkpoint_dir")
@@ -234,21 +229,22 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, where each came from, and the arguments that were not settings."""
+    """The settings, and where each came from."""
 
     settings: Settings
     rows: tuple[SettingRow, ...]
-    rest: tuple[str, ...] = ()
 
 
 def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
-    """Settings from flags in `argv`, environment, file and defaults, with their sources, and what is left over.
+    """Settings from flags in `argv`, environment, file and defaults, with their sources.
 
-    Raises ArenaError V2030 for an unknown or wrong value, naming its source.
+    Raises ArenaError V2030 for an unknown or wrong value, naming its source, and for an argument that is no setting,
+    with its nearest.
     """
     flags, config, rest = split_flags(argv)
-    resolved = resolve(flags, config)
-    return ResolvedSettings(settings=resolved.settings, rows=resolved.rows, rest=tuple(rest))
+    if rest:
+        raise _unknown("", rest[0].partition("=")[0], [*_spellings(), *_FLAG_CONSTANTS])
+    return resolve(flags, config)
 
 
 def resolve(flags: Mapping[str, object], config: Path | None = None) -> ResolvedSettings:
@@ -323,25 +319,11 @@ def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[
     return flags, config, rest
 
 
-def refuse_unknown_flags(rest: Sequence[str], known: Sequence[str] = ()) -> None:
-    """Raise ArenaError V2030 for the first argument that is neither a setting nor `known`, with its nearest."""
-    for argument in rest:
-        if argument not in known:
-            flag = argument.partition("=")[0]
-            raise _unknown("", flag, [*_spellings(), *_FLAG_CONSTANTS, *known])
-
-
-def show_settings(resolved: ResolvedSettings, is_json: bool = False) -> None:
-    """Print what `--dry-run` prints, as text or as JSON."""
-    text = msgspec.json.encode(resolved.rows).decode() if is_json else format_rows(resolved.rows)
-    sys.stdout.write(text + "\n")
-
-
-def format_rows(rows: Sequence[SettingRow]) -> str:
-    """The text of `--dry-run`: name, source and value of every setting, one a line. `--help` says what each means."""
+def format_rows(rows: Sequence[SettingRow]) -> list[str]:
+    """The lines of `--dry-run`: name, source and value of every setting. `--help` says what each means."""
     names = max(len(row.name) for row in rows)
     sources = max(len(row.source) for row in rows)
-    return "\n".join(f"{row.name:<{names}}  {row.source:<{sources}}  {row.value}".rstrip() for row in rows)
+    return [f"{row.name:<{names}}  {row.source:<{sources}}  {row.value}".rstrip() for row in rows]
 
 
 def _spellings() -> dict[str, str]:

@@ -17,8 +17,7 @@ from arena.store.port import StoredCheckpoint
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
-from neurons.loops.anchoring import AnchorLoop
-from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop, CheckpointRules
 from neurons.loops.node import Node
 from tests.arena.log_stand import attempt
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time

@@ -28,7 +28,7 @@ from arena.race.state.machine import RaceState
 from arena.records.model import Subject
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.loops.anchoring import AnchorLoop
+from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Permits, Sharing
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand

@@ -20,9 +20,8 @@ from arena.store.objects import folder_location
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.demo.demo import VALIDATOR, DemoRun, running_validator, watch
-from neurons.node.doctor import check_bodies
 from neurons.node.opening import open_node
-from neurons.settings.settings import Settings, resolve
+from neurons.settings.settings import Settings
 from tests.arena.tail_stand import free_port
 from tests.neurons.arena_stand import SMALL, make_run
 
@@ -96,35 +95,3 @@ def test_a_node_does_not_start_without_the_bodies_of_its_log(
 async def _start(settings: Settings) -> None:
     async with open_node(settings):
         pass
-
-
-def _settings(tmp_path: Path, url: str) -> Settings:
-    given = {"state_dir": tmp_path / "state", "bodies_url": url, "wallet_hotkey": VALIDATOR}
-    return resolve(given).settings
-
-
-@pytest.mark.parametrize(
-    "url", ["ftp://host/x", "file://host/x", "bodies", "s3://key:word@bucket", "s3://b?secret=word"]
-)
-def test_a_url_that_means_nothing_stops_the_node_before_anything_is_opened(url: str, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match=r"V2029.*bodies_url: ") as refused:
-        asyncio.run(_start(_settings(tmp_path, url)))
-    assert "word" not in str(refused.value)
-    assert not (tmp_path / "state").exists()
-    with pytest.raises(ArenaError, match="V2029"):
-        check_bodies(_settings(tmp_path, url))
-
-
-def test_doctor_says_where_bodies_go_and_what_is_wrong_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_bodies(_settings(tmp_path, "")).found == "kept in Postgres"
-    row = check_bodies(_settings(tmp_path, folder_location(tmp_path / "to" / "be" / "made")))
-    assert row.status in ("ok", "warn")
-    assert not (tmp_path / "to").exists()
-    (tmp_path / "taken").write_text("")
-    row = check_bodies(_settings(tmp_path, folder_location(tmp_path / "taken" / "below")))
-    assert (row.status, "--bodies-url" in row.fix) == ("fail", True)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "x")
-    away = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{free_port()}&region=r"
-    with pytest.raises(ArenaError, match="V2028"):
-        check_bodies(_settings(tmp_path, away))

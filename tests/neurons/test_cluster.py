@@ -5,22 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from arena.store.objects import folder_location
 from foundation.errors import ArenaError
 from neurons.cli.app import main
-from neurons.cluster import ray_executor
-from neurons.cluster.ray_executor import open_cluster, require_no_keys, running_validators, validator_program
-from neurons.health.node_file import ChainFacts, Heartbeat, NodeFile, note_ending, write_node_file
-from neurons.health.status import SILENT_MS
-from neurons.settings.inputs import unix_ms
+from neurons.cluster.ray_executor import open_cluster, require_no_keys, validator_program
 from tests.neurons.cluster_stand import apart
 from tests.training.firehose_export import write_real_day
 
@@ -145,13 +139,6 @@ def test_a_cluster_evaluates_as_one_process_does_a_node_killed_or_not(
     assert episodes_of(reports[0]) == episodes_of(reports[1]) == episodes_of(reports[2])
 
 
-def test_a_run_that_samples_in_this_process_is_not_sent_elsewhere(tmp_path: Path) -> None:
-    for words in (["--workers", "2"], ["--cluster", "local"], ["--model-url", "http://127.0.0.1:9/v1"]):
-        with pytest.raises(SystemExit) as ended:
-            main(["eval", str(tmp_path), "--problems", "s1", *words])
-        assert ended.value.code == 2
-
-
 def test_a_cluster_is_refused_beside_a_key_and_says_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,50 +161,6 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
     assert "ray" not in sys.modules
 
 
-BEAT = Heartbeat(
-    hotkey="5Validator",
-    netuid=15,
-    process_id=999_999,
-    started_ms=1,
-    beat_ms=1_000_000,
-    policy="demo",
-    policy_sha256="a" * 64,
-    guest_sha256="b" * 64,
-    sandbox="bubblewrap",
-    code_commit="c",
-    records=0,
-    owed_verdicts=0,
-    chain=ChainFacts(),
-)
-
-
-def test_a_cluster_is_refused_where_a_node_said_lately_that_it_runs_and_not_where_one_was_killed(
-    tmp_path: Path,
-) -> None:
-    none, now_ms = tmp_path / "none", BEAT.beat_ms + SILENT_MS
-    write_node_file(tmp_path, NodeFile(beat=BEAT))
-    with pytest.raises(ArenaError, match="5Validator runs here") as caught:
-        require_no_keys(none, tmp_path, now_ms, ())
-    assert caught.value.failure.code == "V2207"
-    require_no_keys(none, tmp_path, now_ms + 1, ())  # nobody said how it ended: it was killed
-    note_ending(tmp_path, None, now_ms)
-    require_no_keys(none, tmp_path, now_ms, ())
-
-
-def test_the_commands_own_state_folder_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for variable in ("ARENA_WALLET_PATH", "ARENA_STATE_DIR"):
-        monkeypatch.setenv(variable, str(tmp_path / "none"))
-    monkeypatch.setattr(ray_executor, "running_validators", lambda: ())
-    write_node_file(tmp_path, NodeFile(beat=msgspec.structs.replace(BEAT, beat_ms=unix_ms())))
-    with pytest.raises(ArenaError, match="5Validator runs here"), open_cluster("local", state_dir=tmp_path):
-        pass
-    with pytest.raises(SystemExit) as ended:
-        main(["records", "verify", "--export", str(tmp_path), "--cluster", "local", "--state-dir", str(tmp_path)])
-    assert ended.value.code == 3 and "error[V2207]" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("line", "program"),
     [
@@ -237,34 +180,3 @@ def test_the_commands_own_state_folder_is_looked_at(
 )
 def test_a_command_line_that_starts_a_validator_is_known(line: str, program: str) -> None:
     assert validator_program(line.split()) == program
-
-
-def test_a_validator_is_found_whatever_its_flags(tmp_path: Path) -> None:
-    script = tmp_path / "neurons" / "validator.py"
-    script.parent.mkdir()
-    script.write_text("import time\nprint(flush=True)\ntime.sleep(600)\n")
-    words = [sys.executable, str(script), "--wallet.path", "elsewhere", "--state-dir", "elsewhere"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None
-        started.stdout.readline()
-        own = f"process {started.pid}, {script}"
-        assert own in list(running_validators())
-        with pytest.raises(ArenaError, match=r"V2207.*a validator runs here"):
-            require_no_keys(tmp_path / "none", tmp_path, 0, [own])
-        started.kill()
-
-
-def test_without_ray_the_command_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARENA_WALLET_PATH", str(tmp_path))
-    monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(ray_executor, "running_validators", lambda: ())
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ArenaError, match="agent-arena\\[cluster\\]") as caught, open_cluster("local"):
-        pass
-    assert caught.value.failure.code == "V2060"
-
-
-def test_a_store_is_not_verified_on_a_cluster() -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["records", "verify", "--cluster", "local"])
-    assert ended.value.code == 2

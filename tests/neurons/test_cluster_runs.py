@@ -18,8 +18,6 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
 from harness.agents.registry import reference_agent
-from harness.inference.scripted import start_scripted_server
-from judge.verdict import Verdict
 from neurons.cli.app import main
 from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
 from neurons.cluster.model_episodes import EndpointEpisodes, SampledEpisodes, by_executor, inputs_of, stage_episodes
@@ -95,28 +93,6 @@ def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problem
     assert bodies(run_elsewhere(episodes, asked[:2], HERE, **no_limit)) == plain[:2]
 
 
-def test_problems_are_dealt_over_the_endpoints_that_are_named(asked: list[Asked], places: tuple[Path, Path]) -> None:
-    state, catalogue = places
-    with start_scripted_server() as one, start_scripted_server() as two:
-        urls = (f"{one.base_url}=1", f"{two.base_url}=1")
-        with open_local_ports(miner_settings(None, catalogue, state, urls).settings) as ports:
-            flags = {"policy": None, "catalogue": catalogue, "state_dir": state, "model": None}
-            episodes = AgentEpisodes(source=SOURCE, model_urls=urls, alike=alike(ports), is_judged=False, **flags)
-        plain = list(run_problems(SOURCE, asked[:2], time_limit_s=0.0, clock=time.monotonic))
-        rows = list(run_elsewhere(episodes, asked[:2], HERE, time_limit_s=0.0, clock=time.monotonic))
-    assert [row.evaluation and row.evaluation.body for row in rows] == [
-        row.evaluation and row.evaluation.body for row in plain
-    ]
-    assert not any(row.evaluation and isinstance(row.evaluation.verdict, Verdict) for row in rows)
-    assert all(list((state / "upstreams" / name).iterdir()) for name in ("model-1", "model-2")), "both were asked"
-
-
-def test_after_the_time_limit_no_problem_is_handed_out(asked: list[Asked], episodes: AgentEpisodes) -> None:
-    seconds = iter(range(0, 1_000, 10))
-    rows = list(run_elsewhere(episodes, asked, HERE, time_limit_s=25.0, clock=lambda: float(next(seconds))))
-    assert len(rows) == 2
-
-
 def test_a_machine_with_another_index_policy_or_jail_runs_nothing(asked: list[Asked], episodes: AgentEpisodes) -> None:
     for place, name in enumerate(("index", "policy", "jail")):
         other = tuple("f" * 64 if number == place else one for number, one in enumerate(episodes.alike))
@@ -174,22 +150,6 @@ def test_a_cluster_evaluates_an_agent_as_one_process_does(
     assert reports[0] == reports[1]
 
 
-def test_a_recording_and_workers_are_of_one_process_and_a_key_keeps_a_run_at_home(
-    places: tuple[Path, Path], tmp_path: Path, ended: Ended, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = tmp_path / "agent.py"
-    agent.write_text(SOURCE)
-    here = ["--state-dir", places[0], "--catalogue", places[1], "--count", "2", "--cluster", "local"]
-    for words in (["--workers", "2"], ["--record", tmp_path / "r.jsonl"], ["--replay", tmp_path / "r.jsonl"]):
-        assert ended("run", agent, *here, *words)[0] == 2
-    key = tmp_path / "wallets/v/hotkeys/default"
-    key.parent.mkdir(parents=True)
-    key.write_text("{}")
-    monkeypatch.setenv("ARENA_WALLET_PATH", str(tmp_path / "wallets"))
-    code, _, told = ended("run", agent, *here)
-    assert code == 3 and "error[V2207]" in told and str(key) in told
-
-
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
 
@@ -238,22 +198,6 @@ def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
     assert isinstance(taught, EndpointEpisodes)
     one, two = ([*by_executor(3, taught, executor)(jobs)] for executor in (HERE, ProcessExecutor(2)))
     assert one == two and [line.result.is_success for line in one] == [True] * len(jobs)
-
-
-def test_a_machine_with_another_tokenizer_samples_nothing(sampled: SampledEpisodes, jobs: list[Job]) -> None:
-    with pytest.raises(ArenaError, match="another tokenizer") as caught:
-        list(by_executor(3, msgspec.structs.replace(sampled, codec_sha256="f" * 64), HERE)(jobs))
-    assert caught.value.failure.code == HOST_UNLIKE
-
-
-def test_only_rollouts_that_need_no_weights_of_the_run_leave_it(tmp_path: Path, ended: Ended) -> None:
-    recipe = tmp_path / "recipe.toml"
-    smoke = TOKENIZER.parent
-    for stage, code in (("sft", 2), ("rejection", 2)):
-        text = (smoke / f"{stage}.toml").read_text().replace('sampler = "scripted"', "")
-        recipe.write_text(text.replace('sampler_model = "scripted-expert"', ""))
-        found, _, told = ended("train", stage, "--recipe", recipe, "--out", tmp_path / "run", "--cluster", "local")
-        assert found == code and "can run elsewhere" in " ".join(told.replace("│", " ").split()), told
 
 
 @needs_a_cluster

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import bittensor_core as core
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer
@@ -16,7 +12,7 @@ from arena.chain.local.chain import LocalSubtensor
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.node import doctor
-from neurons.node.doctor import BEHIND_MS, CHECKS, DoctorCheck, examine, examine_network
+from neurons.node.doctor import BEHIND_MS, DoctorCheck, examine, examine_network
 from neurons.settings.settings import Settings, resolve
 from tests.neurons.clock_stand import Time
 
@@ -24,13 +20,6 @@ from tests.neurons.clock_stand import Time
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return resolve({"state_dir": tmp_path / "state"}).settings
-
-
-@pytest.mark.parametrize(
-    ("version", "status"), [((3, 10), "fail"), ((3, 11), "ok"), ((3, 12), "warn"), ((3, 14), "warn")]
-)
-def test_only_the_raced_python_is_fully_well(version: tuple[int, int], status: str) -> None:
-    assert doctor.judge_python(version).status == status
 
 
 @pytest.mark.parametrize(
@@ -50,14 +39,6 @@ def test_an_unsupported_platform_is_named_with_a_way_out(
     row = doctor.judge_platform(system, machine, libc)
     assert row.status == status
     assert said in row.fix
-
-
-@given(free=st.integers(min_value=0, max_value=1 << 45))
-def test_less_memory_never_looks_better(free: int) -> None:
-    order = ["fail", "warn", "ok"]
-    row, more = (doctor.judge_bytes(amount, 1 << 30, 4 << 30) for amount in (free, free * 2 + 1))
-    assert order.index(row.status) <= order.index(more.status)
-    assert bool(row.fix) == (row.status != "ok")
 
 
 @pytest.mark.parametrize(
@@ -81,46 +62,6 @@ def test_what_cannot_be_examined_fails_with_its_reason_and_the_rest_still_runs(
     assert fix in rows[0].fix
 
 
-def test_a_state_folder_that_cannot_be_written_is_a_failure_with_the_command(
-    settings: Settings, tmp_path: Path
-) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    row = doctor.check_disk(settings.model_copy(update={"state_dir": blocked}))
-    assert row.status == "fail"
-    assert str(blocked) in row.fix
-
-
-def test_this_hosts_postgres_engine_keys_and_zones_are_examined_for_real(settings: Settings) -> None:
-    wanted = {"postgres", "search engine", "chain keys", "time zones", "memory", "cores"}
-    rows = {row.name: row for row in examine(settings, [(n, c) for n, c in CHECKS if n in wanted])}
-    assert set(rows) == wanted
-    assert {
-        name for name in ("postgres", "search engine", "chain keys", "time zones") if rows[name].status != "ok"
-    } == set()
-    assert "PostgreSQL" in rows["postgres"].found
-
-
-def test_a_model_endpoint_that_is_not_there_fails_with_its_address(settings: Settings) -> None:
-    deaf = settings.model_copy(update={"openai_base_url": "http://127.0.0.1:9/v1"})
-    (row,) = examine(deaf, [("model", doctor.check_model)])
-    assert row.status == "fail"
-    assert "OPENAI_BASE_URL" in row.fix or "endpoint" in row.fix
-
-
-def test_without_an_endpoint_the_scripted_model_answers(settings: Settings) -> None:
-    assert doctor.check_model(settings.model_copy(update={"openai_base_url": ""})).status == "ok"
-
-
-def test_the_command_prints_a_row_for_each_check_and_its_exit_code_follows_the_rows(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["doctor", "--json", "--state-dir", str(tmp_path / "state")])
-    report = json.loads(result.stdout)
-    assert len(report["rows"]) == len(CHECKS)
-    assert report["is_ready"] == all(row["status"] != "fail" for row in report["rows"])
-    assert result.exit_code == (0 if report["is_ready"] else 3)
-    assert not [row for row in report["rows"] if row["status"] == "fail" and not row["fix"]]
-
-
 def test_the_command_examines_the_node_that_its_flags_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Settings] = []
 
@@ -139,23 +80,6 @@ def test_the_command_examines_the_node_that_its_flags_describe(tmp_path: Path, m
     assert (settings.wallet_hotkey, settings.state_dir) == ("//Alice", tmp_path)
     wrong = CliRunner().invoke(app, ["doctor", "--subtensor.netwrok", "finney"])
     assert isinstance(wrong.exception, ArenaError) and wrong.exception.failure.code == "V2030"
-
-
-def test_a_mistyped_network_is_a_row_that_says_so(tmp_path: Path) -> None:
-    settings = resolve({"state_dir": tmp_path, "network": "finny", "wallet_path": tmp_path}).settings
-    wallet = tmp_path / "default" / "hotkeys"
-    wallet.mkdir(parents=True)
-    key = core.Keypair.create_from_uri("//Somebody")
-    (wallet / "default").write_bytes(bytes(core.serialized_keypair_to_keyfile_data(key)))
-    (row,) = examine(settings, [("network", doctor.check_network)])
-    assert (row.status, row.fix) == ("fail", "did you mean `finney`?") and row.found.startswith("V2030")
-
-
-def test_a_bank_that_lasts_for_too_few_days_is_a_warning_with_its_fix(tmp_path: Path) -> None:
-    sealed = resolve({"state_dir": tmp_path, "network": "finney", "bank_hotkey": "5F" + "x" * 46}).settings
-    row = doctor.check_bank(sealed)
-    assert (row.status, row.found) == ("warn", "0 races, 0 days") and "ask the operator" in row.fix
-    assert doctor.check_bank(resolve({"state_dir": tmp_path}).settings).status == "ok"
 
 
 async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_forgets_is_a_warning(

@@ -16,10 +16,9 @@ from arena.chain.port import Metagraph
 from arena.race.state.items import qualifying_items
 from arena.records.body import decode_content
 from arena.records.verify.verification import verify_store
-from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
 from neurons import validator as supervisor
-from neurons.health.node_file import RestingSlot, read_node_file
+from neurons.health.node_file import RestingSlot
 from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
@@ -151,18 +150,3 @@ async def test_a_lease_that_is_lost_stops_its_episode_at_once_and_leaves_one_att
     await sweep(desk.node)
     ended = [decode_content(r.content).payload.ended async for r in desk.store.records(kinds=("attempt",))]
     assert ended == ["abandoned"]
-
-
-async def test_a_failure_that_no_retry_mends_ends_every_loop_with_its_code(desk: Desk) -> None:
-    pool = StuckPool(Stuck())
-    node = dataclasses.replace(desk.node, pool=pool)  # type: ignore[arg-type]
-
-    def broken(*_: object, **__: object) -> None:
-        raise ArenaError("V2050", "a record was changed")
-
-    node.stock.seal_for = broken  # type: ignore[method-assign,assignment]
-    async with asyncio.timeout(BOUND_S):
-        with pytest.raises(ArenaError, match="V2050"):
-            await Supervisor(node, RULES, drain_s=DRAIN_S).run()
-    assert pool.is_stopped
-    assert read_node_file(desk.folder).beat is not None

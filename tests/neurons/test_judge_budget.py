@@ -11,8 +11,6 @@ from arena.store.port import WorkItem
 from foundation.errors import ArenaError
 from judge.budget import JudgeBudget, Spending
 from neurons.loops.judge_budget import JudgeBudgets
-from neurons.settings.endpoints import judge_budget
-from neurons.settings.settings import Settings
 
 ITEMS = [
     WorkItem(
@@ -38,24 +36,9 @@ def test_a_problem_without_room_is_refused_for_every_agent_and_after_a_restart(t
     assert JudgeBudgets(tmp_path, JudgeBudget(tokens=10**6)).refusal("r/1", "s") is None  # the operator gave more
 
 
-def test_qualifying_and_a_node_without_a_bound_keep_nothing(tmp_path: Path):
-    for budgets, race in ((JudgeBudgets(tmp_path, BUDGET), ""), (JudgeBudgets(tmp_path, JudgeBudget()), "r")):
-        budgets.plan(race, ITEMS)
-        budgets.charge(race, "p", Spending(prompt_tokens=10**9))
-        assert budgets.refusal(race, "p") is None
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_file_that_cannot_be_read_stops_the_node_and_is_no_fresh_budget(tmp_path: Path):
     JudgeBudgets(tmp_path, BUDGET).plan("r", ITEMS)
     (tmp_path / "r.json").write_text("{")
     with pytest.raises(ArenaError) as caught:
         JudgeBudgets(tmp_path, BUDGET).refusal("r", "p")
     assert caught.value.failure.code == "V2064"
-
-
-def test_the_settings_bound_a_race_in_tokens_money_and_minutes(tmp_path: Path):
-    bounds = {"judge_race_tokens": 7, "judge_race_micro_usd": 8, "judge_race_minutes": 9}
-    found = judge_budget(Settings(state_dir=tmp_path, **bounds), None)
-    assert found == JudgeBudget(tokens=7, micro_usd=8, ms=9 * 60_000)
-    assert judge_budget(Settings(state_dir=tmp_path), None) == JudgeBudget()

@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from arena.chain.keys import keypair_signer
-from arena.evaluate.replay import ReplayRow, compare_replay
 from arena.records.body import encode_body
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import EvaluationRecord, Payload, VerdictRecord
@@ -23,7 +22,6 @@ from arena.store.port import StoredBody
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from judge.render import render
-from judge.verdict import UnscoredVerdict
 from neurons.cli.judge import app
 from tests.arena import log_stand
 from tests.judge import bodies
@@ -106,20 +104,6 @@ def test_replay_goes_on_where_it_stopped_and_leaves_the_log_alone(node: Path, tm
     assert len((tmp_path / "replay.jsonl").read_bytes().splitlines()) == 3
     assert json.loads(run(node, "explain", evaluation_seq(2), "--json").output)["verdicts"][0]["quality_e4"] == 7_000
     assert len(json.loads(run(node, "explain", evaluation_seq(2), "--json").output)["verdicts"]) == 1
-
-
-def test_a_replay_whose_endpoint_is_away_owes_and_is_asked_again(node: Path, tmp_path: Path) -> None:
-    rows = [
-        msgspec.json.decode(line, type=ReplayRow)
-        for line in (run(node, "replay", "--out", str(tmp_path)), (tmp_path / "replay.jsonl").read_bytes())[
-            1
-        ].splitlines()
-    ]
-    owed = UnscoredVerdict(body_sha256=rows[0].body_sha256, rubric_id="r", failure={"code": "U3020"})
-    first = msgspec.structs.replace(rows[0], replayed=owed)
-    (tmp_path / "replay.jsonl").write_bytes(msgspec.json.encode(first) + b"\n")
-    assert compare_replay([first]).owed == 1 and compare_replay([first]).agents == ()
-    assert "3 traces replayed, 0 owed" in run(node, "replay", "--out", str(tmp_path)).output
 
 
 def test_a_replay_stops_at_its_budget_and_goes_on_in_the_next_run(node: Path, tmp_path: Path) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +17,9 @@ from arena.store.location import StoreLocation, write_location
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import Failure
 from neurons.cli.app import main
-from neurons.miner import in_order
 from tests.arena.conftest import running_server
 from tests.arena.door_stand import WIDE_RULES, Stand, serving
 
-ROOT = Path(__file__).parents[2]
 SOURCE = "def agent_main(problem):\n    return None\n"
 
 
@@ -182,11 +177,6 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
     assert (code, "U3040" in err) == (3, True)
 
 
-def test_an_unregistered_hotkey_is_told_so(tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))
-    assert (code, "A1008" in err) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("source", "code", "line"),
     [
@@ -205,63 +195,3 @@ def test_a_file_the_gate_would_reject_costs_nothing(
     assert exit_code == 1
     assert code in err and line in err
     assert not (tmp_path / "state" / "chain").exists()
-
-
-def test_a_missing_file_is_usage_and_a_missing_wallet_is_environment(
-    tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _arena(capsys, "submit", tmp_path / "none.py", *_flags(tmp_path))[0] == 2
-    code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path, hotkey="nobody"))
-    assert (code, "V2031" in err) == (3, True)
-
-
-def test_a_finding_for_review_does_not_stop_a_submission(
-    tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str]
-) -> None:
-    agent.write_text(SOURCE + "def f(a, b):\n    return getattr(a, b)\n")
-    code, out, _ = _arena(capsys, "submit", agent, "--register", *_flags(tmp_path))
-    assert code == 0
-    assert "dynamic-attribute" in out
-
-
-def test_a_name_that_cannot_be_shown_is_refused(
-    tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = _arena(capsys, "submit", agent, "--name", "a b", "--register", *_flags(tmp_path))
-    assert (code, "A1010" in err) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("given", "ordered"),
-    [
-        (["submit", "A.py"], ["submit", "A.py"]),
-        (["--netuid", "15", "submit", "A.py", "--json"], ["submit", "--netuid", "15", "A.py", "--json"]),
-        (["--watch", "status", "--url", "u"], ["status", "--watch", "--url", "u"]),
-        (["--netuid", "15", "withdraw", "ab"], ["withdraw", "--netuid", "15", "ab"]),
-        (["--netuid", "15", "winner"], ["winner", "--netuid", "15"]),
-        (["--json", "status"], ["status", "--json"]),
-        (["--wallet.name=submit", "status"], ["status", "--wallet.name=submit"]),
-        (["--wallet.name", "submit", "status"], ["status", "--wallet.name", "submit"]),
-        (["--wallet.name", "submit"], ["status", "--wallet.name", "submit"]),
-        (["--logging.debug", "submit", "A.py"], ["submit", "A.py"]),
-        ([], ["status"]),
-        (["--help"], ["--help"]),
-    ],
-)
-def test_the_command_may_stand_after_the_flags(given: list[str], ordered: list[str]) -> None:
-    assert in_order(given) == ordered
-
-
-def test_the_script_runs_from_another_folder(tmp_path: Path, agent: Path, door: Stand) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, str(ROOT / "neurons" / "miner.py"), *_flags(tmp_path), "--netuid", "15"]
-    done = subprocess.run(
-        [*command, "submit", str(agent), "--register", "--json"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["commitment_block"] >= 2

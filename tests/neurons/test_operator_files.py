@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Awaitable, Callable
-from datetime import UTC
 from pathlib import Path
 
 import msgspec
@@ -17,15 +16,12 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local.chain import LocalSubtensor
-from arena.policies import DEMO, PAPER
+from arena.policies import DEMO
 from arena.race.state.events import Event, RaceClosed, RaceOpened, encode_event
 from foundation.errors import ArenaError
-from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.app import app
-from neurons.health.node_file import OperatorFacts
-from neurons.health.status import page
 from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
-from neurons.node.operator_files import operator_of, take_operator_files
+from neurons.node.operator_files import take_operator_files
 from neurons.race.releases import ReleaseLoop
 from neurons.settings.inputs import policy_of
 from neurons.settings.released import open_releases, with_held_release
@@ -39,12 +35,10 @@ from tests.arena.operator_stand import (
     OPERATOR_KEY,
     make_folder,
     publish_folder,
-    release_of,
     seal,
 )
 from tests.arena.race_stand import batch
 from tests.neurons.clock_stand import Desk, Time
-from tests.neurons.test_status import BEAT, status, urgent
 
 TAO_RAO = 1_000_000_000
 OTHER = replace(DEMO, name="later")
@@ -133,56 +127,6 @@ async def test_a_node_with_settings_alone_waits_and_then_starts_under_the_operat
     assert with_held_release(world.settings()) == settings  # what doctor and stock look at
 
 
-async def test_what_a_setting_names_stays(world: World) -> None:
-    publish_folder(world.giver.releases, world.folder / "files")
-    settings, files = await world.take(world.settings(policy="agentic", bank_hotkey="5Own"))
-    assert (settings.policy, settings.bank_hotkey, files.policy_sha256) == ("agentic", "5Own", "")
-
-
-async def test_without_a_name_the_subnets_owner_is_the_operator_and_nobody_is_waited_for(world: World) -> None:
-    settings, files = await world.take(world.settings(operator_hotkey=""))
-    assert (files.operator.hotkey, files.started_with, settings.policy) == (OPERATOR_KEY.hotkey, None, "")
-    assert policy_of(settings) == PAPER
-    publish_folder(world.giver.releases, world.folder / "files")
-    settings, _ = await world.take(world.settings(operator_hotkey=""))
-    assert policy_of(settings) == DEMO
-
-
-async def test_an_owner_that_can_not_be_read_any_more_is_the_one_whose_release_is_here(world: World) -> None:
-    async def unreadable() -> str:
-        raise ArenaError("U3037", "spec 500, missing SubtensorModule.SubnetOwnerHotkey")
-
-    owned = world.chain.owner_hotkey
-    world.chain.owner_hotkey = unreadable  # type: ignore[method-assign]
-    settings = world.settings(operator_hotkey="")
-    assert await operator_of(settings, world.chain) is None, "no release was ever kept"
-    world.chain.owner_hotkey = owned  # type: ignore[method-assign]
-    publish_folder(world.giver.releases, world.folder / "files")
-    await world.take(settings)
-    world.chain.owner_hotkey = unreadable  # type: ignore[method-assign]
-    again, files = await world.take(settings)
-    assert files is not None and files.operator.hotkey == OPERATOR_KEY.hotkey
-    assert policy_of(again) == DEMO
-
-    async def away() -> str:
-        raise ArenaError("U3030", "away")
-
-    world.chain.owner_hotkey = away  # type: ignore[method-assign]
-    with pytest.raises(ArenaError, match="U3030"):
-        await operator_of(settings, world.chain)
-
-
-async def test_an_operator_that_is_none_and_one_that_nobody_can_be_asked_about(world: World) -> None:
-    assert await operator_of(world.settings(operator_hotkey="none"), world.chain) is None
-    assert await take_operator_files(
-        world.settings(operator_hotkey="none"), world.signer, world.chain, Races(), None
-    ) == (world.settings(operator_hotkey="none"), None)
-    with pytest.raises(ArenaError, match=r"V2030.*no ss58"):
-        await operator_of(world.settings(operator_hotkey="Alice"), world.chain)
-    with pytest.raises(ArenaError, match=r"U3048.*shares no races"):
-        await take_operator_files(world.settings(), world.signer, world.chain, Races(), None)
-
-
 @pytest.mark.parametrize(("events", "expected"), [(1, OTHER), (2, DEMO)])
 async def test_a_race_past_its_close_is_finished_under_its_own_policy(world: World, events: int, expected) -> None:
     (world.folder / "files" / "policy.json").write_bytes(msgspec.json.encode(OTHER))
@@ -194,21 +138,6 @@ async def test_a_race_past_its_close_is_finished_under_its_own_policy(world: Wor
     settings, files = await world.take(world.settings(), Races(*story))
     assert policy_of(settings) == expected
     assert files.policy_sha256 == expected.policy_sha256
-
-
-async def test_a_policy_that_this_software_does_not_know_stops_the_start_but_no_running_node(world: World) -> None:
-    publish_folder(world.giver.releases, world.folder / "files")
-    _, files = await world.take(world.settings())
-    unknown = msgspec.to_builtins(OTHER)
-    unknown["race"]["moon_phase"] = 3
-    (world.folder / "files" / "policy.json").write_text(json.dumps(unknown))
-    publish_folder(world.giver.releases, world.folder / "files")
-    loop = ReleaseLoop(world.node(sharing=world.sharing), files, lambda: list(peers(world)))
-    facts = await loop.turn()
-    assert (facts.whole_sequence, len(facts.unusable), facts.policy_waits) == (2, 1, "")
-    assert "moon_phase" in (await loop.turn()).unusable[0]
-    with pytest.raises(ArenaError, match=r"V2105.*moon_phase"):
-        await world.take(world.settings())
 
 
 def peers(world: World):
@@ -238,44 +167,6 @@ async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits
     assert node.metrics.registry.get_sample_value("arena_policy_waits") == 1
 
 
-async def test_a_batch_that_stands_there_is_never_replaced_and_a_liar_is_counted(world: World) -> None:
-    publish_folder(world.giver.releases, world.folder / "files")
-    name = next(name for name in world.names if name.endswith(".sealed.json"))
-    (world.state_dir / "bank").mkdir(parents=True)
-    (world.state_dir / "bank" / name).write_bytes(b"by hand")
-    _, files = await world.take(world.settings())
-    assert (world.state_dir / "bank" / name).read_bytes() == b"by hand"
-    world.giver.releases._write("newest.json", release_of(sequence=1, made_ms=5))
-    node = world.node(sharing=world.sharing)
-    facts = await ReleaseLoop(node, files, lambda: list(peers(world))).turn()
-    assert facts.second_sha256 and facts.sequence == 1
-    publish_folder(world.giver.releases, world.folder / "files")
-    facts = await ReleaseLoop(node, files, lambda: list(peers(world))).turn()
-    assert (facts.second_sha256, facts.sequence) == ("", 2)  # a higher number ends the dispute
-    complaints = node.metrics.registry.get_sample_value("arena_release_complaints_total", {"code": "U3047"})
-    assert complaints == 1
-
-
-async def test_a_batch_that_came_by_hand_under_another_name_is_not_placed_twice(world: World) -> None:
-    publish_folder(world.giver.releases, world.folder / "files")
-    name = next(name for name in world.names if name.endswith(".sealed.json"))
-    (world.state_dir / "bank").mkdir(parents=True)
-    (world.state_dir / "bank" / "mine.sealed.json").write_bytes((world.folder / "files" / "sealed" / name).read_bytes())
-    await world.take(world.settings())
-    assert not (world.state_dir / "bank" / name).exists()
-
-
-async def test_an_index_travels_too_and_is_the_nodes_catalogue_where_none_is_set(
-    world: World, small_catalogue: Path
-) -> None:
-    publish_folder(world.giver.releases, small_catalogue, world.folder / "files")
-    settings, _ = await world.take(world.settings())
-    ours, theirs = open_catalogue(settings.catalogue_dir), open_catalogue(small_catalogue)
-    assert ours.content_sha256 == theirs.content_sha256 and set(ours.product_ids()) == set(theirs.product_ids())
-    settings, _ = await world.take(world.settings(catalogue_dir=small_catalogue))
-    assert settings.catalogue_dir == small_catalogue
-
-
 @pytest.mark.parametrize("is_cut", [True, False])
 async def test_a_file_that_was_damaged_here_is_fetched_again(world: World, is_cut: bool) -> None:
     publish_folder(world.giver.releases, world.folder / "files")
@@ -291,20 +182,6 @@ async def test_a_file_that_was_damaged_here_is_fetched_again(world: World, is_cu
     assert again == settings and path.read_bytes() == content
 
 
-def test_the_status_says_what_waits_for_a_person_and_what_does_not() -> None:
-    whole = OperatorFacts(operator="5Operator", sequence=4, release_sha256="cd" * 32, files=6, whole_sequence=4)
-    well = status(replace(BEAT, release=whole))
-    assert well.points == ()
-    assert "4 (cdcdcdcdcdcd) of operator 5Operato…: 6 of 6 files here" in page(well, UTC)
-    lacking = status(replace(BEAT, release=replace(whole, lacking=2, whole_sequence=3)))
-    assert (urgent(lacking), [point.code for point in lacking.points]) == ([], ["U3048"])
-    assert "4 of 6 files here; 3 is whole" in page(lacking, UTC)
-    waits = status(replace(BEAT, release=replace(whole, policy_waits="ab" * 32, second_sha256="ef" * 32)))
-    assert urgent(waits) == ["U3047", "V2104"]
-    assert "its policy abababababab takes effect at the next start" in page(waits, UTC)
-    assert "none seen of operator 5Operator" in page(status(replace(BEAT, release=OperatorFacts(operator="5Operator"))))
-
-
 def arena(*arguments: object) -> tuple[int, str, Exception | None]:
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return done.exit_code, done.stdout, done.exception if isinstance(done.exception, ArenaError) else None
@@ -314,14 +191,14 @@ def test_publish_and_releases_by_the_command_line(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     names = make_folder(tmp_path / "files")
     state, key = ("--state-dir", tmp_path / "state"), ("--wallet.hotkey", "//Operator")
-    assert "no release in" in arena("operator", "releases", *state)[1]
+    assert "no release in" in arena("operator", "publish", *state)[1]
     refused = arena("operator", "publish", tmp_path / "files", "--policy", "agentic", *state, *key)[2]
     assert refused is not None and "two policy files" in refused.failure.detail  # the folder has one of its own
     (tmp_path / "files" / "policy.json").unlink()
     code, said, _ = arena("operator", "publish", tmp_path / "files", "--policy", "agentic", *state, *key)
     assert code == 0
     assert f"left out: {tmp_path / 'files' / 'bank.jsonl'}" in said and OPERATOR_KEY.hotkey in said
-    code, said, _ = arena("operator", "releases", "--json", *state)
+    code, said, _ = arena("operator", "publish", "--json", *state)
     row = json.loads(said)
     assert (code, row["release"], row["missing"], row["signer"]) == (0, 1, 0, OPERATOR_KEY.hotkey)
     assert {file["name"] for file in row["files"]} == names
@@ -330,7 +207,7 @@ def test_publish_and_releases_by_the_command_line(tmp_path: Path, monkeypatch: p
     store = open_releases(tmp_path / "state")
     batch_file = next(file for file in store.newest().release.files if file.kind == "batch")
     store.path_of(batch_file).unlink()
-    said = arena("operator", "releases", *state)[1]
+    said = arena("operator", "publish", *state)[1]
     assert f"{batch_file.name}  MISSING" in said and "1 missing in" in said
     refused = arena("operator", "publish", tmp_path / "files" / "bank.jsonl", *state, *key)[2]
     assert refused is not None and refused.failure.code == "V2106"

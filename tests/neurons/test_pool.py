@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,14 +16,11 @@ from hypothesis import strategies as st
 from harness.catalogue.engines.native import open_catalogue
 from harness.limits import EpisodeLimits
 from neurons.settings.endpoints import open_endpoints
-from neurons.settings.settings import resolve, usable_cores
+from neurons.settings.settings import resolve
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import (
     RESERVED_BYTES,
     WORKER_BYTES,
-    claimed_bytes,
-    episode_bytes,
-    usable_memory_bytes,
     worker_count,
     worker_setup,
 )
@@ -36,18 +32,8 @@ from problems.synthesis.generator import synthesize
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 from tests.neurons.arena_stand import SMALL, is_alive
 
-GIB = 1 << 30
-LIMITS = EpisodeLimits()
 SLEEPER = "import time\ndef agent_main(problem): time.sleep(60)"
 QUICK = "from arena_sdk import tools\ndef agent_main(problem): tools.find_product(q='lamp')"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "memory_bytes", "expected"),
-    [(2, 24 * GIB, 2), (64, 8 * GIB, 4), (8, 4 * GIB, 2), (4, GIB, 1), (1, 0, 1)],
-)
-def test_workers_are_as_many_as_wanted_and_as_memory_holds(wanted, memory_bytes, expected):
-    assert worker_count(wanted, memory_bytes, LIMITS) == expected
 
 
 @given(st.integers(1, 1024), st.integers(0, 1 << 42), st.integers(1 << 26, 1 << 34))
@@ -56,18 +42,6 @@ def test_all_jails_at_their_limit_fit_into_memory_whenever_more_than_one_runs(wa
     count = worker_count(wanted, memory_bytes, limits)
     assert 1 <= count <= wanted
     assert count == 1 or count * (WORKER_BYTES + jail_bytes) + RESERVED_BYTES <= memory_bytes
-
-
-def test_a_jobs_claim_is_what_it_needs_or_all_of_the_largest_machine():
-    assert episode_bytes(EpisodeLimits(memory_bytes=GIB, disk_bytes=GIB)) == WORKER_BYTES + 2 * GIB
-    assert claimed_bytes(2 * GIB, [GIB, 8 * GIB]) == 2 * GIB
-    assert claimed_bytes(2 * GIB, [GIB, GIB // 2]) == GIB
-    assert claimed_bytes(0, [GIB]) == claimed_bytes(GIB, []) == 0
-
-
-def test_the_hosts_own_numbers_are_plausible():
-    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
-    assert 1 << 26 < usable_memory_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @asynccontextmanager

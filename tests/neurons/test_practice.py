@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import html.parser
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import msgspec
-import pytest
 from typer.testing import CliRunner
 
 from arena.door.status import JudgedProblem, QualifyingStatus, RaceStatus, SubmissionStatus
 from arena.gate.report import finding
-from arena.gate.rules import INSTEAD, RULES
 from arena.store.port import AgreedStanding, SubmissionState
-from arena.view.lines import trace_lines
 from arena.view.page import trace_page
 from arena.view.reading import view_trace
 from foundation.errors import Failure
-from judge.rubric import GATES
 from judge.verdict import Citation, Opinion, Verdict
-from neurons.cli.agent import agent_files
 from neurons.cli.agent import app as init_app
 from neurons.cli.explain import app as explain_app
 from neurons.cli.explain import topics_of
 from neurons.cli.submission import status_lines
-from neurons.cli.view import app as view_app
 from neurons.practice.problems import ContentCache
 from tests.judge.bodies import COMPARED, episode
 
 RUN = CliRunner()
-Say = Callable[[str], None]
 
 
 def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path: Path) -> None:
@@ -45,15 +36,6 @@ def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path
     again = RUN.invoke(init_app, ["init", str(folder)])
     assert again.exit_code == 2
     assert (folder / "agent.py").read_text() == "mine"
-
-
-def test_the_template_is_code_that_every_gate_knows_as_published() -> None:
-    from arena.gate.likeness import make_sketch
-    from harness.agents.registry import published_sources
-
-    published = {make_sketch(source).code_sha256 for source in published_sources()}
-    assert make_sketch(agent_files()["agent.py"]).code_sha256 in published
-    compile(agent_files()["test_agent.py"], "test_agent.py", "exec")
 
 
 class Maker:
@@ -83,13 +65,6 @@ def test_what_is_kept_is_made_once_by_recipe_and_again_when_it_was_damaged(tmp_p
         assert make.made == before + 1
         assert all(text.startswith("line one\n") for text in texts)
     assert not said
-
-
-def test_a_folder_that_cannot_be_written_costs_time_and_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    said: list[str] = []
-    assert ContentCache(tmp_path / "file", said.append).text("kind", ("a",), Maker()) == "line one\nnumber 1\n"
-    assert "nothing is cached" in said[0]
 
 
 class Page(html.parser.HTMLParser):
@@ -152,35 +127,6 @@ def test_a_page_shows_hostile_text_as_text_loads_nothing_and_links_quotes_to_the
     assert "\x1b" not in text and "\u202e" not in text
 
 
-def test_lines_for_a_terminal_hold_no_control_character_and_fit_their_width() -> None:
-    lines = [line.text for line in trace_lines(hostile_view(), 80)]
-    assert not [mark for line in lines for mark in line if not mark.isprintable() and mark not in "\n\t"]
-    assert not [line for line in lines if len(line.strip("\n")) > 80]
-    assert "first gate missed: data_cited" in " ".join(" ".join(lines).split())
-
-
-def test_every_rule_of_the_gate_and_every_gate_of_the_judge_says_what_to_do() -> None:
-    from arena.view.reading import GATE_QUESTIONS
-
-    assert set(INSTEAD) == set(RULES)
-    assert set(GATE_QUESTIONS) == set(GATES)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "said"),
-    [
-        ("id-table", "write instead"),
-        ("A-ids-unsurfaced", "finding"),
-        ("policy", "ARENA_POLICY"),
-        ("arena_records", "metric"),
-    ],
-)
-def test_explain_knows_more_than_codes(wanted: str, said: str) -> None:
-    shown = RUN.invoke(explain_app, [wanted])
-    assert shown.exit_code == 0
-    assert said in shown.output
-
-
 def test_explain_of_a_typo_names_what_was_meant() -> None:
     names = [topic.name for topic in topics_of()]
     assert len(names) > 80
@@ -192,25 +138,6 @@ def test_explain_of_a_typo_names_what_was_meant() -> None:
         shown = RUN.invoke(explain_app, [wrong])
         assert shown.exit_code == 2
         assert meant in shown.output
-
-
-def test_view_without_a_run_names_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    shown = RUN.invoke(view_app, [])
-    assert shown.exit_code == 1
-    assert "arena run" in shown.output
-    (tmp_path / "other.json").write_text("{}")
-    assert RUN.invoke(view_app, [str(tmp_path / "other.json")]).exit_code == 2
-
-
-def test_view_of_a_body_in_a_file_is_lines_json_or_a_page(tmp_path: Path) -> None:
-    path = tmp_path / "body.json"
-    path.write_bytes(msgspec.json.encode(episode(COMPARED)))
-    assert "What happened" in RUN.invoke(view_app, [str(path)]).output
-    (row,) = json.loads(RUN.invoke(view_app, [str(path), "--json"]).output)
-    assert row["query"] == episode(COMPARED).query
-    assert RUN.invoke(view_app, [str(path), "--html", str(tmp_path / "page")]).exit_code == 0
-    assert (tmp_path / "page" / "index.html").read_text().startswith("<!doctype html>")
 
 
 def told(state: SubmissionState, **fields: object) -> SubmissionStatus:

@@ -21,17 +21,17 @@ from judge.verdict import UnscoredVerdict
 from neurons.cli.app import main
 from neurons.health.node_file import NodeFile, RestingSlot
 from neurons.health.status import Status, assess
+from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
-from neurons.node.reporting import HeartbeatLoop, Schedules
-from neurons.race.verdicts import VerdictLoop
+from neurons.node.reporting import HeartbeatLoop
+from neurons.race.episodes import VerdictLoop
 from neurons.settings.settings import resolve
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import worker_setup
-from neurons.worker.protocol import EvaluateJob, Faulted, JudgeJob, Reply
+from neurons.worker.protocol import EvaluateJob, Faulted, Reply
 from problems.model import Problem
-from tests.arena import log_stand
 from tests.neurons.arena_stand import SMALL
 from tests.neurons.clock_stand import Desk
 
@@ -117,55 +117,6 @@ async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to
     assert codes == ["V2005", "V2009"], "what it met while the slot was sick is not charged to it"
 
 
-async def test_a_job_is_quarantined_by_its_own_ends_and_freed_by_a_good_one(tmp_path, monkeypatch):
-    for name in ("p0", "p1"):
-        (tmp_path / name).write_text("end")
-    async with scripted_pool(tmp_path, monkeypatch, 1, []) as pool:
-        codes = [code_of(await pool.run(job(n))) for n in (0, 1)]
-        (tmp_path / "p0").rename(tmp_path / "away")
-        codes.append(code_of(await pool.run(job(0))))
-        (tmp_path / "away").rename(tmp_path / "p0")
-        codes += [code_of(await pool.run(job(n))) for n in (0, 1, 0)]
-    assert codes == ["V2005", "V2005", "Evaluated", "V2005", "V2009", "V2009"]
-
-
-async def test_a_job_that_is_given_up_while_its_worker_is_replaced_leaves_the_slot_working(tmp_path, monkeypatch):
-    (tmp_path / "p0").write_text("end")
-    async with scripted_pool(tmp_path, monkeypatch, 1, []) as pool:
-        (tmp_path / "sick").touch()
-        lost = asyncio.create_task(pool.run(job(0)))
-        async with asyncio.timeout(60):
-            while (tmp_path / "starts").read_text().count("0") < 2:
-                await asyncio.sleep(0.01)
-        lost.cancel()
-        (tmp_path / "sick").unlink()
-        assert code_of(await pool.run(job(1))) == "Evaluated"
-
-
-async def test_a_slot_rests_by_name_whatever_its_start_or_its_listener_raises(tmp_path, monkeypatch):
-    heard: list[RestingSlot] = []
-    started, raising = pool_module._Worker.start, [RuntimeError("no more threads"), KeyError("x")]
-
-    async def start(*given: object) -> object:
-        if raising:
-            raise raising.pop()
-        return await started(*given)
-
-    def listen(slot: RestingSlot) -> None:
-        heard.append(slot)
-        raise ValueError("a listener's own fault")
-
-    (tmp_path / "p0").write_text("end")
-    async with scripted_pool(tmp_path, monkeypatch, 1, heard) as pool:
-        monkeypatch.setattr(pool_module._Worker, "start", start)
-        monkeypatch.setattr(pool, "_on_rest", listen)
-        assert code_of(await pool.run(job(0))) == "V2005"
-        async with asyncio.timeout(30):
-            assert code_of(await pool.run(job(1))) == "Evaluated"
-    assert [one.failure.detail for one in heard] == ["KeyError: 'x'", "RuntimeError: no more threads"]
-    assert {one.failure.code for one in heard} == {"V2004"}
-
-
 def test_a_run_at_home_goes_on_past_a_problem_that_ends_its_workers(
     tmp_path, arena_base, small_catalogue, monkeypatch, capsys
 ):
@@ -191,24 +142,6 @@ def test_a_run_at_home_goes_on_past_a_problem_that_ends_its_workers(
 
 
 # -- judging
-async def until_judged(pool: WorkerPool, name: str) -> list[str]:
-    codes: list[str] = []
-    async with asyncio.timeout(120):
-        while not codes or codes[-1] == "V2005":
-            codes.append(code_of(await pool.run(JudgeJob(job_id=name, body=log_stand.body(1)))))
-    return codes
-
-
-@pytest.mark.parametrize("size", [1, 2])
-async def test_a_trace_whose_judging_ends_two_workers_is_quarantined_and_named(tmp_path, monkeypatch, size):
-    (tmp_path / "fatal").write_text("end")
-    async with scripted_pool(tmp_path, monkeypatch, size, []) as pool:
-        codes = await until_judged(pool, "fatal")
-        last = await pool.run(JudgeJob(job_id="fatal", body=log_stand.body(1)))
-        assert await until_judged(pool, "another") == ["Judged"]
-    assert codes == ["V2005", "V2009"]
-    assert isinstance(last, Faulted) and last.failure.owner is Owner.VALIDATOR
-    assert "judging body fatal" in last.failure.detail
 
 
 async def ask_for_verdicts(desk: Desk, pool: WorkerPool, seconds: int) -> None:
@@ -220,7 +153,7 @@ async def ask_for_verdicts(desk: Desk, pool: WorkerPool, seconds: int) -> None:
 
 
 async def status_of(desk: Desk) -> Status:
-    schedules = Schedules(checkpoint_every_s=600, anchor_every_s=3_600)
+    schedules = CheckpointRules(every_s=600, anchor_every_s=3_600)
     beat = await HeartbeatLoop(desk.node, ChainWatch(desk.node), schedules, logs=desk.clock.current_logs).beat(
         StopSignal(desk.time)
     )
@@ -262,31 +195,3 @@ async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_stat
     assert state.settlement is not None and state.settlement.state == "settled"
     defects = (await verify_store(desk.store, verify)).defects
     assert {defect.rule for defect in defects} == {"body"}  # the stand's bodies are of no real episode
-
-
-async def test_in_qualifying_its_verdict_is_asked_for_again_ever_later_and_is_given_once_it_can_be(
-    desk, tmp_path, monkeypatch
-):
-    workers = tmp_path / "workers"
-    workers.mkdir()
-    await desk.settle_in()
-    desk.unjudged = Failure(code="U3020")
-    subject = await desk.submit("one")
-    await desk.clock.turn()
-    log = desk.clock.current_logs()[0]
-    await log.refresh()
-    own = log.owed(desk.signer.hotkey)[0]
-    (workers / own.record.body_sha256).write_text("end")
-    pause_s = desk.policy.race.retry_max_ms // 1_000
-    async with scripted_pool(workers, monkeypatch, 1, []) as pool:
-        await ask_for_verdicts(desk, pool, 4 * pause_s)
-        ends = len((workers / "starts").read_text().split()) - 1
-        assert ends == 2 + 3, "one more each time that the longest pause is over"
-        assert [point.code for point in (await status_of(desk)).points if "body" in point.about] == ["V2009"]
-        (workers / own.record.body_sha256).unlink()
-        await ask_for_verdicts(desk, pool, 60)
-    await log.refresh()
-    assert not log.owed(desk.signer.hotkey)
-    suite = [problem.problem_id for problem in desk.node.suite]
-    assert log.qualification(subject.agent_version_id, suite, desk.policy).state == "qualified"
-    assert "V2009" not in {point.code for point in (await status_of(desk)).points}

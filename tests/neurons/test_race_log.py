@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-import pytest
 from msgspec.structs import replace
 
 from arena.policy import Policy
@@ -14,7 +13,6 @@ from arena.records.model import AttemptRecord, Context, Payload, RecordContent, 
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.race.log import REFUSALS_MAX, RaceLog
-from problems.scoring.outcome import UnscoredOutcome
 from tests.arena import log_stand
 from tests.arena import race_stand as stand
 
@@ -93,38 +91,6 @@ async def state_of(logs: Logs, policy: Policy = POLICY) -> tuple[str, int | None
     return found.state, found.score_e4
 
 
-# -- reading
-async def test_three_refreshes_at_once_read_every_record_once():
-    logs = Logs()
-    logs.add(*(evaluation(problem, is_success=True) for problem in SUITE))
-    log = RaceLog(logs, "")
-    await asyncio.gather(log.refresh(), log.refresh(), log.refresh())
-    logs.add(evaluation("p9", is_success=False))
-    await asyncio.gather(log.refresh(), log.refresh())
-    assert [row.record.context.problem_id for row in log.evaluations] == [*SUITE, "p9"]
-
-
-async def test_another_validators_settlement_and_release_are_not_taken_for_ours():
-    logs = Logs()
-    logs.add(log_stand.settlement(), log_stand.release(), validator=OTHER)
-    log = await read(logs)
-    assert log.settlement is None and log.release is None
-    logs.add(log_stand.settlement(), log_stand.release())
-    await log.refresh()
-    assert log.settlement is not None and log.release is not None
-
-
-# -- owed verdicts
-async def test_another_validators_verdict_on_the_same_body_leaves_ours_owed():
-    logs, record = Logs(), evaluation("p0", is_success=True)
-    logs.add(record)
-    logs.add(record, verdict(record), validator=OTHER)
-    log = await read(logs)
-    assert [row.validator for row in log.owed(ME)] == [ME]
-    assert not log.owed(OTHER)
-    assert log.owed_successes() == 1
-
-
 async def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
     logs, record = Logs(), evaluation("p0", is_success=True)
     logs.add(record, *[refusal(record)] * (REFUSALS_MAX - 1))
@@ -134,20 +100,6 @@ async def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
     logs.add(refusal(record))
     await log.refresh()
     assert not log.owed(ME) and not log.owed_successes()
-
-
-async def test_an_outage_of_the_judge_is_no_refusal():
-    logs, record = Logs(), evaluation("p0", is_success=True)
-    logs.add(record, *[refusal(record, "U3020")] * 20)
-    assert len((await read(logs)).owed(ME)) == 1
-
-
-async def test_successes_are_judged_first_and_failures_hold_up_no_settlement():
-    logs = Logs()
-    logs.add(evaluation("p0", is_success=False), evaluation("p1", is_success=True))
-    log = await read(logs)
-    assert [row.record.context.problem_id for row in log.owed(ME)] == ["p1", "p0"]
-    assert log.owed_successes() == 1
 
 
 # -- qualifying
@@ -165,19 +117,6 @@ async def test_an_agent_qualifies_on_its_whole_suite_and_waits_for_owed_verdicts
     assert await state_of(logs) == ("qualified", 10_000)
 
 
-@pytest.mark.parametrize("code", ["V2025", "V2005", "U3002"])
-async def test_an_agent_that_provokes_our_faults_or_an_upstreams_never_qualifies(code):
-    logs = Logs()
-    logs.add(*all_but("p3"), closing("p3", code))
-    assert await state_of(logs) == ("pending", None)
-
-
-async def test_faults_that_close_nothing_decide_nothing():
-    logs = Logs()
-    logs.add(*all_but("p3"), *[replace(closing("p3", "V2005"), is_closing=False)] * 50)
-    assert await state_of(logs) == ("pending", None)
-
-
 async def test_a_broken_problem_is_withdrawn_and_too_many_keep_the_agent_pending():
     lenient = stand.policy(cancel_void_e4=2_500)
     logs = Logs()
@@ -187,43 +126,6 @@ async def test_a_broken_problem_is_withdrawn_and_too_many_keep_the_agent_pending
     strict = Logs()
     strict.add(*all_but("p3"), closing("p3", "P4006"))
     assert await state_of(strict) == ("pending", None)
-
-
-@pytest.mark.parametrize(("code", "expected"), [("P4003", ("qualified", 10_000)), ("V2040", ("pending", None))])
-async def test_an_evaluation_without_an_outcome_withdraws_a_problem_only_when_it_is_broken(code, expected):
-    lenient = stand.policy(cancel_void_e4=2_500)
-    logs = Logs()
-    records = [evaluation(problem, is_success=True, rules=lenient) for problem in SUITE]
-    records[3] = replace(records[3], outcome=UnscoredOutcome(failure=Failure(code=code)))
-    logs.add(*records, *map(verdict, records[:3]))
-    assert await state_of(logs, lenient) == expected
-
-
-async def test_an_agents_own_fault_is_a_zero():
-    logs = Logs()
-    logs.add(*all_but("p3"), closing("p3", "A1024"))
-    assert await state_of(logs) == ("qualified", 7_500)
-
-
-async def test_results_under_another_policy_do_not_count():
-    logs = Logs()
-    logs.add(*all_but(""))
-    assert await state_of(logs) == ("qualified", 10_000)
-    assert await state_of(logs, stand.policy(attempts=9)) == ("pending", None)
-
-
-# -- months of it
-async def test_decided_agents_leave_no_records_in_memory_and_their_decision_stands():
-    logs = Logs()
-    logs.add(*all_but(""))
-    assert len((await read(logs)).evaluations) == len(SUITE)  # a reader that does not last keeps them
-    log = RaceLog(logs, "", is_lasting=True)
-    await log.refresh()
-    assert log.evaluations == log.records.verdicts == []
-    first = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
-    assert (first.state, first.score_e4) == ("qualified", 10_000)
-    assert log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY) == first
-    assert log.qualification(AGENT.subject.agent_version_id, SUITE, stand.policy(attempts=9)).state == "pending"
 
 
 async def test_results_read_one_by_one_come_to_what_they_come_to_read_at_once():
@@ -239,11 +141,3 @@ async def test_results_read_one_by_one_come_to_what_they_come_to_read_at_once():
     found = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
     assert (found.state, found.score_e4) == await state_of(logs) == ("qualified", 2_500)
     assert log.evaluations == []
-
-
-async def test_a_race_keeps_its_records_for_its_settlement():
-    logs, record = Logs(), evaluation("p0", is_success=True)
-    logs.add(record, verdict(record))
-    log = RaceLog(logs, "race-000001")
-    await log.refresh()
-    assert (len(log.evaluations), len(log.records.verdicts)) == (1, 1)

@@ -16,7 +16,6 @@ from arena.exchange.port import Peer
 from arena.exchange.pull import PullPace
 from arena.race.consensus.agreement import countersign_value
 from arena.race.consensus.log_round import AnchoredLog
-from arena.race.consensus.peer_reputation import ProgressClaims
 from arena.race.settlement.provenance import settlement_sha256
 from arena.race.state.events import AdoptSettlement, ChainRead, PullLogs
 from arena.race.state.machine import RaceState
@@ -125,41 +124,6 @@ async def test_a_log_that_is_stuck_delays_no_retry_of_another(others: Others) ->
     assert (others.ask.stuck, others.ask.ended) == ([others.first.hotkey], [])  # it goes on, and was not begun again
 
 
-async def test_what_is_not_wanted_any_more_has_ended_when_the_next_roll_is_asked_for(others: Others) -> None:
-    qualifying = await others.anchor(others.first, "")
-    await others.first.evaluate([1])
-    others.ask.stalled = {others.first.hotkey}
-    await others.pull(qualifying, roll="field")
-    await until(lambda: others.ask.stuck)
-    result = await others.anchor(others.second)
-    await others.pull(result)
-    assert others.ask.ended == [others.first.hotkey]
-    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
-    assert (others.held(""), others.held()) == ([], [others.second.hotkey])
-
-
-async def test_a_pull_ends_when_nobody_needs_it_any_more(others: Others) -> None:
-    log = await others.anchor(others.first)
-    others.ask.stalled = {others.first.hotkey}
-    await others.pull(log, left_ms=100)
-    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
-    assert others.warned[0] == f"{others.first.hotkey} U3040"
-    others.now_ms += 100
-    others.ask.stalled = set()
-    await others.pull(log, left_ms=0)
-    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
-    assert others.held() == []
-
-
-async def test_a_node_that_ends_leaves_no_pull_behind(others: Others) -> None:
-    logs = [await others.anchor(others.first), await others.anchor(others.second)]
-    others.ask.stalled = {others.first.hotkey, others.second.hotkey}
-    await others.pull(*logs)
-    await until(lambda: len(others.ask.stuck) == 2)
-    await others.peers.close()
-    assert sorted(others.ask.ended) == sorted(others.ask.stuck)
-
-
 async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_asked_again(
     others: Others, monkeypatch
 ) -> None:
@@ -177,15 +141,6 @@ async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_aske
         await others.pull(log)
     await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert others.held() == [others.first.hotkey]
-
-
-async def test_all_are_asked_at_once_how_far_they_are(others: Others) -> None:
-    both = (others.first.hotkey, others.second.hotkey)
-    others.ask.wait = asyncio.Barrier(2).wait
-    others.ask.faults = dict.fromkeys(both, PeerFault(slow_s=1))
-    earlier = [RaceState(race_id="r0", words=ProgressClaims(kept=both))]
-    said = await asyncio.wait_for(others.peers.done(others.state, earlier), PATIENCE_S)
-    assert list(said) == list(both) == list(others.peers.said_of(RACE))
 
 
 def settled(history: tuple[PastSettlement, ...]):

@@ -18,6 +18,7 @@ from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
 from arena.store.port import Store
 from neurons.cli import race as race_cli
+from neurons.cli.options import StoreFlags
 from neurons.race.log import Settled, read_settled
 from tests.arena import race_stand as stand
 from tests.arena.log_stand import HOST
@@ -78,10 +79,6 @@ async def test_an_adopted_settlement_says_in_what_ones_own_differs() -> None:
     assert (await settled(None, THEIRS)).differing is None
 
 
-async def test_ones_own_settlement_in_force_differs_in_nothing() -> None:
-    assert await settled(OURS, OURS, is_adopted=False) == Settled(settlement=OURS, force="own")
-
-
 @pytest.mark.parametrize(
     ("race", "said"),
     [
@@ -92,19 +89,10 @@ async def test_ones_own_settlement_in_force_differs_in_nothing() -> None:
     ],
 )
 def test_show_says_whose_settlement_is_in_force(race: Settled, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race_cli, "run_on_store", lambda *_: ([race], {}))
+    monkeypatch.setattr(StoreFlags, "run", lambda *_: ([race], {}))
     shown = CliRunner().invoke(race_cli.app, ["show", RACE])
     assert shown.exit_code == 0, shown.output
     assert said in shown.stdout and ("in force" in shown.stdout) is bool(said)
     row = json.loads(CliRunner().invoke(race_cli.app, ["show", RACE, "--json"]).stdout)
     assert (row["race_id"], row["force"]) == (RACE, race.force)
     assert row["differing"] == (None if race.differing is None else list(race.differing))
-
-
-async def test_a_race_that_came_with_a_later_ones_history_is_held_against_ones_own_too() -> None:
-    past = {"race_id": "race-000000"}
-    ended = RaceSettled(settlement=THEIRS, is_adopted=True, history=(replace(THEIRS, **past),))
-    store = OneRace(replace(OURS, **past), ended)
-    earlier, later = sorted(await read_settled(cast(Store, store), VALIDATOR), key=lambda each: each.settlement.race_id)
-    assert earlier.differing is not None and "standings" in earlier.differing
-    assert later.differing is None

@@ -55,12 +55,6 @@ async def test_pauses_grow_and_are_spread_by_the_chance_that_was_given(monkeypat
         assert stage.pauses[:8] == [pytest.approx(seconds * factor) for seconds in (1, 2, 4, 8, 16, 32, 60, 60)]
 
 
-async def test_a_success_begins_the_pauses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch, spread=lambda low, high: 1.0)
-    await stage.play(away(), away(), None, away(), None)
-    assert stage.pauses == [1, 2, 0, 1, 0]
-
-
 async def test_what_a_loop_waits_for_is_kept_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch, spread=lambda low, high: 1.0)
     await stage.play(away(), away(), away())
@@ -78,14 +72,6 @@ async def test_a_full_disk_is_waited_for_under_its_code(monkeypatch: pytest.Monk
     assert stage.heard == [("loop", "V2115")]
 
 
-async def test_any_other_failure_of_the_host_ends_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch, spread=lambda low, high: 1.0)
-    with pytest.raises(PermissionError):
-        await stage.play(PermissionError(errno.EACCES, "no"), None)
-    with pytest.raises(ArenaError, match="V2080"):
-        await stage.play(ArenaError("V2080", "cut"), None)
-
-
 async def test_what_is_to_stand_is_written_again_until_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch, spread=lambda low, high: 1.0)
     answers: list[BaseException | None] = [OSError(errno.ENOSPC, "full"), away(), None]
@@ -97,14 +83,3 @@ async def test_what_is_to_stand_is_written_again_until_it_stands(monkeypatch: py
     await persist("append item:1", write, stage.drain, LOG)
     assert stage.heard == [("append", "V2115"), ("append", "U3030")]
     assert stage.drain.waits == {} and not answers
-
-
-async def test_waiting_ends_at_once_when_the_drain_is_set() -> None:
-    drain = StopSignal(Time())
-
-    async def fail() -> None:
-        asyncio.get_running_loop().call_soon(drain.set)
-        raise away()
-
-    async with asyncio.timeout(0.9):  # the least pause is longer
-        await run_loop("loop", fail, drain, LOG, every_s=600)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,10 +19,9 @@ from arena.policies import DEMO
 from arena.store.embedded.server import EmbeddedServer
 from harness.catalogue.server.guard import listen
 from neurons.loops.run_loop import StopSignal
-from neurons.loops.serving import Serving, ServingSetup, encode_line
+from neurons.loops.serving import Serving, ServingSetup
 
 WAIT_S = 60.0
-LONELY = 3  # exit status of a process whose node is gone
 
 
 def make_setup(server: EmbeddedServer, folder: Path, reads: socket.socket, door: socket.socket) -> ServingSetup:
@@ -103,29 +98,6 @@ async def test_a_client_that_comes_while_the_process_is_dead_waits_and_is_answer
         assert door["reads_port"] == int(made.reads_address.rpartition(":")[2])
 
 
-async def test_it_stops_with_its_node_and_not_by_a_signal_to_everybody(server: EmbeddedServer, tmp_path: Path) -> None:
-    async with served(server, tmp_path) as made:
-        await made.read("/v1/health")
-        process = made.process()
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGINT)
-        assert (await made.read("/v1/health")).status_code == httpx.codes.OK
-        assert made.process().pid == process.pid
-        made.drain.set()
-        await asyncio.to_thread(process.wait, WAIT_S)
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{made.reads_address}/v1/health", timeout=WAIT_S)
-
-
-async def test_streams_of_the_tail_are_told_to_the_node(server: EmbeddedServer, tmp_path: Path) -> None:
-    async with served(server, tmp_path) as made:
-        address = f"{made.reads_address}/v1/tail?follow=true&validator={made.serving.hotkey}"
-        async with made.client.stream("GET", address) as answer, asyncio.timeout(WAIT_S):
-            assert answer.status_code == httpx.codes.OK
-            while made.serving.clients != 1:
-                await asyncio.sleep(0.1)
-
-
 async def test_its_environment_holds_no_secret_but_those_of_the_bucket(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,22 +109,3 @@ async def test_its_environment_holds_no_secret_but_those_of_the_bucket(
         assert "not-to-be-seen" not in process.environ().values()
         assert process.environ()["AWS_SECRET_ACCESS_KEY"] == "of-the-bucket"
         assert str(tmp_path) not in " ".join(process.cmdline())  # nor what goes over the pipe
-
-
-def test_it_ends_at_once_when_its_node_is_gone(server: EmbeddedServer, tmp_path: Path) -> None:
-    with listen("127.0.0.1", 0) as reads, listen("127.0.0.1", 0) as door:
-        setup = make_setup(server, tmp_path, reads, door)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "neurons.node.serving"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=(reads.fileno(), door.fileno()),
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )
-        assert process.stdin is not None and process.stdout is not None
-        with process:
-            process.stdin.write(encode_line(setup))
-            process.stdin.flush()
-            assert process.stdout.readline()  # it serves
-            process.stdin.close()
-            assert process.wait(WAIT_S) == LONELY

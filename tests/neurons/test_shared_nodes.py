@@ -110,7 +110,7 @@ def require_files(nodes: tuple[SharedNode, ...], policy_sha256: str) -> None:
     """Every node runs under the operator's policy and holds the one release whole."""
     beats = [read_node_file(node.folder).beat for node in nodes]
     assert {beat.policy_sha256 for beat in beats if beat} == {policy_sha256}
-    shown = [CliRunner().invoke(operator_app, ["releases", "--state-dir", str(node.folder)]).stdout for node in nodes]
+    shown = [CliRunner().invoke(operator_app, ["publish", "--state-dir", str(node.folder)]).stdout for node in nodes]
     without_folders = {text.partition(" missing in ")[0] for text in shown}
     assert len(without_folders) == 1 and without_folders.pop().endswith("5 files, 0")
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.race.settlement.provenance import inputs_again, settlement_sha256
@@ -16,10 +15,8 @@ from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes
-from foundation.errors import ArenaError
 from neurons.race.peers import RacePeers
 from neurons.race.weights import WeightsLoop
-from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.arena.local_peers import PeerFault
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import (
@@ -137,19 +134,6 @@ async def replays(desk: SharedDesk, settled: SettlementRecord, history: tuple[Se
     assert canonical_bytes(again) == canonical_bytes(record)
 
 
-async def test_a_shared_node_that_is_the_only_validator_settles_as_soon_as_its_work_is_done(desks):
-    alone, *others = desks
-    for desk in others:
-        await desk.chain.set_stake(desk.signer.hotkey, 0)  # the permits go with it
-    await alone.turn()
-    await submit(desks[:1], "good")
-    alone.time.ms = CLOSES_MS
-    await pass_until(desks[:1], CLOSES_MS + 3 * HOUR_MS)
-    state = await alone.race(1)
-    assert state.stage == "settled" and state.proposed is None and state.committed == ()
-    assert not alone.clock.is_quiet(PLAN.settling_ms)
-
-
 async def test_a_shadow_settles_and_publishes_and_sets_no_weights(desks):
     alone, *others = desks
     for desk in others:
@@ -162,39 +146,3 @@ async def test_a_shadow_settles_and_publishes_and_sets_no_weights(desks):
     assert (await alone.race(1)).stage == "settled"
     assert await alone.chain.weights(alone.signer.hotkey) == ()
     assert await alone.store.weights_results() == []
-
-
-async def test_no_ordinary_anchor_takes_the_slot_while_a_race_needs_it(desks):
-    desk = desks[0]
-    for _ in range(2):
-        await desk.turn()
-    await submit(desks, "good")
-    desk.time.ms = PLAN.field_anchor_ms - HOUR_MS
-    await desk.clock.turn()
-    assert desk.clock.is_quiet(desk.time.ms)
-    before = await desk.chain.commitment(desk.signer.hotkey)
-    await desk.checkpoints.sign()
-    await desk.anchors.turn()
-    assert await desk.chain.commitment(desk.signer.hotkey) == before
-
-
-async def test_a_closing_block_that_is_not_final_decides_nothing(desks):
-    desk = desks[0]
-    await desk.turn()
-    await set_finality_lag(desk.chain, 100)
-    desk.time.ms = CLOSES_MS + HOUR_MS // 4
-    for _ in range(3):
-        assert (await desk.clock.turn()).stage == "open"
-    await reorg(desk.chain, 50)
-    await set_finality_lag(desk.chain, 3)
-    desk.time.pass_s(120)
-    assert (await desk.clock.turn()).stage == "closed"
-    state = await desk.clock.turn()
-    assert state.read("closing").block == state.closed.closing_block
-
-
-async def test_a_policy_that_leaves_no_time_to_agree_starts_no_shared_node(desks):
-    desk = desks[0]
-    desk.start(replace(DAILY, race=replace(DAILY.race, run_ms=DAILY.race.reveal_ms)))
-    with pytest.raises(ArenaError, match="V2103"):
-        await desk.clock.adopt_policy()

@@ -8,8 +8,6 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
@@ -32,17 +30,14 @@ from neurons.health.node_file import (
     Ending,
     Heartbeat,
     NodeFile,
-    PeerSeen,
     RestingSlot,
     Wait,
-    note_ending,
-    read_node_file,
-    write_node_file,
 )
-from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, duration, page
+from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, page
+from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
-from neurons.node.reporting import HeartbeatLoop, Schedules, next_deadline
+from neurons.node.reporting import HeartbeatLoop, next_deadline
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
@@ -116,44 +111,12 @@ def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
         assert part in shown
 
 
-def test_a_deadline_is_given_in_local_and_in_pacific_time() -> None:
-    assert "results end Fri 15 Jan 2027 09:00 UTC (Fri 15 Jan 01:00 PST)" in page(status(), UTC)
-
-
 def chain(**changes: object) -> Heartbeat:
     return replace(BEAT, chain=replace(BEAT.chain, **changes))
 
 
 def waiting(age_ms: int) -> Wait:
     return Wait(loop="race", code="U3030", detail="away", since_ms=NOW_MS - age_ms, failures=3)
-
-
-def silent(age_ms: int, *, up_ms: int, loop: str = "models", code: str = "U3002") -> Status:
-    """A node whose endpoint has not answered for `age_ms`."""
-    detail = "model at http://127.0.0.1:9/v1 does not answer: connection refused"
-    wait = Wait(loop=loop, code=code, detail=detail, since_ms=NOW_MS - age_ms, failures=3)
-    return status(replace(BEAT, started_ms=NOW_MS - up_ms, waits=(wait,)))
-
-
-@pytest.mark.parametrize(
-    ("loop", "code", "setting"), [("models", "U3002", "[[upstreams]]"), ("judge", "U3020", "judge_base_url")]
-)
-def test_a_silent_endpoint_is_named_with_what_it_costs_and_what_to_do(loop: str, code: str, setting: str) -> None:
-    minutes = 60_000
-    found = silent(5 * minutes, up_ms=5 * minutes, loop=loop, code=code)
-    assert urgent(found) == [code]  # it never answered: the address may be wrong
-    assert urgent(silent(31 * minutes, up_ms=DAY_MS, loop=loop, code=code)) == [code]
-    assert not silent(5 * minutes, up_ms=DAY_MS, loop=loop, code=code).needs_person
-    shown = page(found, UTC)
-    for part in (
-        "http://127.0.0.1:9/v1",
-        "silent for 5 min",
-        "no agent's fault",
-        "node goes on",
-        "start the endpoint",
-        setting,
-    ):
-        assert part in shown
 
 
 def resting(age_ms: int) -> RestingSlot:
@@ -218,33 +181,6 @@ def test_what_mends_itself_is_shown_and_wakes_nobody(found: Status) -> None:
     assert "mends itself" in page(found, UTC)
 
 
-def test_a_log_that_did_not_grow_has_no_late_signature() -> None:
-    store = replace(STORE, checkpoint_size=900, anchor_size=900, checkpoint_ms=1, anchor_ms=1)
-    assert status(store=store).points == ()
-
-
-@pytest.mark.parametrize(("others", "needs_person"), [(0, False), (1, False), (2, True), (3, True)])
-def test_version_skew_is_shown_and_is_ours_when_most_others_differ(others: int, needs_person: bool) -> None:
-    peers = tuple(
-        PeerSeen(
-            hotkey=f"5Peer{n}", policy_sha256=("cc" if n < others else "aa") * 32, guest_sha256="bb" * 32, seen_ms=1
-        )
-        for n in range(3)
-    )
-    found = status(replace(BEAT, peers=peers))
-    assert found.needs_person is needs_person
-    assert [point.code for point in found.points] == (["U3036"] if others else [])
-    assert f"3 heard, {others} under other rules" in page(found, UTC)
-
-
-@given(st.integers(0, 10**11))
-def test_a_duration_is_never_shown_longer_than_it_is(milliseconds: int) -> None:
-    words = duration(milliseconds).split()
-    units = {"s": 1_000, "min": 60_000, "h": HOUR_MS, "d": DAY_MS}
-    shown = sum(int(number) * units[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
-    assert shown <= milliseconds < shown + units[words[-1]] * (60 if len(words) == 2 and words[-1] != "s" else 24 * 60)
-
-
 # -- deadlines
 
 
@@ -287,17 +223,6 @@ def test_a_shared_race_goes_by_the_moments_of_its_timeline() -> None:
 # -- the file
 
 
-def test_the_file_is_replaced_whole_and_keeps_the_last_heartbeat_beside_the_ending(tmp_path: Path) -> None:
-    assert read_node_file(tmp_path) == NodeFile()
-    write_node_file(tmp_path, NodeFile(beat=BEAT))
-    note_ending(tmp_path, Failure(code="V2080"), NOW_MS)
-    kept = read_node_file(tmp_path)
-    assert kept == NodeFile(beat=BEAT, ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080")))
-    assert [path.name for path in tmp_path.iterdir()] == ["node.json"]
-    (tmp_path / "node.json").write_bytes(b"\x00half")
-    assert read_node_file(tmp_path) == NodeFile()
-
-
 # -- the command, on a real store
 
 
@@ -318,7 +243,7 @@ async def live(folder: Path, dsn: str, signer: Signer) -> None:
         await store.put_weights_result(replace(OK, status="rate_limited"))
         watch = ChainWatch(desk.node)
         await watch.turn()
-        schedules = Schedules(checkpoint_every_s=600, anchor_every_s=3_600)
+        schedules = CheckpointRules(every_s=600, anchor_every_s=3_600)
         heart = HeartbeatLoop(desk.node, watch, schedules, logs=lambda: [RaceLog(store, QUALIFYING)])
         drain = StopSignal(time)
         drain.failed("weights", ArenaError("U3030", "away"))
@@ -354,23 +279,3 @@ def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1() -> None:
     assert report["node"]["beat"]["waits"][0]["code"] == "U3030"
     assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
     assert "race-000001 running" in shown.stdout and "rate limited for race-000001" in shown.stdout
-
-
-def test_a_folder_where_nothing_ever_ran_is_told_apart_from_a_node_that_is_down(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "never ran with this state folder" in result.stdout and "V2026" in result.stdout
-
-
-def test_without_the_word_status_the_command_runs_a_validator(tmp_path: Path) -> None:
-    dry = CliRunner().invoke(app, ["validator", "--state-dir", str(tmp_path), "--dry-run"])
-    assert dry.exit_code == 0 and str(tmp_path) in dry.stdout
-    helped = CliRunner().invoke(app, ["validator", "--help"])
-    assert helped.exit_code == 0 and "status" in helped.stdout
-    wrong = CliRunner().invoke(app, ["validator", "--wallet.hotky", "x"])
-    assert wrong.exit_code != 0
-
-
-def test_weights_that_wait_do_not_hide_those_that_stand() -> None:
-    shown = page(status(store=refused("rate_limited")), UTC)
-    assert "set for race-000001 in block 5000; rate limited for race-000001 in block 5010" in shown

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import verify
 from arena.chain.local.chain import LocalSubtensor
 from arena.evaluate import EpisodeCost, Evaluation
 from arena.race.settlement.draw import qualifying_seed
-from arena.race.state.items import qualifying_items
-from arena.records.body import decode_content
-from arena.records.model import Context
-from arena.records.verify.verification import verify_store
-from foundation.canonical import canonical_bytes
-from foundation.errors import ArenaError, Failure
+from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop
@@ -27,7 +20,6 @@ from neurons.worker.protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulte
 from problems.model import variant_id
 from problems.scoring.title_matching import reward_titles
 from tests.arena import log_stand
-from tests.arena.chain_faults import set_finality_lag
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk
 
 BLOCKS = 3
@@ -96,17 +88,6 @@ async def test_a_seed_is_given_once_its_block_is_final_and_is_every_validators(v
     assert await VariantSeeds(varied.chain, POLICY).of(subject) == ""
 
 
-async def test_a_seed_waits_for_finality_because_a_reorg_changes_it(varied: Desk) -> None:
-    """Nobody can have variants drawn by a block that is taken back."""
-    await set_finality_lag(varied.chain, 50)
-    subject = await varied.submit("new", state="accepted")
-    seeds = VariantSeeds(varied.chain, VARIED)
-    varied.time.pass_s(BLOCKS + 40)
-    assert await seeds.of(subject) is None
-    varied.time.pass_s(20)
-    assert await seeds.of(subject)
-
-
 async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_titles(varied: Desk) -> None:
     subject = await varied.submit("new", state="accepted")
     intake = Intake(varied.node, RaceLog(varied.store, QUALIFYING))
@@ -124,51 +105,3 @@ async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_t
         assert job.titles is not None and job.titles.accepted.keys() == reward_titles((job.problem,))
         assert job.problem.query not in {one.query for one in SUITE}
         assert decode_request(encode_frame(job)[LENGTH_BYTES:]) == job
-
-
-@pytest.mark.parametrize("other_id", ["", SUITE[0].problem_id])
-async def test_a_record_names_the_seed_and_verifies_with_the_body_of_that_variant_alone(
-    varied: Desk, other_id: str
-) -> None:
-    subject = await varied.submit("new", state="accepted")
-    await varied.store.enqueue(qualifying_items(subject, [SUITE[0].problem_id], VARIED, variant_seed="ab" * 32))
-    worker = Worker(runs=True, other_id=other_id)
-    worker.agent_sha256 = subject.agent_sha256
-    await serve(varied, worker, 1)
-    contexts = [decode_content(row.content).payload async for row in varied.store.records(kinds=("evaluation",))]
-    assert [(one.context.problem_id, one.context.variant_seed) for one in contexts] == [  # type: ignore[union-attr]
-        (SUITE[0].problem_id, "ab" * 32)
-    ]
-    report = await verify_store(varied.store, verify)
-    assert report.is_ok == (not other_id)
-
-
-async def test_work_without_a_seed_is_closed_where_the_policy_asks_variants(varied: Desk) -> None:
-    """So a queue that was filled under an older policy never qualifies anybody on the public suite."""
-    subject = await varied.submit("old", state="accepted")
-    await varied.store.enqueue(qualifying_items(subject, [SUITE[0].problem_id], VARIED))
-    worker = Worker()
-    await serve(varied, worker, 1)
-    assert worker.jobs == []
-    (attempt,) = [decode_content(row.content).payload async for row in varied.store.records(kinds=("attempt",))]
-    assert (attempt.ended, attempt.failure.code, attempt.is_closing) == ("faulted", "P4033", True)  # type: ignore[union-attr]
-
-
-def test_a_context_without_a_seed_has_the_bytes_it_always_had() -> None:
-    plain = Context(stage="qualifying", race_id="", problem_id="p", suite="s1")
-    assert b"variant_seed" not in canonical_bytes(plain)
-    assert plain.asked_id == "p"
-    (item,) = qualifying_items(log_stand.SUBJECT, ("p",), POLICY)
-    assert item.context == plain
-
-
-def test_variants_from_many_threads_are_those_of_one() -> None:
-    shared, alone = (SuiteVariants(SUITE, lambda: CATALOGUE) for _ in range(2))
-    asked = [(problem.problem_id, f"seed {number}") for number in range(20) for problem in SUITE]
-
-    async def together() -> list[object]:
-        return list(await asyncio.gather(*(asyncio.to_thread(shared.variant, *one) for one in asked)))
-
-    assert asyncio.run(together()) == [alone.variant(*one) for one in asked]
-    with pytest.raises(ArenaError, match="P4006"):
-        shared.variant("p_nobody", "seed")

@@ -114,7 +114,7 @@ def test_check_names_the_problem_that_cannot_be_solved(tmp_path, documents, prob
 def test_synthesize_writes_a_set_that_check_accepts(tmp_path):
     documents = write_documents(tmp_path / "documents.jsonl", make_catalogue(200))
     out = tmp_path / "made.jsonl"
-    options = ["--documents", documents, "--product", 4, "--shop", 2, "--voucher", 3]
+    options = ["--documents", documents, "--count", 9]
     assert run("synthesize", "--out", out, *options, "--seed", 5).exit_code == 0
     assert len(read_problems(out.read_bytes().splitlines())) == 9
     assert run("check", out, "--documents", documents).exit_code == 0
