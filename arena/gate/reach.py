@@ -17,7 +17,6 @@ from arena.gate.literals import Literal, fold, names_of
 from arena.gate.report import Finding, finding
 from arena.gate.scopes import FUNCTIONS, Scopes
 from arena.gate.words import (
-    ATTRIBUTES,
     BUILTINS,
     COMMON_BUILTINS,
     DECODERS,
@@ -28,10 +27,10 @@ from arena.gate.words import (
     HIDING_CODECS,
     LEADING_DUNDERS,
     MODULES,
-    REEXPORTS,
     REFUSED,
     SEEING_DUNDERS,
     TELLING_BUILTINS,
+    is_refused_attribute,
 )
 
 _FIELD = re.compile(r"\{[^{}]*")
@@ -54,12 +53,6 @@ _TYPES = (".type", "typing.Type")
 def reach_findings(module: ast.Module, literals: Sequence[Literal]) -> list[Finding]:
     """All findings of the capability rules over a tree and its literals."""
     return [*_Reach(module).findings(), *_text_findings(literals)]
-
-
-def is_refused_attribute(name: str) -> bool:
-    """A dunder outside the allow-list, an attribute of frames, tasks or the process, or a module that others hold."""
-    is_dunder = name.startswith("__") and name.endswith("__") and len(name) > 4
-    return (is_dunder and name not in DUNDERS) or name in ATTRIBUTES or name.lstrip("_") in REEXPORTS
 
 
 # -- texts
