@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arena.gate.likeness import Hashes, make_sketch, text_phrases
+from arena.gate.likeness import Hashes, joined, make_sketch, text_phrases
 from arena.policy import GateRules
 
 ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
@@ -61,9 +61,9 @@ def make_knowledge(
     ids = np.unique(np.fromiter(map(int, searchable), dtype=np.uint64))
     grams = [text_grams(text, rules.ngram_words) for text in texts]
     sketches = [make_sketch(source) for source in published_agents]
-    text = np.unique(_joined(grams))
+    text = joined(grams)
     baseline, baseline_texts = (
-        np.unique(_joined(parts))
+        joined(parts)
         for parts in (
             [one.phrases for one in sketches],
             [*(one.texts for one in sketches), *(text_phrases([text]) for text in published_texts)],
@@ -92,7 +92,3 @@ def text_grams(text: str, words: int) -> Hashes:
     grams = (" ".join(found[start : start + words]) for start in range(len(found) - words + 1))
     hashes = [int.from_bytes(hashlib.blake2b(gram.encode(), digest_size=8).digest(), "big") for gram in grams]
     return np.array(hashes, dtype=np.uint64)
-
-
-def _joined(parts: list[Hashes]) -> Hashes:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)

@@ -252,8 +252,8 @@ def similarity_findings(
             if is_enough and not any(each.sketch.code_sha256 == sketch.code_sha256 for each in _before(own, other)):
                 return [finding("copy", 0, _named("equal code", author, other))]
     winners = [each.sketch for each in earlier if each.is_winner]
-    free = _joined([published, *(each.phrases for each in winners)])
-    free_texts = _joined([published_texts, *(each.texts for each in winners)])
+    free = joined([published, *(each.phrases for each in winners)])
+    free_texts = joined([published_texts, *(each.texts for each in winners)])
     return _near_copy(sketch, author, others, own, free, rules) or _near_texts(
         texts, author, others, own, free_texts, rules
     )
@@ -269,7 +269,7 @@ def _near_copy(
 ) -> list[Finding]:
     least, minimum = max(1, rules.similarity_review_e4), max(1, rules.remnant_phrases)
     for other in others:
-        mine = _joined([free, *(each.sketch.phrases for each in _before(own, other))])
+        mine = joined([free, *(each.sketch.phrases for each in _before(own, other))])
         ours, theirs = _outside(sketch.tokens, mine), _outside(other.sketch.tokens, mine)
         if min(len(runs(ours)), len(runs(theirs))) < minimum or shared_e4(ours, theirs) < least:
             continue
@@ -291,7 +291,7 @@ def _near_texts(
 ) -> list[Finding]:
     least = max(1, rules.similarity_review_e4)
     for other in others:
-        mine = _joined([free, *(each.sketch.texts for each in _before(own, other))])
+        mine = joined([free, *(each.sketch.texts for each in _before(own, other))])
         ours, theirs = (np.setdiff1d(side, mine, assume_unique=True) for side in (texts, other.sketch.texts))
         if min(len(ours), len(theirs)) < TEXT_PHRASES or contained_e4(ours, theirs) < least:
             continue
@@ -322,7 +322,7 @@ def _common(
         source = next(found, agent.author.owner)
         holders.append((source, held))
         of_source.setdefault(source, []).append(shared)
-    phrases, counts = np.unique(np.concatenate([_NOTHING, *map(_joined, of_source.values())]), return_counts=True)
+    phrases, counts = np.unique(np.concatenate([_NOTHING, *map(joined, of_source.values())]), return_counts=True)
     return np.asarray(phrases[counts >= COMMON_OWNERS])
 
 
@@ -352,7 +352,8 @@ def _outside(tokens: Hashes, free: Hashes) -> Hashes:
     return np.asarray(np.where(covered, _GAP, tokens))
 
 
-def _joined(parts: Sequence[Hashes]) -> Hashes:
+def joined(parts: Sequence[Hashes]) -> Hashes:
+    """The sorted, distinct values of all parts."""
     return np.unique(np.concatenate([_NOTHING, *parts]))
 
 

@@ -9,6 +9,7 @@ the one form in which they write it (`_FORMS`); classes and attribute dicts are 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,7 +17,6 @@ from arena.gate.literals import Literal, fold, names_of
 from arena.gate.report import Finding, finding
 from arena.gate.scopes import FUNCTIONS, Scopes
 from arena.gate.words import (
-    ATTRIBUTES,
     BUILTINS,
     COMMON_BUILTINS,
     DECODERS,
@@ -27,10 +27,10 @@ from arena.gate.words import (
     HIDING_CODECS,
     LEADING_DUNDERS,
     MODULES,
-    REEXPORTS,
     REFUSED,
     SEEING_DUNDERS,
     TELLING_BUILTINS,
+    is_refused_attribute,
 )
 
 _FIELD = re.compile(r"\{[^{}]*")
@@ -39,6 +39,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SEPARATORS = re.compile(r"[-_ .]+")
 _NAMING = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 _CLASSES = frozenset({"bool", "bytes", "dict", "float", "frozenset", "int", "list", "object", "set", "str", "tuple"})
+_EXCEPTIONS = [name for name in dir(builtins) if name.endswith("Error") or name == "Exception"]
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 _TELLING_OF_DICTS = ("str", "repr", "print", "len", "sorted", "list", "set")
 _SETTERS = ("__setattr__", "__delattr__")
@@ -52,12 +53,6 @@ _TYPES = (".type", "typing.Type")
 def reach_findings(module: ast.Module, literals: Sequence[Literal]) -> list[Finding]:
     """All findings of the capability rules over a tree and its literals."""
     return [*_Reach(module).findings(), *_text_findings(literals)]
-
-
-def is_refused_attribute(name: str) -> bool:
-    """A dunder outside the allow-list, an attribute of frames, tasks or the process, or a module that others hold."""
-    is_dunder = name.startswith("__") and name.endswith("__") and len(name) > 4
-    return (is_dunder and name not in DUNDERS) or name in ATTRIBUTES or name.lstrip("_") in REEXPORTS
 
 
 # -- texts
@@ -82,7 +77,19 @@ class _Reach:
         self.module = module
         self.scopes = Scopes(module)
         self.parents, self.meaning = self.scopes.parents, self.scopes.meaning
-        self.attributes = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+        self.attributes: set[str] = set()  # read by whatever syntax
+        self.has_fields = False
+        for node in ast.walk(module):
+            match node:
+                case ast.Attribute(attr=name):
+                    self.attributes.add(name)
+                case ast.MatchClass(kwd_attrs=names):
+                    self.attributes.update(names)
+                case ast.Call(func=func) if self.meaning(func) in (".getattr", "operator.attrgetter"):
+                    texts = (each.value for each in node.args if isinstance(each, ast.Constant))
+                    self.attributes.update(part for text in texts for part in str(text).split("."))
+                case ast.Call(func=func) if self.meaning(func) == _FIELD_MAKER:
+                    self.has_fields = True
 
     def findings(self) -> Iterator[Finding]:
         """Every finding, node by node."""
@@ -171,6 +178,8 @@ class _Reach:
             yield finding("builtin", line, part)
         elif meaning and not module and part in DIRECT_BUILTINS and not called:
             yield finding("builtin", line, f"{part} as a value")
+        elif meaning == ".classmethod" and self.has_fields and not isinstance(parent, FUNCTIONS[:2]):
+            yield finding("dynamic-attribute", line, "classmethod as a value")
 
     # -- attributes
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
@@ -189,8 +198,9 @@ class _Reach:
             if not self._is_set_plainly(node):
                 yield finding("dynamic-attribute", node.lineno, f"{name} with a chosen name")
         elif name == "__init__":
-            is_known = isinstance(base, ast.Name) and (base.id in self.scopes.classes or base.id.endswith("Error"))
-            is_known = is_known or self.scopes.is_untouched(base, "object", "Exception", "dict", "list", "str")
+            is_known = isinstance(base, ast.Name) and base.id in self.scopes.classes
+            is_known = is_known and self.scopes.bindings[getattr(base, "id", "")] == 1
+            is_known = is_known or self.scopes.is_untouched(base, "object", "dict", "list", "str", *_EXCEPTIONS)
             if not (isinstance(base, ast.Call) and self.meaning(base.func) == ".super") and not is_known:
                 yield finding("dynamic-attribute", node.lineno, "an object made anew by its __init__")
         elif name == "__class__":
@@ -238,8 +248,12 @@ class _Reach:
             if not isinstance(text, str):
                 yield finding("dynamic-attribute", node.lineno, f"{called} of a chosen name")
                 continue
-            if module in MODULES and called == "getattr" and text not in MODULES[module]:
-                yield finding("import", node.lineno, f"{module}.{text}")
+            if module in MODULES and called == "getattr":
+                part = f"{module}.{text}"
+                if part in MODULES or text not in MODULES[module]:
+                    yield finding("import", node.lineno, part)
+                elif part in _FORMS or part in _TYPES:
+                    yield finding("dynamic-attribute", node.lineno, f"{part} by getattr")
             for part in text.split("."):
                 yield from self._held(part, node.lineno)
                 if part in ("__class__", "__init__", "__dict__"):
@@ -404,6 +418,9 @@ class _Reach:
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
         in_class = isinstance(self.parents[node], ast.ClassDef)
+        wrapped = [self.meaning(each) for each in node.decorator_list[:-1]]
+        if self.has_fields and (node.name == "__get__" or ".classmethod" in wrapped):
+            yield finding("dynamic-attribute", node.lineno, f"{node.name} sees a dataclass before it is finished")
         if node.name in ("__getattr__", *_SETTERS) and not in_class:
             yield finding("dynamic-attribute", node.lineno, f"{node.name} outside a class")
         if is_refused_attribute(node.name) and in_class and node.name not in DEFINED_DUNDERS | SEEING_DUNDERS:
@@ -434,9 +451,11 @@ def _import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
                     yield finding("import", node.lineno, f"from {module} import {alias.name}")
 
 
-def _stored(function: ast.AST) -> set[str]:
-    """The names that a function binds in its body."""
-    return {part.id for part in ast.walk(function) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+def _stored(function: ast.FunctionDef) -> set[str]:
+    """The names that a function binds in its body, by whatever syntax."""
+    nodes = [node for part in function.body for node in ast.walk(part)]
+    bound = [node for node in nodes if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))]
+    return {getattr(node, field, "") for node in bound for field in ("id", "name", "asname", "rest")}
 
 
 def _names_by_data(node: ast.expr) -> bool:
@@ -533,15 +552,13 @@ def _is_made(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
     if isinstance(parent, ast.Call) and parent.func is node:
         return True
     is_base = isinstance(parent, ast.ClassDef) and node in parent.bases
-    return is_base or reach.scopes.in_annotation(node) or _is_asked(reach, node, parent)
-
-
-def _is_asked(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
-    return isinstance(parent, ast.Call) and reach.scopes.is_untouched(parent.func, "isinstance", "issubclass")
+    is_asked = isinstance(parent, ast.Call) and reach.scopes.is_untouched(parent.func, "isinstance", "issubclass")
+    return is_base or is_asked or reach.scopes.in_annotation(node)
 
 
 def _is_metaclass(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
-    return isinstance(parent, ast.keyword) and parent.arg == "metaclass"
+    is_keyword = isinstance(parent, ast.keyword) and parent.arg == "metaclass"
+    return is_keyword and isinstance(reach.parents[parent], ast.ClassDef)
 
 
 def _is_own_constant(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
@@ -554,17 +571,12 @@ def _is_own_constant(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
         return False
     name = fold(call.args[0])
     constants = (each for each in reach.module.body if isinstance(each, ast.Assign))
-    is_constant = any(_names(each) == [name] for each in constants if isinstance(each.value, ast.Constant))
+    is_constant = any(
+        [getattr(target, "id", "") for target in each.targets] == [name]
+        for each in constants
+        if isinstance(each.value, ast.Constant)
+    )
     return is_constant and reach.scopes.bindings[str(name)] == 1
-
-
-def _names(node: ast.Assign) -> list[str]:
-    return [target.id for target in node.targets if isinstance(target, ast.Name)]
-
-
-def _is_judged_call(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
-    """Called on the spot: its arguments are looked at there."""
-    return isinstance(parent, ast.Call) and parent.func is node
 
 
 _FORMS: dict[str, Callable[[_Reach, ast.expr, ast.AST], bool]] = {
@@ -574,10 +586,10 @@ _FORMS: dict[str, Callable[[_Reach, ast.expr, ast.AST], bool]] = {
     "dataclasses.fields": _is_fields,
     "inspect.signature": _is_called_with_one,
     "logging.basicConfig": _is_called_openly,
-    "operator.attrgetter": _is_judged_call,
-    "operator.methodcaller": _is_judged_call,
+    "operator.attrgetter": _is_called_openly,
+    "operator.methodcaller": _is_called_openly,
     "abc.ABCMeta": _is_metaclass,
     ".globals": _is_own_constant,
-    ".vars": _is_judged_call,
+    ".vars": _is_called_openly,
     **dict.fromkeys(_ENUMS | _TUPLES, _is_made),
 }

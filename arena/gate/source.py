@@ -90,15 +90,12 @@ def hidden_characters(text: str) -> Iterator[Finding]:
     for number, line in enumerate(text.split("\n"), 1):
         for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
             is_comment = column >= comments.get(number, len(line))
-            if character in _BIDI or (not is_comment and _is_hidden(character)):
+            is_hidden = character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
+            if character in _BIDI or (is_hidden and not is_comment):
                 yield finding("invisible", number, f"U+{ord(character):04X}")
                 hits += 1
                 if hits == FINDINGS_PER_RULE:
                     return
-
-
-def _is_hidden(character: str) -> bool:
-    return character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
 
 
 def _comment_columns(text: str) -> dict[int, int]:

@@ -230,3 +230,9 @@ LEADING_DUNDERS = _words(
     __text_signature__ __thisclass__ __unraisablehook__ __wrapped__
     """
 )
+
+
+def is_refused_attribute(name: str) -> bool:
+    """A dunder outside the allow-list, an attribute of frames, tasks or the process, or a module that others hold."""
+    is_dunder = name.startswith("__") and name.endswith("__") and len(name) > 4
+    return (is_dunder and name not in DUNDERS) or name in ATTRIBUTES or name.lstrip("_") in REEXPORTS
