@@ -39,7 +39,7 @@ RUN_BY = {
     ("harness/sandbox/guest/README.md", "The smallest agent"): "harness/test_sandbox_sdk.py",
     ("harness/sandbox/guest/README.md", "An agent whose calls are the model's"): "harness/test_sandbox_sdk.py",
     ("harness/sandbox/guest/README.md", "When something fails"): "harness/test_sandbox_sdk.py",
-    ("training/corpus/README.md", "Reader and converters"): "training/test_corpus_reader.py",
+    ("training/corpus/README.md", "What comes in"): "training/test_corpus_reader.py",
 }
 
 

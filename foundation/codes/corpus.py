@@ -27,7 +27,7 @@ ROWS = (
         "V2098",
         "format of a row is not known",
         "the row is quarantined; a file without any known row is refused",
-        "the formats are in training/corpus/README.md, section 'Reader and converters'",
+        "the formats are in training/corpus/README.md, section 'What comes in'",
     ),
     row(
         "V2099",

@@ -33,12 +33,12 @@ SUBJECT = Subject(
 )
 REJECTED = make_report(
     [finding("id-table", 6, "12 ids"), finding("benchmark-text", 9)],
-    rules_version="gate/3",
+    rules_version="gate/1",
     source_sha256="",
     inputs_sha256="",
 )
 
-HELD = make_report([finding("entropy", 9)], rules_version="gate/3", source_sha256="", inputs_sha256="")
+HELD = make_report([finding("id-table", 9)], rules_version="gate/1", source_sha256="", inputs_sha256="")
 RULES = replace(policy_by_name("demo"), admission=PAPER.admission)  # admission is agreed on
 
 

@@ -58,7 +58,7 @@ def test_every_trajectory_comes_out_once_and_in_order(opened: Export, traces: li
 
 
 def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, tmp_path: Path) -> None:
-    block = block_under("Reader and converters", ROOT / "training" / "corpus" / "README.md")
+    block = block_under("What comes in", ROOT / "training" / "corpus" / "README.md")
     seen: list[Trace] = []
     names: dict[str, object] = {
         "open_export": open_export,

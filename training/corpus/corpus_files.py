@@ -139,9 +139,8 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         query=values["query"],
         facts=msgspec.convert(facts, TraceFacts),
         missing=_TEXTS.decode(values["missing"]),
-        # a corpus of an earlier release has no such columns, and no such rows
-        rebuilt=_REBUILT.decode(values["rebuilt"]) if values.get("rebuilt") else msgspec.UNSET,
-        rewritten=_REWRITTEN.decode(values["rewritten"]) if values.get("rewritten") else msgspec.UNSET,
+        rebuilt=_REBUILT.decode(values["rebuilt"]) if values["rebuilt"] else msgspec.UNSET,
+        rewritten=_REWRITTEN.decode(values["rewritten"]) if values["rewritten"] else msgspec.UNSET,
     )
     signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])

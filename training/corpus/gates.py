@@ -171,7 +171,7 @@ def failed(trace: Trace, rules: Rules) -> RejectCode | None:
 
 def outcome_of(is_success: bool | None, rules: Rules) -> RejectCode | None:
     """The same of the outcome alone, for rules that differ in it over traces that were read once."""
-    return "failed" if rules.is_success_needed is True and is_success is not True else None
+    return "failed" if rules.is_success_needed and is_success is not True else None
 
 
 def is_unjudged(trace: Trace) -> bool:

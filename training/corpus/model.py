@@ -196,9 +196,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     off: tuple[RejectCode, ...] = ()
     seed: int = 0
     rows: int | None = None  # size-matched ablations: take this many, seeded
-    # of later releases, and absent where they say nothing: a lineage written before keeps its bytes
-    tokens: int | msgspec.UnsetType = msgspec.UNSET  # take rows, in the same order, while they have no more together
-    is_success_needed: bool | msgspec.UnsetType = msgspec.UNSET  # the filter's own rules do not ask for the outcome
+    tokens: int | None = None  # take rows, in the same order, while they have no more together
+    is_success_needed: bool = False  # the filter's own rules do not ask for the outcome
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,11 +73,6 @@ def steps(funnel: Funnel) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def share_e4(part: int, whole: int) -> int:
-    """Ten-thousandths; 0 of nothing."""
-    return part * 10_000 // whole if whole else 0
-
-
 def percent(part: int, whole: int) -> str:
     """A share as people read it: `36.3 %`, `<0.1 %` for what is there and small, "-" of nothing."""
     if not whole:

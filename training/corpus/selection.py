@@ -172,7 +172,7 @@ def decide(
             for index in members:
                 if not ranks[index]:
                     codes[index] = ("ranked_out",)
-        if (rules.rows is not None or rules.tokens is not msgspec.UNSET) and "sampled_out" not in rules.off:
+        if (rules.rows is not None or rules.tokens is not None) and "sampled_out" not in rules.off:
             # a trace's lot is the same whatever else is in the set
             lots = (
                 (hashlib.sha256(f"{rules.seed} {one.trace_id} {one.place}".encode()).digest(), _INDEX.pack(index))
@@ -183,7 +183,7 @@ def decide(
                 (index,) = _INDEX.unpack(packed)
                 rows, tokens = rows + 1, tokens + (traces[index].tokens or 0)
                 if (rules.rows is not None and rows > rules.rows) or (
-                    rules.tokens is not msgspec.UNSET and tokens > rules.tokens
+                    rules.tokens is not None and tokens > rules.tokens
                 ):
                     codes[index], ranks[index] = ("sampled_out",), 0
     except OSError as wrong:

@@ -28,7 +28,7 @@ from harness.chat import Message
 from training.corpus.disk_sort import sorted_on_disk
 from training.corpus.model import Trace
 
-RENDERING = "qwen3-chat/2"  # 2: tools in the order in which a served model reads them
+RENDERING = "qwen3-chat/1"
 
 _TOOLS_BEFORE = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
