@@ -38,7 +38,7 @@ REJECTED = make_report(
     inputs_sha256="",
 )
 
-HELD = make_report([finding("id-table", 9)], rules_version="gate/1", source_sha256="", inputs_sha256="")
+HELD = make_report([finding("dynamic-attribute", 9)], rules_version="gate/1", source_sha256="", inputs_sha256="")
 RULES = replace(policy_by_name("demo"), admission=PAPER.admission)  # admission is agreed on
 
 
