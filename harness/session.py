@@ -17,7 +17,7 @@ from foundation.errors import ArenaError, Failure
 from harness.emission.attribution import EMISSION, is_agentic
 from harness.emission.call_reader import CallReader
 from harness.errors import classify_guest
-from harness.inference.ledger import completed_lines, ledger_sha256
+from harness.inference.gateway import completed_lines, ledger_sha256
 from harness.inference.port import CompletionJournal, ModelGateway
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from harness.inference.ledger import UpstreamPrice
+from harness.inference.gateway import UpstreamPrice
 from judge.port import Judge, JudgeReply
 from judge.render import RenderedTrace
 from judge.rubric import Rubric

@@ -1,6 +1,6 @@
 """Problems: what is asked, and the reward that decides whether an answer satisfies it.
 
-A `Problem` that exists is well formed (readers in `problems.suites.formats` raise P4xxx otherwise), and
+A `Problem` that exists is well formed (readers in `problems.formats` raise P4xxx otherwise), and
 `view()` is the only part an agent ever sees. Schemas: docs/benchmark.md#problems.
 """
 
@@ -73,7 +73,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def variant_id(problem_id: str, seed: str) -> str:
-    """The public id of a problem's variant (`problems.suites.variants`): it tells neither which problem it stands for
+    """The public id of a problem's variant (`problems.suites`): it tells neither which problem it stands for
     nor that it is a variant."""
     return f"p_{variant_digest('id', problem_id, seed)[:16]}"
 

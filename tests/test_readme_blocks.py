@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from arena.policies import DEMO
-from arena.race.state.decider import Effect, SealBatch
-from arena.race.state.events import RaceObservation, RaceOpened
-from arena.race.state.machine import RaceState
+from arena.race.decider import Effect, SealBatch
+from arena.race.events import RaceObservation, RaceOpened
+from arena.race.machine import RaceState
 from neurons.settings.settings import resolve
 from tests.arena.race_stand import RACE, batch
 from tests.readme_blocks import NEEDS, PAGES, ROOT, Block, block_under, blocks_of, unknown_options

@@ -25,10 +25,10 @@ from foundation.progress import Progress
 from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
 from harness.tools.registry import profile_schemas
+from problems.clusters import find_clusters
 from problems.model import Pool, Problem
-from problems.pools.clusters import find_clusters
-from problems.pools.partition import OpenPartition, touched_pools
-from problems.scoring.title_matching import TitleMatcher
+from problems.partition import OpenPartition, touched_pools
+from problems.titles import TitleMatcher
 from training.agents import distilled_source
 from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace

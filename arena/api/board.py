@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from arena.export.writing.assembly import signed_content
-from arena.race.state.machine import IllegalEventError, RaceState, replay, stream_of
+from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
     Conditions,
     EvaluationRecord,
@@ -31,12 +31,11 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.store.port import Store, StoredSubmission
-from arena.visibility.moments import moment_at, released_moment, settlement_moment
-from arena.visibility.rule import MOMENTS, Moment
+from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from problems.model import Problem
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import network_of
+from harness.catalogue.server import network_of
 
 _STATUS = {"V2021": 503, "V2081": 400, "V2082": 404, "V2083": 503}
 _STATUS |= {"V2089": 403, "V2090": 429}

@@ -35,8 +35,7 @@ from arena.api.rows import (
 from arena.gate.report import GateReport
 from arena.policy import Policy
 from arena.records.model import SettlementRecord, Standing, Subject
-from arena.visibility.moments import opening_text
-from arena.visibility.rule import MOMENTS, Moment, Thing, may_see
+from arena.visibility.rule import MOMENTS, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.errors import ArenaError
 from problems.model import Pool

@@ -30,7 +30,7 @@ from arena.visibility.rule import may_see
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from problems.model import Pool
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 RACES_KEPT, RESULTS_KEPT = 12, 300_000  # some 350 bytes a result
 AXES = ("title", "price", "service", "sku", "attribute")

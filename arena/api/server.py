@@ -1,9 +1,9 @@
 """The servers of a node: one socket and one application each, in the event loop they are run in.
 
 Clients that send or read too slowly are dropped and connections are bounded for each address
-(`harness.catalogue.server.guard`), so silent clients do not fill the server; stopping ends every stream after the page
+(`harness.catalogue.server`), so silent clients do not fill the server; stopping ends every stream after the page
 it is at. A server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
-(`harness.catalogue.server.application.listen`) who may reach it. The tail is for the public, the exchange for
+(`harness.catalogue.server.listen`) who may reach it. The tail is for the public, the exchange for
 validators: each has a listener of its own, so a crowd at one does not slow the other.
 """
 
@@ -27,14 +27,14 @@ from arena.api.board import Board
 from arena.api.http import CursorError, ErrorAnswer, RequestLimits, add_refusals, json_response, refusal
 from arena.api.results import add_reads
 from arena.api.tail import HEARTBEAT_S, POLL_S, Places, RowStream, Tail, TailRequest
-from arena.bank.batches.explanation import Explain, explain_nothing
+from arena.bank.batch import Explain, explain_nothing
 from arena.exchange.routes import Exchange, add_exchange
 from arena.records.log.anchors import note_sha256
 from arena.sn15.routes import add_sn15_reads
 from arena.store.port import Store
 from arena.web.routes import add_pages
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import Connections, GuardedProtocol
+from harness.catalogue.server import Connections, GuardedProtocol
 from problems.model import Pool, Problem
 
 DEFAULT_POOLS: list[Pool] = ["train"]

@@ -24,7 +24,7 @@ from arena.export.selection import Selection, releases_of
 from arena.export.writing.assembly import Assembled, assemble, load_page, signed_content
 from arena.records.model import Head, ReleaseRecord, SignedRecord
 from arena.store.port import Store
-from arena.visibility.moments import embargoed_races, opening_text, released_moment
+from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.errors import ArenaError
 from problems.model import Pool
 

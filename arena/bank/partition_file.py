@@ -19,11 +19,17 @@ import msgspec
 from arena.chain.port import Signer, Verifier
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, cluster_id
 from problems.model import Pool, Problem
-from problems.pools.clusters import answer_marks, cluster_id
-from problems.pools.manifest import ManifestChange, PartitionManifest, apply_changes, change_between, manifest_bytes
-from problems.pools.partition import OpenPartition, extend
-from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
+from problems.partition import (
+    ManifestChange,
+    OpenPartition,
+    PartitionManifest,
+    apply_changes,
+    change_between,
+    extend,
+    manifest_bytes,
+)
 
 _DOMAIN = b"agent-arena/partition-manifest/1\n"
 

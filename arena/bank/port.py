@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from arena.bank.batches.batch import SealedBatch
-from arena.bank.batches.sealed_file import BatchNotice
-from arena.bank.stock.level import StockLevel
+from arena.bank.batch import SealedBatch
+from arena.bank.sealing import BatchNotice
+from arena.bank.stock import StockLevel
 from arena.chain.port import BeaconRound
 
 

@@ -1,6 +1,6 @@
 """Rephrasing: a problem said in a model's words, by any OpenAI-compatible endpoint, if every constraint survives them.
 
-What comes back is either a problem whose new query passed `problems.synthesis.wording.check_rewording`, or a
+What comes back is either a problem whose new query passed `problems.wording.check_rewording`, or a
 refusal that names what the last attempt lost; never a wording that was not checked. The voucher paragraph stays the
 benchmark's own, word for word: the model is not even shown it. The reward never changes, and neither does the leak
 cluster. After a refusal the model is told which constraint was lost, never an answer's id. Rephrasing changes words
@@ -18,9 +18,9 @@ from foundation.codes.names import WORDING_LOSES
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import Upstream
+from problems.constraints import say_voucher
 from problems.model import Problem
-from problems.synthesis.phrasing import say_voucher
-from problems.synthesis.wording import Flaw, check_rewording, said_names
+from problems.wording import Flaw, check_rewording, said_names
 
 PROMPT_VERSION = "rephrasing/1"
 ATTEMPTS = 3

@@ -18,10 +18,9 @@ import msgspec
 
 from arena.chain.port import Signer, Verifier
 from foundation.errors import ArenaError
+from problems.formats import write_problems
 from problems.model import Problem
-from problems.scoring.title_matching import AcceptedTitles, cut_titles, encode_accepted
-from problems.suites.formats import write_problems
-from problems.suites.shipped import (
+from problems.suites import (
     SUITE_VERSION,
     CatalogueRecipe,
     ShippedSuite,
@@ -32,6 +31,7 @@ from problems.suites.shipped import (
     open_suite,
     shipped_bytes,
 )
+from problems.titles import AcceptedTitles, cut_titles, encode_accepted
 
 _DOMAIN = b"agent-arena/suite/1\n"
 # the address of the local subnet's owner; a test derives it

@@ -12,14 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from arena.chain.beacon import LocalBeacon
-from arena.chain.drand import DrandBeacon
+from arena.chain.beacon import DrandBeacon, LocalBeacon, LocalTimelock, QuicknetTimelock
 from arena.chain.keys import keypair_signer, wallet_signer
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.remote import RemoteSubtensor
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_http import RemoteSubtensor
 from arena.chain.port import LOCAL_NETWORK, Beacon, Signer, Subtensor, Timelock, is_local
 from arena.chain.real import BittensorSubtensor
-from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from foundation.errors import ArenaError
 
 NETWORKS = ("finney", "test", "archive", "devnet")  # the SDK's names; its `local` is `ws://127.0.0.1:9944` here

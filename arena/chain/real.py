@@ -13,24 +13,31 @@ Registration spends a coldkey's TAO and is left to btcli.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arena.chain.block_times import BlockTimes
 from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
-from arena.chain.refusals import first_weights_wait, proxy_refusal, refused, version_refusal
-from arena.chain.runtime import UNKNOWN_FORM, missing_from
-from arena.chain.sdk.connection import Connection, HeldClient
-from arena.chain.sender import Prepared, TurnTakenError, by_proxy, default_lock_folder, send_extrinsic, turn_of
+from arena.chain.sdk_client import Connection, HeldClient
+from arena.chain.sender import (
+    UNKNOWN_FORM,
+    Prepared,
+    TurnTakenError,
+    by_proxy,
+    default_lock_folder,
+    missing_from,
+    send_extrinsic,
+    turn_of,
+)
 from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
     import bittensor
+
 
 CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
 READ_TIMEOUT_S = 60.0
@@ -55,7 +62,7 @@ class BittensorSubtensor:
         lock_folder: Path | None = None,
         proxy: Signer | None = None,
     ) -> None:
-        """`make_client` replaces the client of `arena.chain.sdk.client` (endpoints, backends); `timeout_s` bounds every
+        """`make_client` replaces the client of `arena.chain.sdk_client` (endpoints, backends); `timeout_s` bounds every
         call, the wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights
         are set and read. `lock_folder` holds the senders' locks. `proxy` signs every extrinsic in the hotkey's place,
         as an account that the chain knows as the hotkey's proxy."""
@@ -390,3 +397,136 @@ def _committed_sha256(record: Any) -> str | None:
             if isinstance(value, str) and hash_refusal(value.removeprefix("0x")) is None:
                 return value.removeprefix("0x")
     return None
+
+
+BLOCK_MS = 12_000  # where to look first; the chain's own pace
+REMEMBERED = 4_096
+
+TimeOf = Callable[[int], Awaitable[int]]
+
+
+class BlockTimes:
+    """Timestamps of finalized blocks of one chain, as far as they were read."""
+
+    def __init__(self, time_of: TimeOf) -> None:
+        """`time_of` reads the unix milliseconds of a finalized block; blocks count from 0, times never fall."""
+        self._time_of = time_of
+        self._known: dict[int, int] = {}
+
+    async def last_block(self, unix_ms: int, finalized: int) -> int | None:
+        """The last block not later than `unix_ms`; None while no finalized block is later. 0: before the first block.
+
+        Raises what `time_of` raises.
+        """
+        later, latest_ms = finalized, await self._time(finalized)
+        if latest_ms <= unix_ms:
+            return None
+        later = min((block for block, time in self._known.items() if time > unix_ms), default=later)
+        known = max((block for block, time in self._known.items() if time <= unix_ms), default=-1)
+        earlier = known if known >= 0 else await self._before(unix_ms, later)
+        while later - earlier > 1:
+            middle = (later + earlier) // 2
+            if await self._time(middle) <= unix_ms:
+                earlier = middle
+            else:
+                later = middle
+        return earlier
+
+    async def _before(self, unix_ms: int, later: int) -> int:
+        """Some block that is not later than the moment, found in growing steps back from one that is."""
+        step = max(1, -(-(await self._time(later) - unix_ms) // BLOCK_MS))
+        while later > 0:
+            candidate = max(0, later - step)
+            if candidate == 0 or await self._time(candidate) <= unix_ms:
+                return candidate
+            later, step = candidate, step * 2
+        return 0
+
+    async def _time(self, block: int) -> int:
+        if block not in self._known:
+            self._known[block] = await self._time_of(block)
+            while len(self._known) > REMEMBERED:
+                del self._known[next(iter(self._known))]
+        return self._known[block]
+
+
+# Limits that the SDK files under other codes: bytes of commitments per tempo, and the endpoint's own pace.
+_LIMITS = frozenset({"SpaceLimitExceeded", "ServingRateLimitExceeded", "RateLimitExceeded"})
+_STRANGERS = frozenset(
+    {
+        "HotKeyNotRegisteredInSubNet",
+        "HotKeyNotRegisteredInNetwork",
+        "HotKeyAccountNotExists",
+        "AccountNotAllowedCommit",  # the commitments' pallet asks the subnet, and refuses nobody else
+    }
+)
+_PROXY_TYPES = frozenset({"Any", "NonCritical", "NonTransfer", "NonFungible"})  # allow every call that is sent here
+_WORDS = {
+    "StakeAmountTooLow": "too little stake to set weights; the owner's StakeThreshold is not reached",
+    "NotEnoughStakeToSetWeights": "too little stake to set weights; the owner's StakeThreshold is not reached",
+    "NeuronNoValidatorPermit": "no validator permit; it follows the stake at the next epoch",
+    "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
+    "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
+    "SubnetNotExists": "the chain has no such subnet",
+    "NotProxy": "the key that signs is no proxy of this hotkey; the hotkey's account adds it (`btcli proxy add`)",
+    "CallFiltered": "the runtime filters this call; of a proxy its type has to allow it, as NonCritical does",
+    "Unannounced": "the proxy was added with a delay; add it with none",
+    "Payment": "the hotkey's account can't pay the chain's fee; send it some TAO",
+    "BadRequest": "the runtime's checks refused the call and give no reason (custom error 255)",
+}
+
+
+def refused(error: bittensor.ChainError, block: int) -> ChainResult:
+    """The port's result for a refusal, whatever form it came in. Each says its own name after the words for it."""
+    from bittensor import ErrorCode
+
+    detail = str(error)
+    if words := _WORDS.get(error.name or ""):
+        detail = f"{words} ({error.name})"
+    elif error.name and error.name not in detail:
+        detail = f"{detail} ({error.name})"
+    if error.code is ErrorCode.RATE_LIMITED or error.name in _LIMITS:
+        return ChainResult(status="rate_limited", block=block, detail=detail)
+    if error.code is ErrorCode.NOT_REGISTERED or error.name in _STRANGERS:
+        return ChainResult(status="not_registered", block=block, detail=detail)
+    return ChainResult(status="failed", block=block, detail=detail)
+
+
+def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
+    """Why a subnet would refuse every vector of this release, or None: the chain takes keys not below its own."""
+    if wanted <= sent:
+        return None
+    return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
+
+
+def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why the chain would refuse what `proxy` signs for a hotkey, or None. `proxies` are the hotkey's, as the chain
+    lists them: of several entries of one key it takes the first."""
+    own = public_key(proxy)
+    found = next((each for each in proxies if public_key(str(each["delegate"])) == own), None)
+    if found is None:
+        return f"{proxy} is no proxy of {hotkey}"
+    kind, delay = found["proxy_type"], int(found["delay"])
+    kind = next(iter(kind)) if isinstance(kind, Mapping) else str(kind)
+    if kind not in _PROXY_TYPES:
+        return f"{proxy} is a proxy of {hotkey} of type {kind}, which may not set weights; NonCritical may"
+    return f"{proxy} is a proxy of {hotkey} with a delay of {delay} blocks; add it without" if delay else None
+
+
+async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, *, storage_index: int) -> str | None:
+    """Why a hotkey that has set no weights yet must still wait, or None: registering counts as an update, so the first
+    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait. Updates stand
+    under `storage_index`, as weights do: registering is an update of the first mechanism alone."""
+    pallet = "SubtensorModule"
+    head = int(await client.block())
+    registered = await client.query((pallet, "BlockAtRegistration"), [netuid, uid], block=head)
+    updates = await client.query((pallet, "LastUpdate"), [storage_index], block=head)
+    limit = int(await client.query((pallet, "WeightsSetRateLimit"), [netuid], block=head) or 0)
+    last = int(updates[uid]) if updates and uid < len(updates) else 0
+    left = last + limit - head
+    if not last or last != int(registered or 0) or left <= 0:
+        return None
+    return (
+        f"first weights wait WeightsSetRateLimit ({limit} blocks) after the registration in block {last}: "
+        f"{left} blocks left"
+    )

@@ -20,7 +20,7 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from arena.api.http import ErrorAnswer, add_refusals, json_response, refused
-from arena.chain.auth import HttpCheck
+from arena.chain.keys import HttpCheck
 from arena.door.form import PARTS, discard_body, read_body, read_form
 from arena.door.service import (
     STREAM,
@@ -37,7 +37,7 @@ from arena.policy import Policy
 from arena.store.port import HotkeyState, Store
 from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import network_of
+from harness.catalogue.server import network_of
 
 RETRY_S = 5
 _STATUS = {

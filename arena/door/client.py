@@ -25,7 +25,7 @@ from arena.chain.port import Metagraph, RequestAuth
 from arena.door.app import DoorState
 from arena.door.service import TakenSubmission
 from arena.door.status import SubmissionStatus
-from arena.race.consensus.assignment import permitted_validators, qualifying_order
+from arena.race.draw import permitted_validators, qualifying_order
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
 from foundation.bounded_http import UnfitAnswerError, ask

@@ -11,7 +11,7 @@ from arena.api.board import Board
 from arena.api.server import address_of, serve_app
 from arena.door.app import Door, explain, make_door_app
 from arena.sn15.door import CLOSED_PATHS, PATHS, make_closed_app, make_sn15_app
-from harness.catalogue.server.guard import Connections
+from harness.catalogue.server import Connections
 
 CONNECTIONS, CONNECTIONS_PER_ADDRESS = 256, 32
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})

@@ -15,8 +15,8 @@ import msgspec
 from arena.chain.port import Subtensor
 from arena.gate.report import Finding, GateReport
 from arena.policy import Policy
-from arena.race.consensus.rulings import hold_ends
-from arena.race.state.machine import RaceState, replay, stream_of
+from arena.race.admission import hold_ends
+from arena.race.machine import RaceState, replay, stream_of
 from arena.records.body import decode_content
 from arena.records.model import Standing, VerdictRecord
 from arena.store.port import EVERY_STATE, GATED, AgreedStanding, ItemCount, Store, StoredSubmission, SubmissionState
@@ -129,7 +129,7 @@ def _settled(status: RaceStatus, state: RaceState, agent_version_id: str) -> Rac
     settlement = state.settlement
     if settlement is None:
         return status
-    # a batch that was never drawn from has no release to wait for (`arena.visibility.moments`)
+    # a batch that was never drawn from has no release to wait for (`arena.visibility.rule`)
     moment: Moment = "settled" if state.is_released or state.draw is None else "racing"
     if not may_see("owner", "score", moment).is_seen:
         return status

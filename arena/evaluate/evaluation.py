@@ -17,8 +17,7 @@ import msgspec
 from arena.policy import Policy
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
-from harness.inference.gateway import Gateway
-from harness.inference.ledger import Ledger
+from harness.inference.gateway import Gateway, Ledger
 from harness.inference.port import CompletionJournal, Upstream
 from harness.sandbox.port import Sandbox, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
@@ -29,9 +28,9 @@ from judge.port import Judge
 from judge.render import shown_bytes
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Problem
-from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
-from problems.scoring.score import score
-from problems.scoring.title_matching import TitleMatcher
+from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.score import score
+from problems.titles import TitleMatcher
 
 EvaluationStatus = Literal["scored", "unjudged", "unscored"]
 

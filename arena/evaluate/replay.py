@@ -16,7 +16,7 @@ from foundation.canonical import content_hash
 from judge.budget import Spending
 from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 REPLAY_VERSION = 1
 

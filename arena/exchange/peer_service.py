@@ -31,7 +31,7 @@ from arena.store.port import Store
 from arena.submissions.model import SignedSubmission
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 PAGE_ROWS = 128
 ANSWER_ROWS = 20_000  # of one answer; the reader asks again behind the last

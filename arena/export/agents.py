@@ -14,8 +14,7 @@ from typing import Literal
 import msgspec
 
 from arena.records.model import SettlementRecord, Subject
-from arena.visibility.moments import source_opening_ms
-from arena.visibility.rule import Moment, may_see
+from arena.visibility.rule import Moment, may_see, source_opening_ms
 from foundation.errors import ArenaError
 
 AGENTS, SOURCES, POLICIES, LAYOUT = "agents.jsonl", "agents", "policies", "FORMATS.md"

@@ -22,7 +22,7 @@ from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion
 from judge.verdict import Opinion, UnscoredVerdict, Verdict
 from problems.model import Pool
-from problems.scoring.outcome import Axis, OutcomeScore
+from problems.outcome import Axis, OutcomeScore
 
 _COUNT_MAX = 2**53 - 1  # of a canonical integer; sums of hostile counts must still fit a column
 AXES = ("title", "price", "service", "sku", "attribute")

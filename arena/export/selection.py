@@ -22,8 +22,7 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.visibility.moments import settlement_moment, standing_of
-from arena.visibility.rule import Moment, Thing, may_see
+from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict

@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from arena.bank.batches.batch import SealedBatch
-from arena.bank.batches.sealed_file import BatchNotice
+from arena.bank.batch import SealedBatch
+from arena.bank.sealing import BatchNotice
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from arena.records.model import (

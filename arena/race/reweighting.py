@@ -1,7 +1,7 @@
 """What a weight on the agentic share does to a field whose miners learn from each other: races of recorded episodes.
 
 Pure and seeded. Agents are those of an export and run nothing: a race draws problems that all of them ran, and
-scores what was recorded there by the settlement's own functions (`arena.race.settlement.scores`), lambda included. What
+scores what was recorded there by the settlement's own functions (`arena.race.scores`), lambda included. What
 is simulated is the miners alone: each hands in one of the agents; after a race each but the winner takes over the
 winner's agent with one chance, since its source is public then, and tries an agent at random with another. An agent
 that several hand in is ranked by who came first, so a copy never beats what it copies.
@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from arena.race.model import AgentScore, ProblemScore
-from arena.race.settlement.scores import agentic_share_e4, rank, success_e4
+from arena.race.scores import agentic_share_e4, rank, success_e4
 from arena.records.model import Candidate, Subject
 from judge.rubric import coefficient_e4
 

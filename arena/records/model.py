@@ -16,7 +16,7 @@ from harness.sandbox.port import SandboxLevel
 from harness.trace import StopReason, Totals
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Pool, variant_id
-from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
+from problems.outcome import OutcomeScore, UnscoredOutcome
 
 RECORD_VERSION = 1
 SIGNATURE_DOMAIN = b"agent-arena/record/1"
@@ -36,7 +36,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_control(self) -> bool:
-        """Nobody's agent: a control agent that a validator ran beside the field (`arena.race.settlement.control`)."""
+        """Nobody's agent: a control agent that a validator ran beside the field (`arena.race.scores`)."""
         return not self.miner_hotkey
 
 
@@ -54,7 +54,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked_id(self) -> str:
-        """The id of the problem that the agent was given: a variant has its own (`problems.suites.variants`)."""
+        """The id of the problem that the agent was given: a variant has its own (`problems.suites`)."""
         return variant_id(self.problem_id, self.variant_seed) if self.variant_seed else self.problem_id
 
 

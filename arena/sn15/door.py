@@ -28,9 +28,9 @@ from starlette.responses import Response
 
 from arena.api.board import Board
 from arena.api.http import add_refusals, complete_document, described, json_response
-from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Verifier
+from arena.chain.real import BLOCK_MS
 from arena.door.app import RETRY_S, Door, status_of
 from arena.door.form import discard_body, read_unsigned_form
 from arena.door.service import AgentFileError, CooldownError

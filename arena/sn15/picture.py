@@ -18,10 +18,10 @@ import msgspec
 from arena.api.board import Board, RaceView
 from arena.api.reads import agent_rows, standings_of
 from arena.api.rows import ListedAgent
-from arena.chain.block_times import BLOCK_MS
+from arena.chain.real import BLOCK_MS
 from arena.door.status import SubmissionStatus
 from arena.policy import Policy
-from arena.race.settlement.promotion import margin_e4
+from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
 from arena.sn15.values import (
     AgentVersionPublic,

@@ -14,7 +14,7 @@ import msgspec
 from arena.records.log.filing import Filing
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
 from foundation.errors import ArenaError, Failure
-from harness.inference.ledger import ModelUsage
+from harness.inference.gateway import ModelUsage
 
 RECORDS_PER_PAGE = 500
 

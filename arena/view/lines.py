@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from arena.view.model import Loss, TraceStep, TraceView
-from problems.scoring.constraints import Constraint
+from problems.explanation import Constraint
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for
 _MARGIN = 4

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from problems.scoring.constraints import Constraint
+from problems.explanation import Constraint
 
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
 Field = tuple[str, str]  # name and value

@@ -14,9 +14,9 @@ from judge.neutral import neutral_name, neutral_text
 from judge.render import Span, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.scoring.constraints import Constraint
-from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
-from problems.scoring.score import FINDINGS
+from problems.explanation import Constraint
+from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.score import FINDINGS
 
 ROW_CHARS = 100  # of a product in a folded result
 ROWS_SHOWN = 10

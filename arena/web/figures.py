@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from arena.api.rows import PairResult
 from arena.policy import PromotionRules, RaceRules
 from arena.race.model import AgentScore, TrajectoryResult
-from arena.race.settlement.promotion import margin_e4
-from arena.race.settlement.provenance import policy_of
-from arena.race.settlement.scores import (
+from arena.race.scores import (
     Interval,
     bootstrap_interval,
     difference_interval,
@@ -19,6 +17,8 @@ from arena.race.settlement.scores import (
     resample,
     results_needed,
 )
+from arena.race.settle import policy_of
+from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing, Subject
 from arena.web.values import CountBar, Leader, PairedGap, Reason, ShapePanel
 from foundation.errors import ArenaError

@@ -28,7 +28,7 @@ from arena.api.reads import (
 from arena.api.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
 from arena.api.rows import PairResult, ProblemRow, TrajectoryRow, ValidatorRow, page_of
 from arena.api.tail import Tail
-from arena.bank.batches.explanation import Explain
+from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.log.tiles import TiledLogs
 from arena.records.model import EvaluationRecord, Payload, VerdictRecord
@@ -78,8 +78,8 @@ from arena.web.values import (
 )
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
+from problems.explanation import Constraint
 from problems.model import Pool
-from problems.scoring.constraints import Constraint
 
 RACES_COMPARED = 8
 AGENTS_SHOWN, AGENTS_LISTED = 8, 200

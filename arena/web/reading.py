@@ -18,9 +18,9 @@ from arena.api.board import RaceView
 from arena.api.reads import agent_rows, race_detail, race_row, standings_of
 from arena.api.results import DEFAULT_POOLS, pools_of
 from arena.api.rows import ListedAgent, PairResult, ProblemRow, RaceRow
-from arena.bank.batches.explanation import Explained
-from arena.race.settlement.provenance import policy_of
-from arena.race.settlement.scores import results_needed
+from arena.bank.batch import Explained
+from arena.race.scores import results_needed
+from arena.race.settle import policy_of
 from arena.records.model import SettlementRecord, Standing
 from arena.view.model import JudgeView, Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see

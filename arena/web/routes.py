@@ -25,7 +25,7 @@ from arena.api.http import ErrorAnswer, deliver, refusal, status_of
 from arena.api.reads import AgentId, RaceId
 from arena.api.results import DEFAULT_POOLS, Number, Pools, ValidatorName, require_known
 from arena.api.tail import Places, RowStream, Tail
-from arena.bank.batches.explanation import Explain
+from arena.bank.batch import Explain
 from arena.records.verify.proof import encode_proof
 from arena.web.pages import Pages
 from arena.web.reading import moment, sentence

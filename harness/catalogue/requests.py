@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.catalogue.analysis.analyzer import default_analyzer
+from harness.catalogue.analysis import default_analyzer
 from harness.catalogue.port import SearchRequest
 from problems.product import SERVICES
 

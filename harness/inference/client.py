@@ -11,26 +11,29 @@ imported on first use.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import re
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from foundation.canonical import foreign_text
-from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, NO_ENDPOINT
+from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, NO_ENDPOINT, NO_TURN
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
-from harness.inference.slots import RequestSlots
 from harness.trace import EmittedCall
 
 if TYPE_CHECKING:
     import httpx
 
     from foundation.bounded_http import BoundedClient
+
 
 _DETAIL_CHARS = 300
 _ANSWER_LEVELS = 8  # of an answer to the agent, around the message
@@ -237,3 +240,53 @@ def _count(value: object) -> int:
     if not 0 <= count <= _TOKENS_MAX:
         raise ValueError("no number of tokens")
     return int(count)
+
+
+_POLL_S = 0.02
+
+
+class RequestSlots:
+    """`count` slots below `folder`, shared by every process that names this folder. Thread-safe."""
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        timeout_ms: int,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self._files = tuple(folder / f"{place}.lock" for place in range(count))
+        self._timeout_ms = timeout_ms
+        self._sleep = sleep
+        self._clock_ms = clock_ms
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2012 when the folder can't
+        be written."""
+        ends_ms = self._clock_ms() + self._timeout_ms
+        while True:
+            with contextlib.ExitStack() as stack:
+                if any(self._is_taken(file, stack) for file in self._files):
+                    yield
+                    return
+            if self._clock_ms() >= ends_ms:
+                raise ArenaError(NO_TURN, f"none of {len(self._files)} slots came free in {self._timeout_ms} ms")
+            self._sleep(_POLL_S)
+
+    def _is_taken(self, file: Path, stack: contextlib.ExitStack) -> bool:
+        """True when this call took the slot; it is given back with the stack."""
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            stream = file.open("ab")
+        except OSError as error:
+            raise ArenaError("V2012", f"{file}: {error}") from error
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # a lock of its own for every open file: other threads of this process have to wait, too
+            stream.close()
+            return False
+        stack.callback(stream.close)
+        return True

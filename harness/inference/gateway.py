@@ -2,7 +2,7 @@
 
 Every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
 its model in the order they are given, and charged by the upstream's own usage numbers. Whose fault a failure is,
-`harness.inference.failover` decides. What an earlier attempt at the same episode was answered is answered again from
+`harness.inference.gateway` decides. What an earlier attempt at the same episode was answered is answered again from
 the journal, and nothing is sent: a restart draws no completion anew. It keeps no budget (the session does) and no
 conversation.
 """
@@ -10,17 +10,29 @@ conversation.
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from foundation.canonical import text_hash
-from foundation.codes.names import NO_ENDPOINT, RESTART_DIVERGED
+import msgspec
+
+from foundation.backoff import Backoff
+from foundation.canonical import content_hash, text_hash
+from foundation.codes.names import (
+    BAD_REQUEST,
+    MODEL_FAILED,
+    MODEL_REFUSED,
+    NO_ENDPOINT,
+    NO_TURN,
+    REQUEST_PROVOKED,
+    RESTART_DIVERGED,
+    SHAPE_NOT_SERVED,
+)
+from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.errors import reading_guest_bytes
-from harness.inference.failover import Failover
 from harness.inference.journal import MemoryJournal
-from harness.inference.ledger import Ledger, LedgerEntry
 from harness.inference.port import (
     CompletionJournal,
     EndingRefusalError,
@@ -28,11 +40,13 @@ from harness.inference.port import (
     InferenceRules,
     ModelReply,
     RecordedAnswer,
+    RetryLaterError,
     Upstream,
 )
-from harness.inference.request import RebuiltRequest, rebuild
+from harness.inference.request import RebuiltRequest, neutral_request, plain_request, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
+from harness.trace import Completion, EmittedCall, Event
 
 
 def monotonic_ms() -> int:
@@ -170,3 +184,254 @@ class Gateway:
                 failure=failure,
             )
         )
+
+
+_AT_ONCE = frozenset({NO_ENDPOINT, BAD_REQUEST})  # what another attempt within one call does not heal
+_BACKOFF_MAX_MS = 600_000
+_ROUNDS = 2  # the second one is for a request that failed in an outage that has just ended
+
+
+class Failover:
+    """The way of one request through the upstreams of its model. `is_last`: no later attempt at this episode can give a
+    second opinion."""
+
+    def __init__(
+        self,
+        request: RebuiltRequest,
+        upstreams_of: Callable[[str], tuple[Upstream, ...]],
+        rules: InferenceRules,
+        sleep: Callable[[float], None],
+        *,
+        is_last: bool,
+    ) -> None:
+        self.attempts = self.probes = 0
+        self.answered_by = ""
+        self._request = request
+        self._upstreams = upstreams_of(request.model)
+        self._upstreams_of = upstreams_of
+        self._rules = rules
+        self._sleep = sleep
+        self._is_last = is_last
+        self._probed: dict[tuple[int, str], Failure | None] = {}
+
+    def run(self, models: Iterable[str] = ()) -> ModelReply:
+        """The first answer. `models` are those that answered this agent before, in this attempt or one it repeats: an
+        outage of another model is one that the agent can choose.
+
+        Raises GuestCallError or ArenaError as the table above says, and the ArenaError of a fault of ours as it is.
+        """
+        failures: dict[int, Failure] = {}
+        candidates = tuple(range(len(self._upstreams)))
+        for _ in range(_ROUNDS):
+            for place in candidates:
+                answer = self._try(self._upstreams[place])
+                if isinstance(answer, ModelReply):
+                    self.answered_by = self._upstreams[place].name
+                    return answer
+                failures[place] = answer
+            candidates = tuple(
+                place
+                for place in candidates
+                if failures[place].code != NO_TURN and self._answers_neutral(place, failures[place])
+            )
+            if not candidates:
+                raise self._outage(tuple(failures.values()), models)
+        detail, codes = failures[candidates[0]].detail, {failures[place].code for place in candidates}
+        if len(candidates) > 1:
+            code = BAD_REQUEST if codes == {BAD_REQUEST} else MODEL_REFUSED
+            raise GuestCallError(code, f"the model endpoint refused the request: {detail}")
+        if self._is_last:
+            raise EndingRefusalError(MODEL_REFUSED, "refused at every attempt that the policy allows", "model_refused")
+        raise ArenaError(REQUEST_PROVOKED, detail)
+
+    def _try(self, upstream: Upstream) -> ModelReply | Failure:
+        """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
+        to the policy's cap), and up to a half more. Raises ArenaError for a fault that is no upstream's."""
+        rules = self._rules
+        backoff = Backoff(first_ms=rules.backoff_ms, most_ms=max(rules.backoff_ms, _BACKOFF_MAX_MS))
+        spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
+        last, asked_pause_ms = Failure(code=MODEL_FAILED), 0
+        for attempt in range(rules.attempts):
+            if attempt:
+                pause_ms = max(backoff.pause_ms(attempt), min(asked_pause_ms, rules.retry_after_max_ms))
+                self._sleep(pause_ms / 1000 * spread)
+            self.attempts += 1
+            try:
+                return upstream.complete(self._request.text)
+            except ArenaError as error:
+                if error.owner is not Owner.UPSTREAM and error.failure.code != BAD_REQUEST:
+                    raise
+                last = Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
+                asked_pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
+                if last.code in _AT_ONCE:
+                    break
+        return last
+
+    def _answers_neutral(self, place: int, failure: Failure) -> bool:
+        upstream = self._upstreams[place]
+        refused = self._probe(upstream, neutral_request(self._request.text))
+        if refused is None:
+            return True
+        served = self._rules.served_bytes
+        is_too_long = served and len(self._request.text.encode()) > served
+        if not is_too_long or {failure.code, refused.code} != {BAD_REQUEST}:
+            return False
+        return self._probe(upstream, neutral_request(self._request.text, at_most_bytes=served)) is None
+
+    def _probe(self, upstream: Upstream, request: str) -> Failure | None:
+        """Each request once to each upstream."""
+        if (id(upstream), request) not in self._probed:
+            self.probes += 1
+            self._probed[id(upstream), request] = upstream.probe(request)
+        return self._probed[id(upstream), request]
+
+    def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
+        """The code of a real outage is the common one when all upstreams failed alike, else U3002; U3008 where one was
+        not asked. The detail names every upstream."""
+        detail = "; ".join(failure.detail for failure in failures)
+        unasked = [failure for failure in (*failures, *self._probed.values()) if failure and failure.code == NO_TURN]
+        if unasked:
+            return ArenaError(NO_TURN, f"{detail}; {unasked[0].detail}" if unasked[0] not in failures else detail)
+        for model in dict.fromkeys((self._request.model, *models)):
+            if any(self._probe(upstream, plain_request(model)) is None for upstream in self._upstreams_of(model)):
+                return ArenaError(SHAPE_NOT_SERVED, detail)
+        codes = {MODEL_FAILED if failure.code == BAD_REQUEST else failure.code for failure in failures}
+        return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)
+
+
+_TOKENS_PRICED = 1_000_000  # a price is per this many tokens
+
+
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One answered request, as far as it is the same on every host."""
+
+    request_sha256: str
+    response_sha256: str  # of the raw completion message
+    model: str  # as the endpoint named itself
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def ledger_sha256(lines: Iterable[LedgerLine]) -> str:
+    """sha256 hex over the lines in their order."""
+    return content_hash(tuple(lines))
+
+
+def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
+    """The lines that an episode's events tell of."""
+    return tuple(
+        LedgerLine(
+            request_sha256=event.request_sha256,
+            response_sha256=text_hash(event.response),
+            model=event.model,
+            prompt_tokens=event.prompt_tokens,
+            completion_tokens=event.completion_tokens,
+        )
+        for event in events
+        if isinstance(event, Completion)
+    )
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One admitted request. `upstream` and `answered_model` are empty when none answered; `attempts` counts all
+    upstreams and is 0 for one that was answered from the journal; `probes` counts neutral and one-token requests."""
+
+    request_sha256: str
+    response_sha256: str = ""  # of the raw completion message
+    model: str  # as asked for
+    answered_model: str = ""
+    upstream: str = ""
+    attempts: int
+    probes: int = 0
+    latency_ms: int
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: tuple[EmittedCall, ...] = ()
+    failure: Failure | None = None
+
+
+class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upstream charges, in micro-USD per million tokens."""
+
+    prompt_micro_usd: int
+    completion_micro_usd: int
+
+    def cost_micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """What so many tokens cost, rounded up."""
+        cost = prompt_tokens * self.prompt_micro_usd + completion_tokens * self.completion_micro_usd
+        return -(-cost // _TOKENS_PRICED)
+
+
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upstream was asked for under one of the allow-listed names, summed over a ledger. Requests that no
+    upstream answered stand under the upstream ""; those answered from the journal cost nothing and are not counted."""
+
+    upstream: str
+    model: str
+    requests: int = 0
+    attempts: int = 0
+    probes: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    latency_ms: int = 0
+    cost_micro_usd: int | None = None  # by the tokens that the upstream itself counted; None: its price is not known
+
+
+class Ledger:
+    """An append-only list of entries. Thread-safe: episodes that run at once may share one."""
+
+    def __init__(self) -> None:
+        self._entries: list[LedgerEntry] = []
+        self._lock = threading.Lock()
+
+    def append(self, entry: LedgerEntry) -> None:
+        """Add one entry."""
+        with self._lock:
+            self._entries.append(entry)
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """All entries so far, in the order they were completed."""
+        with self._lock:
+            return tuple(self._entries)
+
+    def lines(self) -> tuple[LedgerLine, ...]:
+        """The answered entries, reduced to what is the same on every host."""
+        return tuple(
+            LedgerLine(
+                request_sha256=entry.request_sha256,
+                response_sha256=entry.response_sha256,
+                model=entry.answered_model,
+                prompt_tokens=entry.prompt_tokens,
+                completion_tokens=entry.completion_tokens,
+            )
+            for entry in self.entries()
+            if entry.failure is None
+        )
+
+    def usage(self, prices: Mapping[str, UpstreamPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
+        """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
+        groups: dict[tuple[str, str], list[LedgerEntry]] = {}
+        for entry in self.entries():
+            if entry.attempts:
+                groups.setdefault((entry.upstream, entry.model), []).append(entry)
+        usage: list[ModelUsage] = []
+        for (upstream, model), entries in sorted(groups.items()):
+            prompt_tokens = sum(entry.prompt_tokens for entry in entries)
+            completion_tokens = sum(entry.completion_tokens for entry in entries)
+            cost = 0 if not upstream else None  # what no upstream answered costs nothing
+            if upstream in prices:
+                cost = prices[upstream].cost_micro_usd(prompt_tokens, completion_tokens)
+            usage.append(
+                ModelUsage(
+                    upstream=upstream,
+                    model=model,
+                    requests=len(entries),
+                    attempts=sum(entry.attempts for entry in entries),
+                    probes=sum(entry.probes for entry in entries),
+                    prompt_tokens=prompt_tokens,
+                    completion_tokens=completion_tokens,
+                    latency_ms=sum(entry.latency_ms for entry in entries),
+                    cost_micro_usd=cost,
+                )
+            )
+        return tuple(usage)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.tools.call import ToolContext, result_text
 from harness.tools.port import ToolOutcome
-from problems.scoring.score import parse_recommendation
+from problems.score import parse_recommendation
 
 
 def recommend_product(context: ToolContext, product_ids: str) -> ToolOutcome:

@@ -26,7 +26,7 @@ from harness.tools.verification import calculate_voucher, check_product_match
 from harness.tools.views import view_product_information, view_shop_information, view_voucher_information
 from harness.work import WorkMeter
 from problems.model import Problem
-from problems.scoring.score import parse_recommendation
+from problems.score import parse_recommendation
 
 _PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
 _VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)

@@ -11,10 +11,10 @@ import orjson
 from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text, split_list
 from harness.tools.port import ToolOutcome
 from harness.work import MATCHED_VALUE, PRODUCT
+from problems.axes import Pair, count_pairs
 from problems.model import Voucher
 from problems.product import Product
-from problems.scoring.axes import Pair, count_pairs
-from problems.scoring.voucher import settle_bill, total_price
+from problems.score import settle_bill, total_price
 
 REQUIREMENTS_MAX = 100
 PRICES_MAX = 100

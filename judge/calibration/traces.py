@@ -21,17 +21,16 @@ import msgspec
 
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.trace import EvaluationBody
 from judge.calibration.played import PlayedCall, PlayedTurn, Script, play
 from judge.evidence.mentions import is_telling, tokenise
+from problems.clusters import find_clusters
 from problems.model import Problem
-from problems.pools.clusters import find_clusters
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 
 SET_VERSION = 3
 Split = Literal["tune", "held"]

@@ -163,8 +163,8 @@ def agent_files() -> dict[str, str]:
     """What `arena init` writes, by file name. The agent's code is one that every gate knows as published, so nobody
     owns it."""
     from harness.agents.registry import published_sources
-    from problems.suites.formats import write_problems
-    from problems.suites.shipped import load_shipped
+    from problems.formats import write_problems
+    from problems.suites import load_shipped
 
     (example,) = (source for source in published_sources() if source.startswith(_BEGINS))
     _, _, code = example.partition('"""\n\n')
@@ -357,7 +357,7 @@ def _line(cells: Sequence[str]) -> str:
 def _cells(row: RunRow) -> tuple[str, ...]:
     """One row: what was asked, rules met of rules asked, coefficient, and how it ended."""
     from judge.verdict import Verdict
-    from problems.scoring.outcome import OutcomeScore
+    from problems.outcome import OutcomeScore
 
     if row.evaluation is None:
         code = row.failure.code if row.failure else ""

@@ -20,14 +20,14 @@ from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_
 from neurons.cli.store_reading import state_folder
 
 if TYPE_CHECKING:
-    from arena.bank.batches.released_problems import LearntPool, ReleasedPool
-    from arena.bank.batches.sealed_file import BatchNotice, SealedFile
     from arena.bank.partition_file import PoolAssignment
-    from arena.bank.title_release import ReleaseReport
+    from arena.bank.released_problems import LearntPool, ReleasedPool
+    from arena.bank.sealing import BatchNotice, SealedFile
+    from arena.bank.titles import ReleaseReport
     from arena.chain.port import Signer, Timelock
     from arena.records.model import ReleaseRecord
+    from problems.clusters import ProductClasses
     from problems.model import Problem
-    from problems.pools.product_classes import ProductClasses
 
 _BAR_CHARS = 40
 _POOLS: tuple[LearntPool, ...] = ("train", "dev")
@@ -89,8 +89,7 @@ def partition(
     out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     from arena.bank.partition_file import write_partition
-    from problems.pools.manifest import KEY_BYTES
-    from problems.pools.partition import freeze
+    from problems.partition import KEY_BYTES, freeze
 
     key = secrets.token_bytes(KEY_BYTES)
     manifest = freeze(
@@ -142,12 +141,12 @@ def pool(
 
     arena problems pool export --pool train --out problems/train.jsonl
     """
-    from arena.bank.batches.batch import read_batch
-    from arena.bank.batches.released_problems import released_pool
+    from arena.bank.batch import read_batch
     from arena.bank.partition_file import read_partition
+    from arena.bank.released_problems import released_pool
     from arena.chain.keys import verify
     from arena.export.releases import read_releases
-    from problems.suites.formats import write_problems
+    from problems.formats import write_problems
     from training.corpus.exports import open_export
 
     chosen = next((one for one in _POOLS if one == wanted), None)
@@ -224,15 +223,15 @@ def seal(
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
-    from arena.bank.batches.sealing import deal, lock_all
-    from arena.bank.stock.sealed_stock import SealedStock
+    from arena.bank.sealing import deal, lock_all
+    from arena.bank.stock import SealedStock
     from arena.chain.keys import verify
     from arena.chain.opening import open_beacon, open_timelock
     from arena.chain.port import is_local
-    from arena.race.state.schedule import coming_closes_ms
+    from arena.race.schedule import coming_closes_ms
     from neurons.settings.inputs import policy_of, unix_ms
     from neurons.settings.settings import resolve
-    from problems.scoring.title_matching import cut_titles
+    from problems.titles import cut_titles
 
     settings = resolve({"policy": policy, "network": wallet.network}).settings
     rules = policy_of(settings)
@@ -291,8 +290,8 @@ def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, g
 
 def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[BatchNotice]:
     """Write each file with its public notice beside it, as it is made."""
-    from arena.bank.batches.sealed_file import notice_bytes, write_sealed
-    from arena.bank.stock.sealed_stock import SUFFIX
+    from arena.bank.sealing import notice_bytes, write_sealed
+    from arena.bank.stock import SUFFIX
 
     out.mkdir(parents=True, exist_ok=True)
     made: list[BatchNotice] = []
@@ -306,7 +305,7 @@ def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[B
 
 
 def _show_sealed(made: Collection[BatchNotice], assigned: PoolAssignment, timelock: Timelock, as_json: bool) -> None:
-    from arena.bank.batches.sealed_file import opening_time
+    from arena.bank.sealing import opening_time
 
     for notice in made:
         opens = opening_time(notice, timelock)
@@ -341,10 +340,9 @@ def titles(
     stock of your own: STATE_DIR/bank/titles.json). Shows how pairs lie around the threshold of 0.70: the nearer, the
     less certain the verdict.
     """
-    from arena.bank.embeddings import EmbeddingsEndpoint
-    from arena.bank.title_release import VectorFolder, build_lexical, build_release
-    from problems.scoring.title_index import TitleIndex
-    from problems.scoring.title_matching import encode_accepted
+    from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
+    from problems.title_index import TitleIndex
+    from problems.titles import encode_accepted
 
     refuse_existing(out)
     problems, products = read_files(paths), tuple(goods.products())
@@ -384,8 +382,8 @@ def sign_suite(
     and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
     """
     from arena.bank.suite_signature import write_suite
-    from problems.scoring.self_check import check_solvable
-    from problems.suites.shipped import CatalogueRecipe, products_sha256
+    from problems.self_check import check_solvable
+    from problems.suites import CatalogueRecipe, products_sha256
 
     if out.exists():
         refuse_existing(out / f"{name}.manifest.json")

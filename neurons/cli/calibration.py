@@ -198,7 +198,7 @@ def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
 
 def judge_meter(price: tuple[int, int]) -> JudgeMeter:
     """A meter that counts at a price: micro-USD per million tokens of prompt and completion."""
-    from harness.inference.ledger import UpstreamPrice
+    from harness.inference.gateway import UpstreamPrice
     from judge.budget import JudgeMeter
 
     return JudgeMeter(UpstreamPrice(prompt_micro_usd=price[0], completion_micro_usd=price[1]))

@@ -17,8 +17,8 @@ from neurons.cli.presenter import field_lines, show, show_progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.catalogue.engines.lucene import LuceneManifest
-    from harness.catalogue.index.layout import FileEntry, IndexManifest
+    from harness.catalogue.layout import FileEntry, IndexManifest
+    from harness.catalogue.lucene import LuceneManifest
     from problems.product import Product
 
 app = typer.Typer(
@@ -48,8 +48,8 @@ def synth(
 
     Writes OUT/documents.jsonl in ShoppingBench's index line format, with words of our own. Build the index next.
     """
-    from harness.catalogue.index.documents import write_documents
-    from harness.catalogue.synthetic.generator import generate
+    from harness.catalogue.build import write_documents
+    from harness.catalogue.synthetic import generate
 
     out.mkdir(parents=True, exist_ok=True)
     path = out / "documents.jsonl"
@@ -76,7 +76,7 @@ def build(
     The index appears whole or not at all. Malformed lines are left out, counted and named by line number; two documents
     of one id stop the build. The catalogue's identity does not depend on the order of lines or on compression.
     """
-    from harness.catalogue.engines.registry import build_engine
+    from harness.catalogue.engine import build_engine
 
     with show_progress() as progress:
         built = build_engine(engine, documents, out, is_strict=strict, progress=progress)
@@ -96,8 +96,7 @@ def info(
 
     Sizes, the manifest's own hash and the hashes of small files are always checked; --verify reads everything.
     """
-    from harness.catalogue.engines import lucene
-    from harness.catalogue.index import layout
+    from harness.catalogue import layout, lucene
 
     if (index / lucene.MANIFEST).is_file():
         other = lucene.read_lucene_manifest(index)
@@ -127,7 +126,7 @@ def serve(
     JSON, so a client of the reference works unchanged. Workers share the index's memory. Ends on Ctrl-C or SIGTERM,
     after what is being answered. Prints the base URL when it accepts connections.
     """
-    from harness.catalogue.server import application
+    from harness.catalogue import server as application
 
     def announce(address: str) -> None:
         typer.echo(f"serving {index} at {address}")

@@ -275,7 +275,7 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
     known: frozenset[str] | None = None
     categories: dict[str, str] | None = None
     if catalogue is not None:
-        from harness.catalogue.engines.native import open_catalogue
+        from harness.catalogue.native import open_catalogue
 
         categories = {one.product_id: one.category for one in open_catalogue(catalogue).products()}
         known = frozenset(categories)

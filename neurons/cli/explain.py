@@ -88,7 +88,7 @@ def topics_of() -> Iterator[Topic]:
     from judge.rubric import GATES, coefficient_e4, quality_of
     from neurons.health.metrics import Metrics
     from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
-    from problems.scoring.score import FINDINGS
+    from problems.score import FINDINGS
 
     for rule in RULES.values():
         facts = {"outcome": f"{rule.outcome} ({rule.severity}), {rule.code}", "write instead": INSTEAD[rule.name]}

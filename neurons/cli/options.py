@@ -36,7 +36,7 @@ def _policies() -> Iterable[str]:
 
 
 def _suites() -> Iterable[str]:
-    from problems.suites.shipped import SUITES
+    from problems.suites import SUITES
 
     return SUITES
 

@@ -24,12 +24,12 @@ from neurons.cli.presenter import echo_json, make_table, show, show_progress
 
 if TYPE_CHECKING:
     from arena.bank.rephrasing import Reworded, Unworded
+    from problems.clusters import ProductClasses
+    from problems.distributions import BucketShape, SetShape
     from problems.model import Bucket, Problem
-    from problems.pools.product_classes import ProductClasses
     from problems.product import Product
-    from problems.scoring.title_index import TitleIndex
-    from problems.scoring.title_matching import AcceptedTitles, TitleMatcher
-    from problems.suites.distributions import BucketShape, SetShape
+    from problems.title_index import TitleIndex
+    from problems.titles import AcceptedTitles, TitleMatcher
 
 CHUNK = 50  # problems made between two reports of progress
 ACCEPTED_MAX = 3  # products that may satisfy one item, the answer included
@@ -62,8 +62,8 @@ class ProductFlags:
 
     def products(self) -> Iterator[Product]:
         """Every product of exactly one of the two sources. Raises typer.BadParameter for none or both."""
-        from harness.catalogue.engines.native import open_catalogue
-        from harness.catalogue.index.documents import read_products
+        from harness.catalogue.build import read_products
+        from harness.catalogue.native import open_catalogue
 
         if (self.documents is None) == (self.catalogue is None):
             raise typer.BadParameter("give either --documents or --catalogue")
@@ -74,13 +74,13 @@ class ProductFlags:
 
     def title_index(self) -> TitleIndex:
         """The products with the index that synthesis and ambiguity look things up in."""
-        from problems.scoring.title_index import TitleIndex
+        from problems.title_index import TitleIndex
 
         return TitleIndex(self.products())
 
     def classes(self) -> ProductClasses:
         """Which products are near-identical; by their titles alone where no catalogue is given."""
-        from problems.pools.product_classes import NO_CATALOGUE, find_classes
+        from problems.clusters import NO_CATALOGUE, find_classes
 
         return find_classes(self.products()) if self.is_given else NO_CATALOGUE
 
@@ -105,7 +105,7 @@ def list_problems(
         return
     from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
     from arena.chain.keys import verify
-    from problems.suites.shipped import SUITES
+    from problems.suites import SUITES
 
     for name in SUITES:
         suite = open_shipped(name, verify)
@@ -149,8 +149,8 @@ def check(
         show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"], as_json=as_json)
         return
 
-    from problems.scoring.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
-    from problems.synthesis.ambiguity import measure_ambiguity
+    from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
+    from problems.synthesis import measure_ambiguity
 
     matcher, index = read_matcher(titles), goods.title_index()
     bad = luck = tried = 0
@@ -201,7 +201,7 @@ def score(
     service, sku & attrs, shop or budget, success), rounded to 12 digits. A malformed case or document gives that case
     `unscored` with a code instead, and exit code 1.
     """
-    from problems.scoring.cases import Documents, score_cases
+    from problems.cases import Documents, score_cases
 
     matcher = read_matcher(titles)
     with opened(documents) as stream:
@@ -240,10 +240,10 @@ def synthesize(
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
     """
+    from problems.formats import write_problems
     from problems.model import BUCKETS
-    from problems.suites.formats import write_problems
-    from problems.suites.shipped import shipped_answers
-    from problems.synthesis.generator import ProblemMaker
+    from problems.suites import shipped_answers
+    from problems.synthesis import ProblemMaker
 
     refuse_existing(out)
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
@@ -266,8 +266,7 @@ def synthesize(
 
 
 def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, *, as_json: bool) -> None:
-    from problems.pools.clusters import find_clusters
-    from problems.pools.review_net import similar_pairs
+    from problems.clusters import find_clusters, similar_pairs
 
     clusters = find_clusters(problems, goods.classes())
     shared = {name: ids for name, ids in sorted(clusters.problems_of.items()) if len(ids) > 1}
@@ -317,7 +316,7 @@ def reword(
     """
     from arena.bank.rephrasing import Reworded, Sampling, reword_or_keep
     from harness.inference.client import OpenAIUpstream
-    from problems.suites.formats import write_problems
+    from problems.formats import write_problems
 
     refuse_existing(out)
     problems = read_file(path)
@@ -355,7 +354,7 @@ def stats(
     """
     from rich.console import Console
 
-    from problems.suites.distributions import describe
+    from problems.distributions import describe
 
     shapes = {path.name: describe(read_file(path)) for path in paths}
     if as_json:
@@ -390,7 +389,7 @@ def read_file(path: Path) -> Sequence[Problem]:
     Raises ArenaError P4001 to P4009 naming the line and the field, typer.BadParameter when it can't be opened or holds
     no problem.
     """
-    from problems.suites.formats import read_problems
+    from problems.formats import read_problems
 
     if not path.exists() and (suite := shipped_named(str(path))):
         return suite
@@ -410,14 +409,14 @@ def shipped_named(name: str) -> Sequence[Problem]:
     """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4018 for damaged files."""
     from arena.bank.suite_signature import open_shipped
     from arena.chain.keys import verify
-    from problems.suites.shipped import SUITES
+    from problems.suites import SUITES
 
     return open_shipped(name, verify).problems if name in SUITES else ()
 
 
 def read_matcher(name: str) -> TitleMatcher:
     """A built-in matcher, or the release in the file of that name."""
-    from problems.scoring.title_matching import decode_accepted, matcher_named
+    from problems.titles import decode_accepted, matcher_named
 
     path = Path(name)
     return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
@@ -426,7 +425,7 @@ def read_matcher(name: str) -> TitleMatcher:
 def read_release(path: Path) -> AcceptedTitles:
     """The title release in a file. Raises ArenaError P4012 when it is none, typer.BadParameter for an unreadable
     one."""
-    from problems.scoring.title_matching import decode_accepted
+    from problems.titles import decode_accepted
 
     with opened(path) as stream:
         return decode_accepted(stream.read())

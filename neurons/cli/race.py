@@ -20,8 +20,8 @@ from neurons.cli.race_sweep import sweep_lambda
 from neurons.cli.store_reading import logs_of
 
 if TYPE_CHECKING:
-    from arena.bank.batches.disclosure import Disclosure
-    from arena.race.consensus.reducer import RaceRecords
+    from arena.bank.batch import Disclosure
+    from arena.race.admission import RaceRecords
     from arena.records.model import SettlementRecord
     from arena.store.postgres.store import PostgresStore
     from neurons.race.log import Settled
@@ -177,7 +177,7 @@ def weights(
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
     shares raise. Exit code 2 for a line that is no case.
     """
-    from arena.race.settlement.weights import WeightCase, reference_vector
+    from arena.race.weights import WeightCase, reference_vector
 
     with cases.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -276,8 +276,7 @@ def _standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> I
 
 async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosure | str:
     """The check, or the state of a race that released nothing."""
-    from arena.bank.batches.batch import read_batch
-    from arena.bank.batches.disclosure import check_release
+    from arena.bank.batch import check_release, read_batch
     from arena.records.body import decode_content
     from arena.records.model import ReleaseRecord
     from neurons.race.log import read_state
@@ -303,8 +302,8 @@ async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosu
 def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclosure | str, list[str]]:
     """What the race's release opened, held against what the race committed to, with its lines; `titles`: the file to
     write the batch's accepted titles to."""
-    from arena.bank.batches.batch import read_batch
-    from problems.scoring.title_matching import encode_accepted
+    from arena.bank.batch import read_batch
+    from problems.titles import encode_accepted
 
     found = store.run(lambda logs: _disclosure(logs, race, store.folder / "bank"))
     if isinstance(found, str):

@@ -212,7 +212,7 @@ async def _records(
 
 async def _serve(store: StoreFlags, host: str, port: int, clients: int, sn15: bool, catalogue: Path | None) -> None:
     from arena.api.server import TailServer
-    from harness.catalogue.server.guard import listen
+    from harness.catalogue.server import listen
     from neurons.race.explaining import open_explainer
 
     stop = asyncio.Event()
@@ -251,7 +251,7 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     """One payload's result in a few words."""
     from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, ReleaseRecord, VerdictRecord
     from judge.verdict import Verdict
-    from problems.scoring.outcome import OutcomeScore
+    from problems.outcome import OutcomeScore
 
     if isinstance(payload, EvaluationRecord):
         if not isinstance(payload.outcome, OutcomeScore):

@@ -110,7 +110,7 @@ class MinerSession:
 @contextlib.asynccontextmanager
 async def open_session(settings: Settings) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2031, U3030."""
-    from arena.chain.auth import HttpAuth
+    from arena.chain.keys import HttpAuth
     from arena.door.client import DoorClient
     from neurons.settings.inputs import chain_of, signer_of
 
@@ -249,8 +249,8 @@ async def _submit(
     settings: Settings, name: str, source: str, urls: list[str] | None, *, is_registering: bool
 ) -> dict[str, Any]:
     from arena.door.client import ask_doors, deliver
-    from arena.race.consensus.assignment import permitted_validators
-    from arena.race.consensus.rulings import asked_count
+    from arena.race.admission import asked_count
+    from arena.race.draw import permitted_validators
     from arena.submissions.model import agent_version_id, commit, is_agent_name
     from foundation.canonical import text_hash
     from neurons.settings.inputs import policy_of, unix_ms

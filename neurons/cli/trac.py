@@ -148,7 +148,7 @@ def _run(
 ) -> tuple[OracleReport, Failure | None]:
     """Judge the traces, by the endpoint or the scripted models in this process, and write what came of them; with the
     fault after which the endpoint was asked no more."""
-    from harness.catalogue.engines.native import open_catalogue
+    from harness.catalogue.native import open_catalogue
     from harness.inference.client import OpenAIUpstream
     from neurons.settings import inputs
     from training.trac.asking import Answers, Asker

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from arena.bank.batches.explanation import Explain, explain_nothing
+from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AGENTS, AgentRow
 from arena.export.model import LogRow
@@ -25,16 +25,15 @@ from arena.records.verify.inspection import Entry, inspect
 from arena.view.chain import chain_fact
 from arena.view.model import Field, TraceView
 from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
-from arena.visibility.moments import embargoed_races, standing_of
-from arena.visibility.rule import Thing, Viewer, may_see
+from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.store_reading import find_record, logs_of, read_or_none
 from neurons.practice.run import LocalRun, read_run
 from neurons.race.sentences import names_of
+from problems.explanation import Constraint
 from problems.model import Pool
-from problems.scoring.constraints import Constraint
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 if TYPE_CHECKING:
     from arena.store.port import StoredCheckpoint

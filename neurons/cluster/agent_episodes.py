@@ -24,7 +24,7 @@ from neurons.practice.opening import miner_settings
 from neurons.practice.run import Asked, RunRow, row_of
 from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
-from problems.scoring.title_matching import AcceptedTitles, TitleMatcher, cut_titles
+from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
 
 Job = tuple[int, Problem, TitleMatcher]  # its place among the problems first
 

@@ -20,10 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from arena.chain.auth import HttpAuth
-from arena.chain.keys import keypair_signer, verify
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.state import LocalRules
+from arena.chain.keys import HttpAuth, keypair_signer, verify
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.door.client import DoorClient, deliver, find_doors
@@ -37,7 +36,7 @@ from foundation.codes.names import STORE_AWAY
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from neurons.node.opening import open_bodies
 from neurons.race.explaining import link_catalogue
 from neurons.race.log import QUALIFYING, RaceLog

@@ -19,7 +19,7 @@ from foundation.errors import ArenaError
 from neurons.demo.demo import LATEST, VALIDATOR, DemoResult, DemoRun, DemoView, watch
 from neurons.race.log import RaceLog
 from problems.model import BUCKETS
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 
 def progress_line(view: DemoView) -> str:

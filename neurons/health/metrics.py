@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from arena.evaluate import Evaluation
 from arena.records.model import Stage
-from harness.inference.ledger import ModelUsage
+from harness.inference.gateway import ModelUsage
 from judge.budget import Spending
 
 # from a jail's start to a whole episode

@@ -51,7 +51,7 @@ class Deadline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The current race. `stage` is that of `arena.race.state.machine`."""
+    """The current race. `stage` is that of `arena.race.machine`."""
 
     race_id: str
     stage: str

@@ -12,7 +12,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
-from arena.chain.local.served import ChainServer
+from arena.chain.local_http import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
 from arena.exchange.operator_files.release import FilesRelease, Operator
 from arena.exchange.operator_files.release_store import ReleaseStore
@@ -33,7 +33,7 @@ from neurons.settings.settings import Settings
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
 from problems.product import Product
-from problems.suites.variants import Variant, VariantMaker
+from problems.suites import Variant, VariantMaker
 
 
 class SuiteVariants:

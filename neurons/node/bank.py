@@ -12,25 +12,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 from arena.bank.partition_file import PARTITION_FILE, PartitionFile, PoolAssignment, unpartitioned
 from arena.bank.port import Bank
-from arena.bank.stock.level import HORIZON_RACES, StockLevel
-from arena.bank.stock.own_stock import BatchStock
-from arena.bank.stock.sealed_stock import SealedStock
+from arena.bank.stock import HORIZON_RACES, BatchStock, SealedStock, StockLevel
 from arena.chain.keys import verify
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Beacon, Signer, Subtensor, Timelock, is_local
 from arena.policy import Policy
-from arena.race.state.schedule import coming_closes_ms
+from arena.race.schedule import coming_closes_ms
 from foundation.errors import ArenaError
 from neurons.settings.inputs import catalogue_products, policy_of, spread_evenly
 from neurons.settings.settings import Settings
+from problems.clusters import ProductClasses
 from problems.model import Problem
-from problems.pools.product_classes import ProductClasses
 from problems.product import Product
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import AcceptedTitles, cut_titles, decode_accepted
-from problems.suites.shipped import shipped_answers
-from problems.synthesis.generator import ProblemMaker
+from problems.suites import shipped_answers
+from problems.synthesis import ProblemMaker
+from problems.title_index import TitleIndex
+from problems.titles import AcceptedTitles, cut_titles, decode_accepted
 
 BANK_TITLES = "titles.json"  # accepted titles of the node's own problems, in the folder of its bank
 

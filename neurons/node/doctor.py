@@ -29,7 +29,7 @@ from neurons.settings.inputs import chain_of, signer_of, unix_ms
 from neurons.settings.settings import Settings, usable_cores
 
 if TYPE_CHECKING:
-    from harness.sandbox.probing.probe import LevelFinding
+    from harness.sandbox.probe import LevelFinding
 
 
 PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
@@ -187,7 +187,7 @@ def check_chain(settings: Settings) -> DoctorCheck:
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
-    from harness.sandbox.probing.probe import diagnose, open_sandbox
+    from harness.sandbox.probe import diagnose, open_sandbox
     from neurons.settings.inputs import policy_of
     from neurons.worker.ports import guest_choice
 
@@ -292,7 +292,7 @@ def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
 
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
-    from arena.bank.stock.level import DAY_MS
+    from arena.bank.stock import DAY_MS
     from neurons.node.bank import measure_stock
 
     level = measure_stock(settings, unix_ms())

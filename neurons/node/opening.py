@@ -17,13 +17,13 @@ from typing import Literal
 
 import structlog
 
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.served import ChainServer
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_http import ChainServer
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
 from arena.policy import Policy
-from arena.race.consensus.assignment import permitted_validators
-from arena.race.consensus.rulings import lone_race_refusal
+from arena.race.admission import lone_race_refusal
+from arena.race.draw import permitted_validators
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
 from arena.store.embedded.server import embedded_server
@@ -32,7 +32,7 @@ from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres.store import PostgresStore
 from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
@@ -60,7 +60,7 @@ from neurons.settings.settings import Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import Problem
-from problems.scoring.outcome import SCORING_PIPELINE
+from problems.outcome import SCORING_PIPELINE
 
 BODIES_LOOKED_FOR = 16
 STREAMS_MAX = 32  # of the live tail at once

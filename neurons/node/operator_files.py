@@ -19,7 +19,7 @@ from arena.exchange.operator_files.release import FilesRelease, Operator
 from arena.exchange.operator_files.release_pull import ReleasePuller, of_operator
 from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.policy import Policy
-from arena.race.state.machine import is_policy_replaceable, runs_under_another
+from arena.race.machine import is_policy_replaceable, runs_under_another
 from arena.store.port import Store
 from foundation.backoff import Backoff
 from foundation.codes.names import FILES_LACKING, POLICY_WAITS, RUNTIME_UNKNOWN

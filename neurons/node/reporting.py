@@ -20,13 +20,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from arena.bank.stock.level import HORIZON_RACES
+from arena.bank.stock import HORIZON_RACES
 from arena.chain.port import is_local
 from arena.policy import RaceRules
-from arena.race.consensus.agreement import is_shared
-from arena.race.state.machine import RaceState
-from arena.race.state.schedule import coming_closes_ms
-from arena.race.state.timeline import timeline
+from arena.race.agreement import is_shared
+from arena.race.machine import RaceState
+from arena.race.schedule import coming_closes_ms, timeline
 from arena.records.model import Stage
 from arena.store.port import Store, StoredCheckpoint
 from foundation.errors import ArenaError, Failure

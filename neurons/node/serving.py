@@ -20,8 +20,7 @@ import msgspec
 
 from arena.api.board import Board
 from arena.api.server import TailServer
-from arena.chain.auth import HttpCheck
-from arena.chain.keys import verify
+from arena.chain.keys import HttpCheck, verify
 from arena.chain.opening import open_subtensor
 from arena.door.app import Door
 from arena.door.form import Parser

@@ -86,7 +86,7 @@ def open_bench(
     from arena.bank.partition_file import read_partition, read_public_manifest
     from arena.chain.keys import verify
     from arena.policy import Policy
-    from harness.catalogue.engines.native import open_catalogue
+    from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
     from training.agents import distilled_source
     from training.run_context import RunContext
@@ -127,9 +127,8 @@ def open_endpoint(name: str, url: str, state_dir: Path | None = None) -> Iterato
     import hashlib
     import os
 
-    from harness.inference.client import OpenAIUpstream
+    from harness.inference.client import OpenAIUpstream, RequestSlots
     from harness.inference.scripted import start_scripted_server
-    from harness.inference.slots import RequestSlots
 
     if url != SCRIPTED:
         address, limit = parse_model_url(url)

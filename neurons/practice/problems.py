@@ -24,18 +24,17 @@ from foundation.codes.names import MODEL_FAILED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
+from harness.inference.journal import CompletionFile, RecordedUpstream
 from harness.inference.port import Upstream
-from harness.inference.recorded import CompletionFile, RecordedUpstream
 from neurons.settings.endpoints import SCRIPTED_PREFIX, check_endpoints, local_models, named_endpoints, open_endpoints
 from neurons.settings.inputs import policy_of, prepare_suite, with_models
 from neurons.settings.settings import Settings
 from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count, worker_setup
 from neurons.worker.protocol import WorkerSetup
+from problems.formats import count_web, read_problems, write_problems
 from problems.model import BUCKETS, Bucket, Problem
-from problems.suites.formats import count_web, read_problems, write_problems
-from problems.suites.shipped import SUITES
-from problems.suites.variants import VariantMaker
-from problems.synthesis.generator import synthesize
+from problems.suites import SUITES, VariantMaker
+from problems.synthesis import synthesize
 
 _ROOT = Path(__file__).parents[2]
 _CODE_ENDINGS = frozenset({".py", ".json", ".txt"})

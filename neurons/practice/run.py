@@ -24,10 +24,10 @@ from harness.trace import EvaluationBody
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import episode_deadline_s
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, WorkerSetup
+from problems.explanation import Constraint, explain_outcome
 from problems.model import Problem
-from problems.scoring.constraints import Constraint, explain_outcome
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.title_matching import AcceptedTitles
+from problems.outcome import OutcomeScore
+from problems.titles import AcceptedTitles
 
 RUN_FORMAT = "agent-arena/local-run/1"
 

@@ -19,8 +19,7 @@ import msgspec
 from arena.gate.isolation import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.report import GateReport
-from arena.race.consensus.field import FieldStanding
-from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
+from arena.race.admission import FieldStanding, GateWord, hold_ends, next_word, outcome_at
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, SettlementRecord, Subject
 from arena.store.port import AgreedStanding, Store, StoredSubmission, SubmissionState
@@ -32,8 +31,7 @@ from arena.submissions.admission import (
     neighbourhood,
     read_report,
 )
-from arena.visibility.moments import moment_at, opening_ms
-from arena.visibility.rule import may_see
+from arena.visibility.rule import may_see, moment_at, opening_ms
 from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED
 from foundation.errors import ArenaError
 from neurons.loops.node import Node

@@ -1,6 +1,6 @@
 """The race clock: drives one race after the other through its state machine.
 
-Decisions are `arena.race.state.decider`'s; this file gathers facts, has effects carried out and appends
+Decisions are `arena.race.decider`'s; this file gathers facts, has effects carried out and appends
 events. Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their
 events. An effect that can't be done yet waits by itself and holds up no other. A race ends under the policy it was
 closed under; another policy takes over before the close of a race, or after its settlement.
@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections.abc import Set
 
 from arena.exchange.port import RevealGate
-from arena.race.consensus.agreement import is_anchoring, plan_of
-from arena.race.consensus.peer_reputation import Pair
-from arena.race.consensus.reveal import reveal_gate
-from arena.race.state.decider import decide
-from arena.race.state.events import Effect, Event, FetchBeacon, RaceObservation, RaceSettled, SealBatch, encode_event
-from arena.race.state.explanation import explain_end
-from arena.race.state.machine import (
+from arena.race.agreement import explain_end, is_anchoring, plan_of, reveal_gate
+from arena.race.decider import decide
+from arena.race.events import Effect, Event, FetchBeacon, RaceObservation, RaceSettled, SealBatch, encode_event
+from arena.race.logs import Pair
+from arena.race.machine import (
     RaceState,
     apply,
     is_policy_replaceable,
     runs_under_another,
     stream_of,
 )
-from arena.race.state.schedule import closing_ms
-from arena.race.state.timeline import ROLLS, Timeline, timeline_refusal
+from arena.race.schedule import ROLLS, Timeline, closing_ms, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED

@@ -1,4 +1,4 @@
-"""The effects of a race: what `arena.race.state.decider` asks for, done with a node's ports.
+"""The effects of a race: what `arena.race.decider` asks for, done with a node's ports.
 
 Every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
 is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. Field and
@@ -14,21 +14,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from arena.bank.stock.level import DAY_MS, HORIZON_RACES
+from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
-from arena.race.consensus.agreement import validators_of
-from arena.race.consensus.assignment import permitted_validators
-from arena.race.consensus.field import field_standings, qualified_candidates, select_candidates
-from arena.race.consensus.log_round import AnchoredLog
-from arena.race.consensus.peer_reputation import ProgressClaims, compare_words
-from arena.race.consensus.rulings import words_floor
-from arena.race.model import Batch, Candidate, Top, describe_batch
-from arena.race.settlement.results import compared_with_others
-from arena.race.settlement.settle import settle
-from arena.race.state.champion_history import Succession, settlement_inputs, succession
-from arena.race.state.events import (
+from arena.race.admission import field_standings, qualified_candidates, select_candidates, words_floor
+from arena.race.agreement import validators_of
+from arena.race.draw import permitted_validators
+from arena.race.events import (
     AdoptSettlement,
     AnchorLog,
     BatchReleased,
@@ -52,13 +45,16 @@ from arena.race.state.events import (
     Settle,
     SettlementProposed,
 )
-from arena.race.state.machine import RaceState, open_race
-from arena.race.state.schedule import coming_closes_ms
-from arena.race.state.timeline import Moment
+from arena.race.logs import AnchoredLog, ProgressClaims, compare_words
+from arena.race.machine import RaceState, Succession, open_race, settlement_inputs, succession
+from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.schedule import Moment, coming_closes_ms
+from arena.race.scores import compared_with_others
+from arena.race.settle import settle
 from arena.records.log.anchors import note_sha256
 from arena.records.log.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
-from arena.visibility.moments import stated_opening_ms
+from arena.visibility.rule import stated_opening_ms
 from foundation.errors import ArenaError
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node, Sharing

@@ -2,7 +2,7 @@
 
 Every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
-A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
+A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.decider`'s decision. A
 restart gets what earlier attempts were answered, from a journal that lives as long as the work item. If a journal
 cannot be written, a warning is logged and its item is restarted under the stricter rule.
 A stored body whose judge was away is judged later: an outage delays a verdict and loses no trace.
@@ -22,9 +22,8 @@ import msgspec
 
 from arena.evaluate import Evaluation
 from arena.evaluate.records import records_of
+from arena.race.decider import after_fault, is_last_attempt, may_diverge, witness_item
 from arena.race.model import CountedEvaluation
-from arena.race.state.items import witness_item
-from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, Stage, VerdictRecord
 from arena.store.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
@@ -34,15 +33,15 @@ from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
+from harness.inference.gateway import ModelUsage
 from harness.inference.journal import open_journal
-from harness.inference.ledger import ModelUsage
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
-from problems.scoring.outcome import UnscoredOutcome
-from problems.scoring.title_matching import AcceptedTitles, cut_titles
+from problems.outcome import UnscoredOutcome
+from problems.titles import AcceptedTitles, cut_titles
 
 IDLE_S = 0.25
 _SUFFIX = ".journal"
@@ -344,7 +343,7 @@ class VerdictLoop:
     """Asks again for owed verdicts, with growing pauses while the judge stays away.
 
     What follows a body whose judging ended the workers of two slots is what follows such an episode
-    (`arena.race.state.retry`): a race does without its verdict, qualifying asks again after its longest pause.
+    (`arena.race.decider`): a race does without its verdict, qualifying asks again after its longest pause.
     """
 
     name, every_s = "verdicts", 5.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from arena.bank.batches.explanation import BatchExplainer
+from arena.bank.batch import BatchExplainer
 from foundation.errors import ArenaError
-from problems.scoring.score import ProductOf
+from problems.score import ProductOf
 
 
 def link_catalogue(state_dir: Path, catalogue: Path, together: Path) -> None:
@@ -25,8 +25,8 @@ def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExpla
     opened: dict[str, ProductOf] = {}
 
     def products_of(catalogue_sha256: str) -> ProductOf | None:
-        from harness.catalogue.engines.native import open_catalogue
-        from harness.catalogue.index.layout import read_manifest
+        from harness.catalogue.layout import read_manifest
+        from harness.catalogue.native import open_catalogue
 
         folders = [*([catalogue] if catalogue else []), *sorted((state_dir / "catalogues").glob("*/"))]
         for folder in folders if catalogue_sha256 not in opened else ():

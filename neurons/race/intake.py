@@ -12,14 +12,13 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
 from arena.chain.port import Commitment, Subtensor
+from arena.chain.real import BLOCK_MS
 from arena.policy import Policy
-from arena.race.consensus.assignment import is_work_due, qualifying_order
-from arena.race.consensus.rulings import asked_count
-from arena.race.settlement.draw import qualifying_seed
-from arena.race.state.items import qualifying_items
+from arena.race.admission import asked_count
+from arena.race.decider import qualifying_items
+from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import admit, past_submissions

@@ -1,6 +1,6 @@
 """Races as a store tells them: what its log says of one, incrementally; which there are; settled ones from records.
 
-A fold over signed records and nothing else (`arena.race.consensus.reducer`), so a restart rebuilds exactly the
+A fold over signed records and nothing else (`arena.race.admission`), so a restart rebuilds exactly the
 same picture. A settlement or release counts only when it is this store's. `race_id` "" stands for qualifying, which
 never ends: a node asks it to be `lasting`, and then it keeps what is owed or undecided. A node alone counts its races
 from 1; nodes that share races take number and close from the calendar. A settled race is read from this store's logs
@@ -20,15 +20,12 @@ from msgspec.structs import replace
 
 from arena.exchange.port import HeldLogs
 from arena.policy import Policy, RaceRules
-from arena.race.consensus.reducer import REFUSALS_MAX, RaceRecords, is_success
-from arena.race.consensus.rulings import GateWord
+from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
+from arena.race.draw import Qualification, qualify
+from arena.race.machine import RaceState, race_name, replay, stream_of
 from arena.race.model import CountedEvaluation
-from arena.race.settlement.provenance import differences, inputs_again, policy_of
-from arena.race.settlement.qualifying import Qualification, qualify
-from arena.race.settlement.settle import settle
-from arena.race.state.machine import RaceState, race_name, replay, stream_of
-from arena.race.state.schedule import closing_ms, race_number, shared_closes_ms
-from arena.race.state.timeline import timeline
+from arena.race.schedule import closing_ms, race_number, shared_closes_ms, timeline
+from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.store.port import Store

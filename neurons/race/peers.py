@@ -16,15 +16,13 @@ from typing import TypeVar
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.port import Peer
 from arena.exchange.pull import Wanted
-from arena.race.consensus.agreement import countersign_value, validators_of
-from arena.race.consensus.log_round import AnchoredLog
-from arena.race.consensus.peer_reputation import Pair, believed
-from arena.race.consensus.reducer import RaceRecords
-from arena.race.settlement.provenance import settlement_sha256
-from arena.race.state.champion_history import Succession, succession
-from arena.race.state.events import AdoptSettlement, PullLogs, RaceSettled
-from arena.race.state.machine import RaceState
-from arena.race.state.timeline import Roll, anchor_of
+from arena.race.admission import RaceRecords
+from arena.race.agreement import countersign_value, validators_of
+from arena.race.events import AdoptSettlement, PullLogs, RaceSettled
+from arena.race.logs import AnchoredLog, Pair, believed
+from arena.race.machine import RaceState, Succession, succession
+from arena.race.schedule import Roll, anchor_of
+from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
 from foundation.backoff import Backoff, NextTry

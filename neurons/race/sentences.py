@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from arena.race.state.events import (
+from arena.race.events import (
     BatchReleased,
     Event,
     FieldFixed,

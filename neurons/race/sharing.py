@@ -20,21 +20,20 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from arena.chain.auth import HttpAuth
 from arena.chain.extrinsic_form import split_endpoint
-from arena.chain.keys import verify
+from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SourceRelay, SubmissionCache
-from arena.race.consensus.assignment import permitted_validators
+from arena.race.draw import permitted_validators
 from arena.store.port import Store
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 from neurons.health.node_file import PeerSeen
 from neurons.loops.node import Node, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop

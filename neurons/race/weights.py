@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arena.race.settlement.weights_source import next_try_block, paid_race, vector_at
+from arena.race.machine import next_try_block, paid_race, vector_at
 from arena.store.port import WeightsResult
 from foundation.errors import ArenaError
 from neurons.loops.node import Node

@@ -18,7 +18,7 @@ from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
-from harness.inference.ledger import UpstreamPrice
+from harness.inference.gateway import UpstreamPrice
 from judge.budget import JudgeBudget
 from neurons.settings.settings import Settings
 

@@ -30,16 +30,16 @@ from foundation.canonical import content_hash, text_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
-from harness.catalogue.engines.native import Engine, open_catalogue
+from harness.catalogue.native import Engine, open_catalogue
 from harness.tools.printed import printed_tools
 from neurons.settings.settings import Settings
+from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
-from problems.suites.formats import read_problems, write_problems
-from problems.suites.shipped import SUITES, products_sha256
+from problems.suites import SUITES, products_sha256
 
 if TYPE_CHECKING:
-    from problems.scoring.title_matching import TitleMatcher
+    from problems.titles import TitleMatcher
 
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
@@ -77,8 +77,8 @@ def catalogue_path(settings: Settings) -> Path:
     """The index folder: the one set, or the synthetic catalogue's in the state folder."""
     if settings.catalogue_dir is not None:
         return settings.catalogue_dir
-    from harness.catalogue.analysis.analyzer import analyzer_sha256
-    from harness.catalogue.index.layout import FORMAT
+    from harness.catalogue.analysis import analyzer_sha256
+    from harness.catalogue.layout import FORMAT
 
     made_by = content_hash([FORMAT, analyzer_sha256()])[:8]  # an index of another release would be refused
     return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}-{made_by}"
@@ -92,9 +92,8 @@ def prepare_catalogue(settings: Settings) -> Path:
     path = catalogue_path(settings)
     if settings.catalogue_dir is not None or path.exists():
         return path
-    from harness.catalogue.index.builder import build_index
-    from harness.catalogue.index.documents import write_documents
-    from harness.catalogue.synthetic.generator import generate
+    from harness.catalogue.build import build_index, write_documents
+    from harness.catalogue.synthetic import generate
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / "lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -156,7 +155,7 @@ def prepare_suite(
 
 def practice_problems(settings: Settings, name: str, count: int) -> tuple[Problem, ...]:
     """`count` problems over the catalogue, seeded by `name`: the same for everybody who asks for that name."""
-    from problems.synthesis.generator import synthesize
+    from problems.synthesis import synthesize
 
     seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
     return synthesize(catalogue_products(settings), seed=seed, counts=spread_evenly(count))
@@ -258,7 +257,7 @@ def titles_file(settings: Settings) -> str:
 
 def open_titles(path: str) -> TitleMatcher:
     """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4012 for a malformed release."""
-    from problems.scoring.title_matching import LexicalTitles, decode_accepted
+    from problems.titles import LexicalTitles, decode_accepted
 
     return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
 
@@ -267,7 +266,7 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
     batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed
     release."""
-    from problems.scoring.title_matching import JoinedTitles, LexicalTitles, decode_accepted
+    from problems.titles import JoinedTitles, LexicalTitles, decode_accepted
 
     folders = (catalogue_path(settings), shared_titles_folder(settings))
     paths = [path for folder in folders for path in sorted(folder.glob("titles*.json"))]

@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from foundation.codes import lookup
 from foundation.errors import ArenaError
-from harness.inference.ledger import UpstreamPrice
+from harness.inference.gateway import UpstreamPrice
 from neurons.settings import flags as wallet_flags
 
 

@@ -19,7 +19,7 @@ from arena.policy import Policy
 from foundation.errors import ArenaError
 from harness.inference.scripted.upstream import ScriptedUpstream
 from harness.limits import EpisodeLimits
-from harness.sandbox.confinement.cgroup import memory_limit_bytes
+from harness.sandbox.cgroup import memory_limit_bytes
 from harness.sandbox.port import GuestChoice
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
@@ -76,10 +76,9 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[Eva
     Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
     """
     from harness.agents.registry import reference_sha256s
-    from harness.catalogue.engines.native import open_catalogue
-    from harness.inference.client import OpenAIUpstream
-    from harness.inference.slots import RequestSlots
-    from harness.sandbox.probing.probe import open_sandbox
+    from harness.catalogue.native import open_catalogue
+    from harness.inference.client import OpenAIUpstream, RequestSlots
+    from harness.sandbox.probe import open_sandbox
 
     timeout_ms = setup.policy.inference.attempt_timeout_ms
     opened = {

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from foundation.errors import ArenaError, Failure
-from harness.inference.ledger import UpstreamPrice
+from harness.inference.gateway import UpstreamPrice
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.verdict import Verdict
 from neurons.worker.protocol import (
@@ -61,8 +61,8 @@ def main() -> None:
 
 def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
     from arena.evaluate import EvaluatePorts, evaluate
+    from harness.inference.gateway import Ledger
     from harness.inference.journal import open_journal
-    from harness.inference.ledger import Ledger
     from judge.panel import judge_body
 
     assert isinstance(ports, EvaluatePorts)

@@ -15,7 +15,7 @@ import msgspec
 from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
-from harness.inference.ledger import ModelUsage
+from harness.inference.gateway import ModelUsage
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.budget import Spending
@@ -23,7 +23,7 @@ from judge.client import DEFAULT_PATIENCE, RetryPolicy
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.settings.endpoints import Endpoint
 from problems.model import Problem
-from problems.scoring.title_matching import AcceptedTitles
+from problems.titles import AcceptedTitles
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")

@@ -18,19 +18,18 @@ import msgspec
 from arena.bank.partition_file import read_partition, write_partition
 from arena.chain.keys import keypair_signer, verify
 from foundation.errors import ArenaError, Failure
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
-from harness.inference.scripted.skill import CONCISE
 from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted_brief import CONCISE
+from problems.clusters import find_classes
+from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Pool, Problem
-from problems.pools.partition import OpenPartition, freeze, pool_of
-from problems.pools.product_classes import find_classes
+from problems.partition import OpenPartition, freeze, pool_of
 from problems.product import SERVICES, Product
-from problems.suites.formats import read_problems, write_problems
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from studies.shopping.plan import MarketRules, StudyPlan
 from training.model import Decode
 from training.models.render import Qwen3Codec

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batches.batch import SealedBatch, seal
+from arena.bank.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
@@ -36,15 +36,15 @@ from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.durable_files import write_whole
 from harness.agents.registry import published_sources, reference_agents
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.upstream import ScriptedUpstream
 from harness.tools.printed import printed_tools
 from judge.scripted import ScriptedJudge
+from problems.clusters import answer_marks
 from problems.model import Problem
-from problems.pools.clusters import answer_marks
-from problems.pools.partition import pool_of
-from problems.scoring.outcome import SCORING_PIPELINE
-from problems.scoring.title_matching import LexicalTitles
+from problems.outcome import SCORING_PIPELINE
+from problems.partition import pool_of
+from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source

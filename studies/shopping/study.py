@@ -25,10 +25,10 @@ import msgspec
 
 from foundation.errors import ArenaError
 from foundation.progress import Progress
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.upstream import ScriptedUpstream
-from problems.scoring.title_matching import LexicalTitles
-from problems.suites.formats import read_problems
+from problems.formats import read_problems
+from problems.titles import LexicalTitles
 from studies.shopping.corpora import MATCHED, build_corpora
 from studies.shopping.market import INDEX, Market, make_market, make_tokenizer, open_partition, read_market
 from studies.shopping.models import Measurement, build_base, file_name, measure

@@ -15,9 +15,7 @@ from msgspec.structs import replace
 from arena.chain.port import Commitment
 from arena.policies import PAPER
 from arena.policy import Policy
-from arena.race.consensus.field import FieldStanding, field_standings, select_candidates
-from arena.race.consensus.reducer import RaceRecords
-from arena.race.consensus.rulings import next_word
+from arena.race.admission import FieldStanding, RaceRecords, field_standings, next_word, select_candidates
 from arena.records.model import Context, GateRecord, Payload, Subject
 from arena.submissions.admission import commitment_order, neighbourhood
 from arena.submissions.model import agent_version_id

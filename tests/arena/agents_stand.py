@@ -11,7 +11,7 @@ from arena.policy import Policy
 from arena.records.body import encode_body
 from arena.records.model import HostFacts, Payload, RaceInputs, SettlementRecord, Subject
 from arena.store.port import StoredSubmission
-from arena.visibility.moments import opening_ms
+from arena.visibility.rule import opening_ms
 from foundation.canonical import canonical_bytes, text_hash
 from harness.limits import ModelPrice, completion_cost
 from harness.trace import Totals

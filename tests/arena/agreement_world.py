@@ -11,12 +11,9 @@ from collections.abc import Callable
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Neuron
-from arena.race.consensus.agreement import countersign_value, validators_of
-from arena.race.consensus.log_round import AnchoredLog, RollName, receipt
-from arena.race.model import Candidate
-from arena.race.settlement.provenance import settlement_sha256
-from arena.race.state.decider import decide
-from arena.race.state.events import (
+from arena.race.agreement import countersign_value, validators_of
+from arena.race.decider import decide
+from arena.race.events import (
     AdoptSettlement,
     AnchorLog,
     ChainRead,
@@ -37,8 +34,11 @@ from arena.race.state.events import (
     SettlementProposed,
     encode_event,
 )
-from arena.race.state.machine import RaceState, apply, open_race
-from arena.race.state.timeline import anchor_of, timeline
+from arena.race.logs import AnchoredLog, RollName, receipt
+from arena.race.machine import RaceState, apply, open_race
+from arena.race.model import Candidate
+from arena.race.schedule import anchor_of, timeline
+from arena.race.settle import settlement_sha256
 from arena.records.model import SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 

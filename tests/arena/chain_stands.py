@@ -10,11 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.remote import RemoteSubtensor
-from arena.chain.local.served import ChainServer
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_http import ChainServer, RemoteSubtensor
 from arena.chain.port import Signer, Subtensor
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 from tests.arena.chain_faults import reorg
 
 NETUID = 15
@@ -180,7 +179,7 @@ def make_client(url: str) -> Any:
     import bittensor
     from bittensor._transport.errors import StorageFunctionNotFound
 
-    from arena.chain.sdk.client import NodeSubstrate
+    from arena.chain.sdk_client import NodeSubstrate
 
     class OlderRuntime(NodeSubstrate):
         async def query(self, module: str, storage: str, params: Any = None, block_hash: str | None = None) -> Any:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from arena.policies import CONTROL_SHA256
 from arena.policy import Policy
 from arena.race.model import Batch, Candidate, CountedAttempt, CountedEvaluation, CountedVerdict, SettlementInputs
-from arena.race.settlement.control import control_subject, witness_subject
+from arena.race.scores import control_subject, witness_subject
 from arena.records.model import AttemptRecord, Context
 from foundation.errors import Failure
 from tests.arena.race_stand import (

@@ -16,10 +16,9 @@ from typing import Any
 import httpx
 
 from arena.api.board import Board
-from arena.chain.auth import HttpAuth
-from arena.chain.keys import generate_signer, keypair_signer, verify
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.state import LocalRules
+from arena.chain.keys import HttpAuth, generate_signer, keypair_signer, verify
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
 from arena.door.form import Parser
@@ -30,7 +29,7 @@ from arena.exchange.limits import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 
 ROOT = Path(__file__).parents[2]
 AGENT = "def agent_main(problem):\n    return None\n"

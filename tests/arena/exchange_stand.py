@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from arena.api.server import ExchangeServer
-from arena.chain.auth import HttpAuth
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.log_digest import add_tally, take_tally
@@ -29,7 +28,7 @@ from arena.records.log.merkle import MerkleFrontier
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, SettlementRecord
 from arena.store.port import Store
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 

@@ -29,7 +29,7 @@ from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint, S
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
-from problems.scoring.outcome import Axis, OutcomeScore, SlotScore
+from problems.outcome import Axis, OutcomeScore, SlotScore
 
 START_MS = 1_790_000_000_000
 HOST = HostFacts(machine="test", cores=2)

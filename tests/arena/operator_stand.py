@@ -6,14 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batches.sealed_file import notice_bytes, write_sealed
-from arena.bank.batches.sealing import deal, lock_all
 from arena.bank.partition_file import unpartitioned
+from arena.bank.sealing import deal, lock_all, notice_bytes, write_sealed
 from arena.bank.suite_signature import write_suite
-from arena.chain.beacon import LocalBeacon
+from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.chain.timelock import LocalTimelock
 from arena.exchange.operator_files.publishing import collect, publish
 from arena.exchange.operator_files.release import (
     RELEASE_VERSION,
@@ -25,10 +23,10 @@ from arena.exchange.operator_files.release import (
 )
 from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.policies import DEMO
-from problems.scoring.title_index import TitleIndex
-from problems.suites.formats import write_problems
-from problems.suites.shipped import CatalogueRecipe, accept_lexically, products_sha256
-from problems.synthesis.generator import synthesize
+from problems.formats import write_problems
+from problems.suites import CatalogueRecipe, accept_lexically, products_sha256
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
 from tests.problems.stand import make_catalogue
 
 NETUID = 15

@@ -13,7 +13,7 @@ from arena.evaluate import EvaluatePorts
 from arena.evaluate.evaluation import episode_rules, score_body
 from arena.policies import DEMO
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.gateway import Gateway
 from harness.inference.port import ModelReply
@@ -24,10 +24,10 @@ from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import Problem
+from problems.outcome import OutcomeScore
 from problems.product import Product
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.title_matching import TitleMatcher
-from problems.suites.shipped import load_shipped
+from problems.suites import load_shipped
+from problems.titles import TitleMatcher
 from tests.harness.catalogue_stand import catalogue_of
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
 from arena.policy import Policy
+from arena.race.draw import draw_problems, race_seed
 from arena.race.model import (
     Batch,
     Candidate,
@@ -20,13 +21,12 @@ from arena.race.model import (
     SealedProblem,
     SettlementInputs,
 )
-from arena.race.settlement.draw import draw_problems, race_seed
 from arena.records.model import Conditions, Context, EvaluationRecord, Subject, VerdictRecord
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals
 from judge.rubric import coefficient_e4
 from judge.verdict import Verdict
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 RACE = "race-000001"
 BEACON = BeaconRound(network="local", round=77, signature="ab" * 48)

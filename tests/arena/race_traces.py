@@ -14,11 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.port import Metagraph, Neuron
-from arena.race.model import Top
-from arena.race.settlement.settle import settle
-from arena.race.state.champion_history import Succession, settlement_inputs
-from arena.race.state.decider import decide
-from arena.race.state.events import (
+from arena.race.decider import decide
+from arena.race.events import (
     BatchReleased,
     ChainRead,
     Event,
@@ -32,7 +29,9 @@ from arena.race.state.events import (
     Settle,
     encode_event,
 )
-from arena.race.state.machine import open_race
+from arena.race.machine import Succession, open_race, settlement_inputs
+from arena.race.model import Top
+from arena.race.settle import settle
 from tests.arena import agreement_world
 from tests.arena.agreement_world import HOUR_MS, Member
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph
@@ -108,7 +107,7 @@ def _carry_out(world: World, due: object, chance: random.Random) -> Event | None
 
 def settled(record):
     """The end of a race with one validator."""
-    from arena.race.state.events import RaceSettled
+    from arena.race.events import RaceSettled
 
     return RaceSettled(settlement=record)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from arena.chain.port import BeaconRound
-from arena.race.consensus.reducer import RaceRecords
-from arena.race.model import Candidate, SettlementInputs, Top
-from arena.race.settlement.settle import settle
-from arena.race.state.champion_history import Succession, settlement_inputs
-from arena.race.state.decider import decide
-from arena.race.state.events import (
+from arena.race.admission import RaceRecords
+from arena.race.decider import decide
+from arena.race.events import (
     BatchReleased,
     Effect,
     EnqueueItems,
@@ -24,7 +21,9 @@ from arena.race.state.events import (
     Settle,
     encode_event,
 )
-from arena.race.state.machine import RaceState, open_race, replay
+from arena.race.machine import RaceState, Succession, open_race, replay, settlement_inputs
+from arena.race.model import Candidate, SettlementInputs, Top
+from arena.race.settle import settle
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
 
 RULES = policy()

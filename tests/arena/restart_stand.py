@@ -13,7 +13,7 @@ from fractions import Fraction
 import msgspec
 
 from arena.policy import RaceRules
-from arena.race.state.retry import after_fault, is_last_attempt
+from arena.race.decider import after_fault, is_last_attempt
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal

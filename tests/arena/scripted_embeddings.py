@@ -16,7 +16,7 @@ from types import TracebackType
 import msgspec
 import numpy as np
 
-from arena.bank.embeddings import Vectors
+from arena.bank.titles import Vectors
 
 _DIMENSIONS = 256
 _WORD = re.compile(r"[a-z0-9]+")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from problems.model import Problem
 from problems.product import Product
-from problems.scoring.title_index import TitleIndex
+from problems.title_index import TitleIndex
 
 KINDS = ("query to ids", "query to titles", "hash to titles", "words to titles", "nearest query", "all that would do")
 

@@ -23,7 +23,7 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 from tests.arena.log_stand import HOST, Clock, episode, release, settlement
 
 POLL_S = 0.05

@@ -13,12 +13,12 @@ from urllib.parse import quote, urlencode
 import httpx
 import pytest
 
-from arena.bank.batches.explanation import AcceptedProduct, Explained
+from arena.bank.batch import AcceptedProduct, Explained
 from arena.chain.keys import generate_signer
 from arena.records.model import EvaluationRecord
 from arena.sn15.values import agent_uuid, race_uuid, run_uuid, version_uuid
+from problems.explanation import Constraint
 from problems.model import POOLS
-from problems.scoring.constraints import Constraint
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill
 from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
 from tests.arena.tail_stand import Author, serving

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.bank.batches.batch import commitment, read_batch, seal, write_batch
+from arena.bank.batch import commitment, read_batch, seal, write_batch
 from foundation.errors import ArenaError
-from problems.pools.clusters import cluster_id
-from problems.scoring.title_matching import AcceptedTitles, reward_titles
-from problems.suites.formats import problem_bytes
+from problems.clusters import cluster_id
+from problems.formats import problem_bytes
+from problems.titles import AcceptedTitles, reward_titles
 from tests.problems.stand import PROBLEMS
 
 SALT = bytes(range(32))

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from arena.bank.stock.file_index import INDEX_FILE, FileIndex, Held
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import INDEX_FILE, BatchStock, FileIndex, Held
 from foundation.errors import ArenaError
-from problems.scoring.title_index import TitleIndex
-from problems.synthesis.generator import ProblemMaker
+from problems.synthesis import ProblemMaker
+from problems.title_index import TitleIndex
 from tests.problems.stand import make_catalogue
 
 

@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.bank.batches.batch import seal
-from arena.bank.batches.disclosure import check_release
-from arena.bank.batches.sealed_file import open_batch
-from arena.bank.batches.sealing import deal, lock_all, race_named
+from arena.bank.batch import check_release, seal
 from arena.bank.partition_file import (
     PartitionFile,
     SignedChange,
@@ -24,17 +21,16 @@ from arena.bank.partition_file import (
     unpartitioned,
     write_partition,
 )
-from arena.bank.stock.own_stock import BatchStock
-from arena.chain.beacon import LocalBeacon, local_round
+from arena.bank.sealing import deal, lock_all, open_batch, race_named
+from arena.bank.stock import BatchStock
+from arena.chain.beacon import LocalBeacon, LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
-from arena.chain.timelock import LocalTimelock
 from arena.race.model import describe_batch
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
-from problems.pools.manifest import change_between
-from problems.pools.partition import freeze
-from problems.scoring.title_index import TitleIndex
-from problems.synthesis.generator import ProblemMaker
+from problems.partition import change_between, freeze
+from problems.synthesis import ProblemMaker
+from problems.title_index import TitleIndex
 from tests.problems.stand import make_catalogue
 
 OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")

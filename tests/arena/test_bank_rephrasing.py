@@ -13,11 +13,11 @@ from arena.bank.rephrasing import Reworded, Sampling, Unworded, reword
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import ModelReply
+from problems.clusters import cluster_id
+from problems.constraints import say_problem, say_voucher
 from problems.model import BUCKETS, Problem
-from problems.pools.clusters import cluster_id
-from problems.synthesis.generator import synthesize
-from problems.synthesis.phrasing import say_problem, say_voucher
-from problems.synthesis.wording import check_rewording, said_names
+from problems.synthesis import synthesize
+from problems.wording import check_rewording, said_names
 from tests.harness.inference_stand import OtherServer, answer, status
 from tests.problems.stand import make_catalogue
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.bank.batches.batch import cluster_commitment, seal
-from arena.bank.batches.sealed_file import (
+from arena.bank.batch import cluster_commitment, seal
+from arena.bank.partition_file import sign_manifest
+from arena.bank.sealing import (
     BatchNotice,
     SealedFile,
     SignedNotice,
@@ -27,15 +28,14 @@ from arena.bank.batches.sealed_file import (
     sign_notice,
     write_sealed,
 )
-from arena.bank.partition_file import sign_manifest
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import BeaconRound
 from arena.race.model import describe_batch
 from foundation.errors import ArenaError
-from problems.pools.clusters import answer_marks, cluster_id
-from problems.pools.partition import freeze
-from problems.scoring.title_matching import AcceptedTitles, reward_titles
-from problems.suites.formats import problem_bytes
+from problems.clusters import answer_marks, cluster_id
+from problems.formats import problem_bytes
+from problems.partition import freeze
+from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.test_chain_timelock import STANDS, Stand
 from tests.problems.stand import PROBLEMS
 

@@ -11,24 +11,21 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from arena.bank.batches.batch import seal
-from arena.bank.batches.sealed_file import encode_sealed, lock_batch, open_batch
+from arena.bank.batch import seal
 from arena.bank.port import Bank
-from arena.bank.stock.level import DAY_MS, measure_level
-from arena.bank.stock.own_stock import BatchStock
-from arena.bank.stock.sealed_stock import SealedStock
-from arena.chain.beacon import LocalBeacon, local_round
+from arena.bank.sealing import encode_sealed, lock_batch, open_batch
+from arena.bank.stock import DAY_MS, BatchStock, SealedStock, measure_level
+from arena.chain.beacon import LocalBeacon, LocalTimelock, QuicknetTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.opening import open_beacon
-from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from arena.policies import PAPER
-from arena.race.state.schedule import coming_closes_ms
+from arena.race.schedule import coming_closes_ms
 from foundation.errors import ArenaError
 from problems.model import Problem
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import AcceptedTitles
-from problems.suites.shipped import accept_lexically
-from problems.synthesis.generator import synthesize
+from problems.suites import accept_lexically
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
+from problems.titles import AcceptedTitles
 from tests.arena.test_chain_beacon import ROUND_1
 from tests.problems.stand import make_catalogue
 

@@ -7,10 +7,10 @@ import stat
 
 import pytest
 
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import BatchStock
 from foundation.errors import ArenaError
 from problems.model import Problem
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(120)

@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.beacon import LocalBeacon, RoundClock, verify_local_round
-from arena.chain.drand import QUICKNET, QUICKNET_CHAIN, QUICKNET_CLOCK, DrandBeacon, verify_quicknet_round
+from arena.chain.beacon import (
+    QUICKNET,
+    QUICKNET_CHAIN,
+    QUICKNET_CLOCK,
+    DrandBeacon,
+    LocalBeacon,
+    RoundClock,
+    verify_local_round,
+    verify_quicknet_round,
+)
 from arena.chain.port import BeaconRound
 from foundation.errors import ArenaError
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, endless, says

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import KeypairSigner, keypair_signer
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.state import LocalRules
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
 from arena.chain.opening import OWNER_URI, open_subtensor
 from arena.chain.port import Signer
 from foundation.errors import ArenaError
@@ -29,7 +29,7 @@ _WRITER = """
 import asyncio, sys, time
 from pathlib import Path
 from arena.chain.keys import keypair_signer
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 
 async def main(path, uri, count):
     chain = LocalSubtensor(Path(path), now_ms=lambda: time.time_ns() // 1_000_000)

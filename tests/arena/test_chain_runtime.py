@@ -8,8 +8,8 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
-from arena.chain.sdk.client import CONSENSUS
-from arena.chain.sdk.client import make_client as sdk_client
+from arena.chain.sdk_client import CONSENSUS
+from arena.chain.sdk_client import make_client as sdk_client
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
 from tests.arena.chain_stands import NETUID, SCHEDULE, NodeStand, client_of, make_node, node_stand

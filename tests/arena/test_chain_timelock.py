@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.chain.beacon import LocalBeacon, local_round
-from arena.chain.drand import QUICKNET, QUICKNET_CLOCK
+from arena.chain.beacon import QUICKNET, QUICKNET_CLOCK, LocalBeacon, LocalTimelock, QuicknetTimelock, local_round
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import BeaconRound, Timelock
-from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from foundation.errors import ArenaError
 from tests.arena.test_chain_beacon import OUTSIDE_SUBGROUP, ROUND_1
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.block_times import BLOCK_MS, BlockTimes
 from arena.chain.extrinsic_form import format_endpoint, split_endpoint
+from arena.chain.real import BLOCK_MS, BlockTimes
 from foundation.errors import ArenaError
 
 GAPS = st.lists(st.sampled_from([1, 500, BLOCK_MS, BLOCK_MS, 3 * BLOCK_MS, 50 * BLOCK_MS]), min_size=1, max_size=80)

@@ -12,8 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from arena.chain.auth import HttpAuth
-from arena.chain.keys import generate_signer
+from arena.chain.keys import HttpAuth, generate_signer
 from arena.door.app import DoorRules
 from arena.door.client import DoorClient
 from arena.door.service import PauseState, put_pause

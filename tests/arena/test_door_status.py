@@ -13,8 +13,8 @@ from arena.door.status import RaceBoard, StatusService, SubmissionStatus
 from arena.gate.report import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
-from arena.race.consensus.rulings import hold_ends
-from arena.race.state.machine import race_name, stream_of
+from arena.race.admission import hold_ends
+from arena.race.machine import race_name, stream_of
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
 from arena.store.embedded.server import EmbeddedServer

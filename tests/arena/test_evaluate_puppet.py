@@ -23,7 +23,7 @@ from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from problems.scoring.title_matching import LexicalTitles
+from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem
 from tests.harness.jail_stand import reference_sandbox

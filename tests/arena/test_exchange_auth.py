@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arena.chain.auth import MAX_AGE_S, NONCES_MAX, SKEW_S, HttpAuth
-from arena.chain.keys import keypair_signer
+from arena.chain.keys import MAX_AGE_S, NONCES_MAX, SKEW_S, HttpAuth, keypair_signer
 from arena.chain.port import Signer
 from foundation.errors import ArenaError
 
@@ -127,7 +126,7 @@ def test_what_is_remembered_of_one_hotkey_is_bounded_and_forgotten_in_time(
     client: HttpAuth, server: HttpAuth, clock: Clock, monkeypatch
 ) -> None:
     assert NONCES_MAX >= 1_000
-    monkeypatch.setattr("arena.chain.auth.NONCES_MAX", 3)
+    monkeypatch.setattr("arena.chain.keys.NONCES_MAX", 3)
     for _ in range(3):
         server.caller(signed(client), "GET", TARGET)
     assert is_refused(server, signed(client))
@@ -204,5 +203,5 @@ def test_a_refusal_says_why(client: HttpAuth, server: HttpAuth, clock: Clock, mo
     assert "already accepted" in why_refused(server, headers)
     clock.pass_s(1)
     assert "before this server began" in why_refused(clock.auth(BOB), headers)
-    monkeypatch.setattr("arena.chain.auth.NONCES_MAX", 1)
+    monkeypatch.setattr("arena.chain.keys.NONCES_MAX", 1)
     assert "more than 1 requests" in why_refused(server, signed(client))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.server.guard import Connections, network_of
+from harness.catalogue.server import Connections, network_of
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 
 HALF_A_HEAD = b"GET /v1/exchange/progress?race=r1 HTTP/1.1\r\nhost: x\r\n"

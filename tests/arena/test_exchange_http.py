@@ -17,7 +17,7 @@ from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.port import Peer
 from arena.exchange.pull import PullPace
-from arena.race.settlement.settle import settle
+from arena.race.settle import settle
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 from tests.arena.log_stand import attempt

@@ -10,16 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.bank.batches.batch import seal, write_batch
-from arena.bank.batches.explanation import NOTHING, BatchExplainer
+from arena.bank.batch import NOTHING, BatchExplainer, seal, write_batch
 from arena.records.model import EvaluationRecord
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
 from neurons.race.explaining import link_catalogue, open_explainer
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.score import score
-from problems.scoring.title_matching import AcceptedTitles, LexicalTitles, reward_titles
+from problems.outcome import OutcomeScore
+from problems.score import score
+from problems.titles import AcceptedTitles, LexicalTitles, reward_titles
 from tests.arena.log_stand import episode
 from tests.problems.stand import PROBLEMS, PRODUCTS
 

@@ -29,7 +29,7 @@ from foundation.errors import Failure
 from harness.chat import ChatMessage
 from harness.tools.registry import profile_schemas
 from judge.verdict import UnscoredVerdict
-from problems.scoring.outcome import UnscoredOutcome
+from problems.outcome import UnscoredOutcome
 from tests.arena.export_stand import ExportLog, export, released_race
 from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
 

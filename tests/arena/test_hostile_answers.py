@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from arena.api.client import TailClient, read_winner
-from arena.bank.embeddings import EmbeddingsEndpoint
-from arena.chain.auth import HttpAuth
-from arena.chain.keys import generate_signer, verify
+from arena.bank.titles import EmbeddingsEndpoint
+from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.chain.port import Metagraph, Neuron
 from arena.door.app import DoorState
 from arena.door.client import DoorClient, find_doors

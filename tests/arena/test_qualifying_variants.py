@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from arena.race.settlement.draw import qualifying_seed
+from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from problems.product import Product
-from problems.scoring.title_index import TitleIndex
-from problems.suites.variants import Variant, VariantMaker
-from problems.synthesis.difficulty import measure_difficulty
+from problems.suites import Variant, VariantMaker
+from problems.synthesis import measure_difficulty
+from problems.title_index import TitleIndex
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
 from tests.arena.table_agents import KINDS, table_agent
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.consensus.field import select_candidates
-from arena.race.consensus.rulings import asked_count, more_than_half, outcome_at, rulings, words_floor
+from arena.race.admission import asked_count, more_than_half, outcome_at, rulings, select_candidates, words_floor
 from arena.records.model import Subject
 from arena.submissions.admission import Submitted, commitment_order, hashes_before, neighbourhood, refused_by_cooldown
 from tests.arena import race_stand as stand

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.race.draw import race_seed
 from arena.race.model import CountedVerdict, SettlementInputs
-from arena.race.settlement.draw import race_seed
-from arena.race.settlement.results import count_results, pairs_given
-from arena.race.settlement.settle import settle
+from arena.race.scores import count_results, pairs_given
+from arena.race.settle import settle
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from tests.arena.race_stand import BEACON, RACE, candidate, drawn_of, inputs, policy, solves

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.policy import EmbargoRules, RaceRules
-from arena.race.state.schedule import closing_ms, embargo_ends_ms
+from arena.race.schedule import closing_ms, embargo_ends_ms
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 HOUR_MS = 3_600_000

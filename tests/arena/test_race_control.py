@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256, DEMO, PAPER, POLICIES
-from arena.race.consensus.field import is_possible, select_candidates
+from arena.race.admission import is_possible, select_candidates
+from arena.race.decider import RaceWork, item_id, race_items, stand_in_items, witness_item
 from arena.race.model import AgentScore, ProblemScore
-from arena.race.settlement.control import control_subject, witness_subject
-from arena.race.settlement.promotion import duel
-from arena.race.settlement.provenance import differences, inputs_again
-from arena.race.settlement.settle import settle
-from arena.race.state.items import RaceWork, item_id, race_items, stand_in_items, witness_item
+from arena.race.scores import control_subject, witness_subject
+from arena.race.settle import differences, inputs_again, settle
+from arena.race.weights import duel
 from arena.records.model import CountedLog, SettlementRecord, Standing
 from foundation.canonical import canonical_bytes
 from harness.agents.registry import reference_agent, shipped_source

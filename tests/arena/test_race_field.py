@@ -9,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.bank.batches.batch import seal
+from arena.bank.batch import seal
 from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
 from arena.policy import Policy, QualifyingRules, RaceRules
-from arena.race.consensus.assignment import assign, permitted_validators
-from arena.race.consensus.field import select_candidates
-from arena.race.consensus.rulings import lone_race_refusal
+from arena.race.admission import lone_race_refusal, select_candidates
+from arena.race.decider import RaceWork, item_id, qualifying_items, race_items
+from arena.race.draw import QualifyingResult, assign, draw_problems, permitted_validators, qualify, race_seed
 from arena.race.model import describe_batch
-from arena.race.settlement.draw import draw_problems, race_seed
-from arena.race.settlement.qualifying import QualifyingResult, qualify
-from arena.race.state.items import RaceWork, item_id, qualifying_items, race_items
 from arena.records.model import Context
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, metagraph
 

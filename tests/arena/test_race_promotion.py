@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from arena.policies import EVIDENCE, SN15_2026_08, WINNER
 from arena.policy import PromotionRules
 from arena.race.model import Top
-from arena.race.settlement.promotion import (
+from arena.race.settle import settle
+from arena.race.weights import (
     beats_margin,
     field_anchor_e4,
     is_evidence_enough,
     margin_e4,
     weighted_scores,
 )
-from arena.race.settlement.settle import settle
 from arena.records.model import SettlementRecord, Standing
 from foundation.canonical import canonical_bytes
 from tests.arena.race_stand import batch, candidate, drawn_of, inputs, metagraph, policy, solves

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.policy import RaceRules
-from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
+from arena.race.decider import after_fault, is_last_attempt, may_diverge
 from arena.records.model import Stage
 from foundation.codes import CODES
 from foundation.codes.row import Owner

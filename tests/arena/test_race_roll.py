@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import POLICIES
-from arena.race.consensus.agreement import countersign_value, quorum_value, stakes_by_value
-from arena.race.consensus.assignment import is_work_due, qualifying_order
-from arena.race.consensus.log_round import (
+from arena.race.agreement import countersign_value, quorum_value, stakes_by_value
+from arena.race.draw import is_work_due, qualifying_order
+from arena.race.logs import (
     VALIDATORS_MAX,
     RollName,
     anchored_logs,
@@ -21,7 +21,7 @@ from arena.race.consensus.log_round import (
     read_receipt,
     receipt,
 )
-from arena.race.state.timeline import timeline, timeline_refusal
+from arena.race.schedule import timeline, timeline_refusal
 from tests.arena.race_stand import digest, policy
 
 VALIDATORS = tuple(sorted(f"val-{n:03}" for n in range(5)))

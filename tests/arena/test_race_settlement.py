@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import AGENTIC
+from arena.race.draw import race_seed
 from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
-from arena.race.settlement.draw import race_seed
-from arena.race.settlement.results import compared_with_others
-from arena.race.settlement.scores import (
+from arena.race.scores import (
     Interval,
     bootstrap_interval,
+    compared_with_others,
     difference_interval,
     exact_score,
     problem_score,
@@ -25,7 +25,7 @@ from arena.race.settlement.scores import (
     rank,
     resample,
 )
-from arena.race.settlement.settle import settle
+from arena.race.settle import settle
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
 from tests.arena.race_stand import (

@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
-from arena.race.consensus.assignment import qualifying_order
-from arena.race.consensus.field import qualified_candidates
-from arena.race.consensus.reducer import RaceRecords
+from arena.race.admission import RaceRecords, qualified_candidates
+from arena.race.draw import qualifying_order
+from arena.race.machine import RaceState, open_race, succession
 from arena.race.model import Top
-from arena.race.settlement.settle import settle
-from arena.race.state.champion_history import succession
-from arena.race.state.machine import RaceState, open_race
+from arena.race.settle import settle
 from arena.records.model import Context, EvaluationRecord, PastSettlement, Subject
 from arena.submissions.model import agent_version_id
 from tests.arena import race_stand as stand

@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 import pytest
 
-from arena.race.consensus.assignment import assign
-from arena.race.consensus.peer_reputation import RACES_REMEMBERED, Pair, ProgressClaims, believed, compare_words
-from arena.race.state.items import RaceWork, stand_in_items
+from arena.race.decider import RaceWork, stand_in_items
+from arena.race.draw import assign
+from arena.race.logs import RACES_REMEMBERED, Pair, ProgressClaims, believed, compare_words
 from tests.arena.race_stand import RACE, batch, candidate, digest, drawn_of, inputs, policy
 
 VALIDATORS = ("val-a", "val-b", "val-c", "val-d", "val-e")

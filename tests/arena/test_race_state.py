@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.consensus.reducer import RaceRecords
-from arena.race.model import Top
-from arena.race.state.champion_history import Succession, settlement_inputs
-from arena.race.state.decider import decide
-from arena.race.state.events import (
+from arena.race.admission import RaceRecords
+from arena.race.decider import decide
+from arena.race.events import (
     Effect,
     Event,
     FetchBeacon,
@@ -26,18 +24,21 @@ from arena.race.state.events import (
     decode_event,
     encode_event,
 )
-from arena.race.state.machine import (
+from arena.race.machine import (
     IllegalEventError,
     RaceState,
+    Succession,
     apply,
     is_policy_replaceable,
     open_race,
     race_name,
     replay,
     runs_under_another,
+    settlement_inputs,
     stream_of,
     top_after,
 )
+from arena.race.model import Top
 from foundation.errors import ArenaError
 from tests.arena.race_stand import BEACON, RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import SN15_2026_08
-from arena.race.settlement.provenance import differences, inputs_again, policy_of, settlement_sha256
-from arena.race.settlement.settle import settle
+from arena.race.settle import differences, inputs_again, policy_of, settle, settlement_sha256
 from arena.records.body import decode_content, encode_content
 from arena.records.model import CountedLog, RecordContent, SettlementRecord, Top
 from foundation.canonical import canonical_bytes

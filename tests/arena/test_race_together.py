@@ -8,14 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.consensus.agreement import NO_QUORUM, counted_roll
-from arena.race.consensus.assignment import assign
-from arena.race.settlement.weights_source import paid_race
-from arena.race.state.decider import STAND_INS_WAITING, decide
-from arena.race.state.events import EnqueueStandIns, RaceSettled
-from arena.race.state.explanation import explain_end
-from arena.race.state.items import RaceWork, race_items
-from arena.race.state.machine import apply, replay
+from arena.race.agreement import NO_QUORUM, counted_roll, explain_end
+from arena.race.decider import STAND_INS_WAITING, RaceWork, decide, race_items
+from arena.race.draw import assign
+from arena.race.events import EnqueueStandIns, RaceSettled
+from arena.race.machine import apply, paid_race, replay
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 from tests.arena.race_stand import RACE
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from arena.race.state.events import decode_event, encode_event
-from arena.race.state.machine import replay
+from arena.race.events import decode_event, encode_event
+from arena.race.machine import replay
 from tests.arena.race_traces import digest_of, trace_alone, trace_shared
 
 GOLDEN = Path(__file__).parent / "golden" / "race_traces.json"

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from arena.bank.batches.batch import cluster_commitment
+from arena.bank.batch import cluster_commitment
 from arena.chain.keys import keypair_signer, verify
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Context, Payload, ReleasedProblem, ReleaseRecord, SettlementRecord

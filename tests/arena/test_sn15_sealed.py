@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 from arena.api.board import Board
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.door.status import StatusService
-from arena.race.state.machine import stream_of
+from arena.race.machine import stream_of
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
 from arena.sn15.picture import OwnVersions, Picture

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from arena.chain.keys import generate_signer, verify
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.status import StatusService, SubmissionStatus
 from arena.policies import DEMO

@@ -27,7 +27,7 @@ from arena.store.port import (
 from arena.store.postgres.log import LEAVES_PER_PAGE, RECORDS_PER_PAGE
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError, Failure
-from harness.inference.ledger import ModelUsage
+from harness.inference.gateway import ModelUsage
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, settlement, subject
 
 

@@ -17,7 +17,7 @@ from arena.store.port import AttemptUsage, Lease, StoredCheckpoint, StoredSubmis
 from arena.store.postgres.store import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from foundation.errors import ArenaError
-from harness.inference.ledger import ModelUsage
+from harness.inference.gateway import ModelUsage
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item
 from tests.arena.store_attacks import (

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from arena.bank.embeddings import EmbeddingsEndpoint, Vectors
-from arena.bank.title_release import THRESHOLD_E4, VectorFolder, build_lexical, build_release
+from arena.bank.titles import THRESHOLD_E4, EmbeddingsEndpoint, VectorFolder, Vectors, build_lexical, build_release
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.product import Product
-from problems.scoring.score import score
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted, title_words
-from problems.synthesis.ambiguity import measure_ambiguity
-from problems.synthesis.generator import synthesize
+from problems.score import score
+from problems.synthesis import measure_ambiguity, synthesize
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
 from tests.arena.scripted_embeddings import HashedWords, ScriptedEmbeddings
 from tests.harness.inference_stand import OtherServer, raw, status
 from tests.problems.stand import synthetic_shelf

@@ -15,11 +15,14 @@ from msgspec.structs import replace
 
 from arena.policies import DEMO, POLICIES
 from arena.policy import EmbargoRules
-from arena.race.state.schedule import embargo_ends_ms
-from arena.race.state.timeline import timeline
+from arena.race.schedule import embargo_ends_ms, timeline
 from arena.records.model import Context, RaceInputs, ReleasedProblem
-from arena.visibility.moments import (
+from arena.visibility.rule import (
+    MOMENTS,
+    VIEWERS,
+    Thing,
     embargoed_races,
+    may_see,
     moment_at,
     opening_ms,
     opening_text,
@@ -28,7 +31,6 @@ from arena.visibility.moments import (
     standing_of,
     stated_opening_ms,
 )
-from arena.visibility.rule import MOMENTS, VIEWERS, Thing, may_see
 from problems.model import POOLS
 from tests.arena.log_stand import release, settlement
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Metagraph, Neuron
 from arena.policy import WeightRules
-from arena.race.settlement.settle import settle
-from arena.race.settlement.weights import U16_MAX, Finisher, WeightCase, chain_vector, reference_vector
-from arena.race.settlement.weights_source import WAIT_BLOCKS_MAX, next_try_block, paid_race, vector_at
-from arena.race.state.machine import RaceState, open_race
+from arena.race.machine import WAIT_BLOCKS_MAX, RaceState, next_try_block, open_race, paid_race, vector_at
+from arena.race.settle import settle
+from arena.race.weights import U16_MAX, Finisher, WeightCase, chain_vector, reference_vector
 from arena.store.port import WeightsResult
 from tests.arena import race_stand as stand
 

@@ -21,22 +21,21 @@ import msgspec
 
 from foundation.canonical import text_hash
 from harness.agents.registry import baseline_source, reference_sha256s
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
 from harness.inference.scripted.model import complete
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestJob, Sandbox
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.benchmarks.row import Row
 
 DOCUMENTS, EPISODES, ROUND_TRIPS, WORKERS = 3_000, 24, 2_000, 2

@@ -22,18 +22,17 @@ import numpy as np
 from arena.policies import PAPER
 from foundation.canonical import text_hash
 from harness.agents.registry import baseline_source, reference_agent
-from harness.catalogue.engines.accumulator import Accumulate, accumulate, compiled_accumulate
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index import layout
+from harness.catalogue import layout
+from harness.catalogue.native import Accumulate, accumulate, compiled_accumulate, open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.requests import count_terms, read_query
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply, Upstream
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, Sandbox
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import ToolCall
@@ -41,7 +40,7 @@ from harness.work import POSTING
 from judge.render import shown_bytes
 from problems.model import Problem
 from problems.product import Product
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.benchmarks.bench_episode import ScriptedUpstream
 from tests.benchmarks.row import Row
 from tests.harness.catalogue_stand import index_of

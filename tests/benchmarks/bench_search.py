@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 
 from foundation.errors import ArenaError
-from harness.catalogue.engines.lucene import require_packages
-from harness.catalogue.engines.registry import build_engine, open_engine
-from harness.catalogue.index.documents import write_documents
+from harness.catalogue.build import write_documents
+from harness.catalogue.engine import build_engine, open_engine
+from harness.catalogue.lucene import require_packages
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from tests.benchmarks.row import Row
 from tests.harness.engine_comparison import EngineFigures, Search, compare, sample_requests
 from tests.harness.reference_search import ReferenceSearch

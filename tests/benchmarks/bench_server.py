@@ -20,11 +20,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import document_line
+from harness.catalogue.build import build_index, document_line
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.server.application import available_cores
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.server import available_cores
+from harness.catalogue.synthetic import generate
 from tests.benchmarks.row import Row
 from tests.harness.catalogue_stand import mixed_requests
 

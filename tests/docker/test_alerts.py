@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from harness.inference.ledger import ModelUsage
+from harness.inference.gateway import ModelUsage
 from judge.budget import Spending
 from neurons.health.metrics import Metrics
 

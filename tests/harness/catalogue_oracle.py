@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.catalogue.analysis.analyzer import default_analyzer
+from harness.catalogue.analysis import default_analyzer
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.requests import read_request
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from problems.product import SERVICES, Product
 
 STOPS = ("a", "an", "and", "are", "at", "be", "for", "if", "in", "is", "not", "of", "on", "or", "the", "to", "with")

@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
 from problems.product import SERVICES, Product
 

@@ -17,10 +17,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from harness.sandbox.host_loop import GuestConversation, Pipes
-from harness.sandbox.jails.supervision import explain_death
+from harness.sandbox.host_loop import GuestConversation, Pipes, encode_result
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import encode_result
+from harness.sandbox.supervision import explain_death
 
 PIPE_BYTES = 1 << 20
 TOOLS = (

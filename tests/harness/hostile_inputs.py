@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.catalogue.analysis.analyzer import default_analyzer
-from harness.catalogue.index.documents import contents_of
+from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.build import contents_of
 from harness.tools.search import QUERY_CHARS_MAX
 from problems.product import Product
 

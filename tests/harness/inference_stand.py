@@ -16,10 +16,9 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from foundation.errors import ArenaError, Failure
-from harness.inference.gateway import Gateway
-from harness.inference.ledger import Ledger
+from harness.inference.gateway import Gateway, Ledger
 from harness.inference.port import CompletionJournal, InferenceRules, ModelReply, Upstream
-from harness.inference.sanitize import _WORDS
+from harness.inference.request import _WORDS
 from harness.limits import EpisodeLimits
 
 Behaviour = Callable[[dict[str, object]], "tuple[int, bytes] | tuple[int, bytes, dict[str, str]]"]

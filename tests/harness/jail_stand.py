@@ -12,12 +12,12 @@ from pathlib import Path
 
 from foundation.canonical import text_hash
 from harness.limits import EpisodeLimits
-from harness.sandbox.confinement.seccomp import build_filter, native_architecture
-from harness.sandbox.guest_root.rootfs import GuestRoot, open_guest_root
-from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox
-from harness.sandbox.jails.reference import ReferenceSandbox
+from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from harness.sandbox.guest_files import GuestRoot, open_guest_root
 from harness.sandbox.port import GuestCallError, GuestExit, GuestJob, Sandbox, SandboxLevel
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
+from harness.sandbox.reference import ReferenceSandbox
+from harness.sandbox.seccomp import build_filter, native_architecture
 
 
 @functools.cache

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.guest_root.rootfs import open_guest_root
-from harness.sandbox.jails.landlock import Landlock, LandlockSandbox
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.guest_files import open_guest_root
+from harness.sandbox.landlock import Landlock, LandlockSandbox
+from harness.sandbox.probe import open_sandbox
 from tests.harness.sandbox_contract import is_alive
 
 IS_ROOT = os.geteuid() == 0

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.catalogue.engines.lucene import java_thread
+from harness.catalogue.lucene import java_thread
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = Path(os.environ.get("ARENA_LUCENE_PACKAGES") or ROOT / "build" / "lucene")

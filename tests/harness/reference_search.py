@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from harness.catalogue.analysis.analyzer import default_analyzer
-from harness.catalogue.index import layout
+from harness.catalogue import layout
+from harness.catalogue.analysis import default_analyzer
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, read_request
 

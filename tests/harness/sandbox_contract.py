@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.confinement.processes import descendants
 from harness.sandbox.port import EpisodeOver, Sandbox
+from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import CallHost, guest_root, run
 from tests.harness.test_sandbox_endings import ENDINGS, FORGED, FORGERIES, HONEST
 

@@ -32,11 +32,11 @@ from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from problems.model import Problem
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.score import score
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.score import score
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.inference_stand import OtherServer, answer
 from tests.problems.stand import synthetic_shelf

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.analysis.analyzer import default_analyzer
-from harness.catalogue.analysis.stemmer import stem
-from harness.catalogue.analysis.tokenizer import OTHER, TOKEN_UNITS_MAX, ClassTable, classes_json, tokens
+from harness.catalogue.analysis import default_analyzer, stem
+from harness.catalogue.tokenizer import OTHER, TOKEN_UNITS_MAX, ClassTable, classes_json, tokens
 from tests.harness.catalogue_queries import ALPHABET
 
 

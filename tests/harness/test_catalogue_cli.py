@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from foundation.errors import ArenaError
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from neurons.cli.catalogue import app
 
 

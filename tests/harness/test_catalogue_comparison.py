@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from neurons.cli.presenter import PhaseLines
 from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_stand import index_of, mixed_requests, product

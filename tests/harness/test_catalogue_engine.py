@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines.accumulator import Kernel
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.engines.registry import open_engine
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import document_line, read_products
+from harness.catalogue.build import build_index, document_line, read_products
+from harness.catalogue.engine import open_engine
+from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from problems.product import Product
 from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_queries import varied_products, varied_requests

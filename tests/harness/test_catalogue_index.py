@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.engines.bm25 import byte_length, length_byte
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import document_line, read_line
-from harness.catalogue.index.layout import check_entries, read_manifest
+from harness.catalogue.bm25 import byte_length, length_byte
+from harness.catalogue.build import build_index, document_line, read_line
+from harness.catalogue.layout import check_entries, read_manifest
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from problems.product import Product
 from tests.harness.catalogue_oracle import lossy_length
 from tests.harness.catalogue_stand import index_of, product
@@ -190,7 +189,7 @@ def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path)
 BUILD_SLOWLY = """
 import sys, time
 from pathlib import Path
-from harness.catalogue.index.builder import build_index
+from harness.catalogue.build import build_index
 
 def tell(phase, done, total):
     print(phase, flush=True)

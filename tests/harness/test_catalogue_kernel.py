@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.engines.accumulator import accumulate, compiled_accumulate
+from harness.catalogue.native import accumulate, compiled_accumulate
 
 ROOT = Path(__file__).parents[2]
 LISTS = st.lists(st.sets(st.integers(0, 19), min_size=1), min_size=1, max_size=5)

@@ -12,10 +12,10 @@ import pytest
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.engines.lucene import MANIFEST, read_lucene_manifest
-from harness.catalogue.engines.registry import ENGINES, build_engine, open_engine
+from harness.catalogue.engine import ENGINES, build_engine, open_engine
+from harness.catalogue.lucene import MANIFEST, read_lucene_manifest
 from harness.catalogue.port import Catalogue, SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.work import WorkMeter
 from problems.product import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests

@@ -16,18 +16,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import document_line
+from harness.catalogue.build import build_index, document_line
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.server.answers import (
+from harness.catalogue.server import (
     PRODUCT_IDS_MAX,
     QUERY_STRING_MAX,
     HttpAnswer,
     ServedCatalogue,
     answer,
+    open_served,
     read_parameters,
 )
-from harness.catalogue.server.application import open_served
 from tests.harness.catalogue_stand import index_of, product
 
 SHELF = [

@@ -23,9 +23,8 @@ import uvicorn
 from uvicorn.protocols.http import auto
 
 from foundation.errors import ArenaError
-from harness.catalogue.server import guard
-from harness.catalogue.server.application import SearchApplication, make_config, open_served, serve
-from harness.catalogue.server.guard import listen
+from harness.catalogue import server as guard
+from harness.catalogue.server import SearchApplication, listen, make_config, open_served, serve
 from tests.harness.catalogue_stand import index_of, product
 
 ROOT = Path(__file__).parents[2]

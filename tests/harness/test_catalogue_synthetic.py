@@ -9,9 +9,9 @@ from statistics import median
 
 import pytest
 
-from harness.catalogue.index.documents import document_line, read_line
+from harness.catalogue.build import document_line, read_line
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from problems.product import SERVICES, Product
 from tests.harness.catalogue_stand import catalogue_of
 

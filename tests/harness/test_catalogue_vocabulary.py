@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.index import layout
-from harness.catalogue.index.layout import Vocabulary
+from harness.catalogue import layout
+from harness.catalogue.layout import Vocabulary
 
 TERMS = st.text(st.characters(min_codepoint=33, exclude_categories=("Cs",)), min_size=1, max_size=6)
 

@@ -10,11 +10,10 @@ import pytest
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.inference.client import OpenAIUpstream, read_retry_after
-from harness.inference.gateway import Gateway
+from harness.inference.gateway import Gateway, Ledger, UpstreamPrice, completed_lines, ledger_sha256
 from harness.inference.journal import MemoryJournal
-from harness.inference.ledger import Ledger, UpstreamPrice, completed_lines, ledger_sha256
 from harness.inference.port import EndingRefusalError
-from harness.inference.sanitize import neutral_request, plain_request
+from harness.inference.request import neutral_request, plain_request
 from harness.inference.scripted import start_scripted_server
 from harness.sandbox.port import GuestCallError
 from harness.trace import Completion

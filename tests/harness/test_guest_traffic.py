@@ -22,8 +22,8 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
-from harness.sandbox.jails.supervision import explain_death
 from harness.sandbox.port import GuestExit
+from harness.sandbox.supervision import explain_death
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EmittedCall, EvaluationBody

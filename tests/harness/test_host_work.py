@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from arena.policies import POLICIES
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply

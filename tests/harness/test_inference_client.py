@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, read_reply
-from harness.inference.sanitize import plain_request
+from harness.inference.request import plain_request
 from tests.harness.inference_stand import OtherServer, answer
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
 

@@ -21,16 +21,15 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.scripted import MODELS, complete, start_scripted_server
-from harness.inference.scripted.brief import read_brief
-from harness.inference.scripted.conversation import RequestError, read_text_calls
+from harness.inference.scripted_brief import RequestError, read_brief, read_text_calls
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.score import parse_recommendation, score
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.score import parse_recommendation, score
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import SHARED, catalogue_of
 from tests.problems.stand import synthetic_shelf
 

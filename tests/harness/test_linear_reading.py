@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.analysis import stemmer
-from harness.catalogue.analysis.stemmer import stem
-from harness.catalogue.analysis.tokenizer import TOKEN_UNITS_MAX, Scanner, _scanner, tokens
+from harness.catalogue import analysis as stemmer
+from harness.catalogue.analysis import stem
+from harness.catalogue.tokenizer import TOKEN_UNITS_MAX, Scanner, _scanner, tokens
 from harness.emission.wording import compose
 from tests.harness.catalogue_queries import ALPHABET
 from tests.harness.hostile_inputs import hostile_texts

@@ -13,8 +13,7 @@ from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import EndingRefusalError
-from harness.inference.request import rebuild
-from harness.inference.sanitize import neutral_request, neutral_text, plain_request
+from harness.inference.request import neutral_request, neutral_text, plain_request, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import MODEL, SCHEMAS, make_gateway

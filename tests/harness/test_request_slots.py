@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.inference.slots import RequestSlots
+from harness.inference.client import RequestSlots
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from harness.inference.slots import RequestSlots
+from harness.inference.client import RequestSlots
 with RequestSlots(Path(sys.argv[1]), 1, 1_000).held():
     print("held", flush=True)
     time.sleep(60)

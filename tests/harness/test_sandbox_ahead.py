@@ -17,11 +17,10 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.confinement.processes import descendants
-from harness.sandbox.confinement.seccomp import build_filter, native_architecture
-from harness.sandbox.jails.ahead import JailsAhead
-from harness.sandbox.jails.bubblewrap import BubblewrapSandbox, host_mark
-from harness.sandbox.probing.selftest import inspect
+from harness.sandbox.bubblewrap import BubblewrapSandbox, JailsAhead, host_mark
+from harness.sandbox.probe import inspect
+from harness.sandbox.processes import descendants
+from harness.sandbox.seccomp import build_filter, native_architecture
 from tests.harness.jail_stand import WHY_NO_JAIL, CallHost, best_sandbox, guest_root, has_jail, run
 from tests.harness.test_sandbox_orphans import marked, wait_for
 

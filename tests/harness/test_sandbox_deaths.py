@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from harness.sandbox.jails import bubblewrap, landlock
+from harness.sandbox import bubblewrap, landlock
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, run
 from tests.harness.landlock_stand import best_landlock
 

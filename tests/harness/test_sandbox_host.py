@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.confinement.cgroup import (
+from harness.sandbox.cgroup import (
     Cgroups,
     find_cgroups,
     locate,
@@ -19,8 +19,7 @@ from harness.sandbox.confinement.cgroup import (
     open_group,
     sweep_groups,
 )
-from harness.sandbox.confinement.processes import TreeCpu, counted_bytes, descendants
-from harness.sandbox.confinement.uids import FIRST_UID, lease_uid
+from harness.sandbox.processes import FIRST_UID, TreeCpu, counted_bytes, descendants, lease_uid
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail, state_dir
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,7 +29,7 @@ import os, sys
 from pathlib import Path
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestJob
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from foundation.canonical import text_hash
 
 source = sys.argv[3]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.confinement.processes import descendants
+from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import (
     WHY_NO_JAIL,
     CallHost,

@@ -19,11 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.sandbox.confinement.processes import descendants
-from harness.sandbox.guest_root import workdir
-from harness.sandbox.guest_root.rootfs import open_guest_root
-from harness.sandbox.jails import warden
-from harness.sandbox.jails.landlock import (
+from harness.sandbox import warden, workdir
+from harness.sandbox.guest_files import open_guest_root
+from harness.sandbox.landlock import (
     EXECUTE,
     MAKE_REG,
     READ_FILE,
@@ -35,7 +33,8 @@ from harness.sandbox.jails.landlock import (
     rules,
     scopes,
 )
-from harness.sandbox.probing.selftest import UNNAMESPACED, inspect
+from harness.sandbox.probe import UNNAMESPACED, inspect
+from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import CallHost, run
 from tests.harness.landlock_stand import IS_ROOT, best_landlock, guests_left, older, open_state_dir
 from tests.harness.sandbox_contract import EndingsContract, SandboxContract, is_alive, newborn
@@ -52,8 +51,8 @@ class TestContractWithTheBestLandlock(SandboxContract, EndingsContract):
 IN_A_CONTAINER = """
 import sys
 from pathlib import Path
-from harness.sandbox.jails.landlock import LandlockSandbox
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.landlock import LandlockSandbox
+from harness.sandbox.probe import open_sandbox
 from tests.harness.jail_stand import run
 from tests.harness.test_sandbox_workdir import FILL
 sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset(), slots=1, wanted="landlock")
@@ -175,7 +174,7 @@ import sys
 from pathlib import Path
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestJob
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset(), slots=1, wanted="landlock")
 class Host:
     def call(self, method, params):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.jails.bubblewrap import BubblewrapSandbox, host_mark, sweep_jails
+from harness.sandbox.bubblewrap import BubblewrapSandbox, host_mark, sweep_jails
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, run
 
 pytestmark = pytest.mark.skipif(not has_jail(), reason=WHY_NO_JAIL)

@@ -15,13 +15,22 @@ import orjson
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.confinement.seccomp import build_filter, native_architecture
-from harness.sandbox.guest_root.rootfs import open_guest_root
-from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox
-from harness.sandbox.jails.landlock import SCOPES_ABI, landlock_abi
+from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from harness.sandbox.guest_files import open_guest_root
+from harness.sandbox.landlock import SCOPES_ABI, landlock_abi
 from harness.sandbox.port import GuestExit
-from harness.sandbox.probing.probe import diagnose, landlock_fix, landlock_obstacle, open_sandbox, try_landlock
-from harness.sandbox.probing.selftest import UNNAMESPACED, Report, broken_promises, inspect
+from harness.sandbox.probe import (
+    UNNAMESPACED,
+    Report,
+    broken_promises,
+    diagnose,
+    inspect,
+    landlock_fix,
+    landlock_obstacle,
+    open_sandbox,
+    try_landlock,
+)
+from harness.sandbox.seccomp import build_filter, native_architecture
 from tests.harness.jail_stand import (
     WHY_NO_JAIL,
     best_sandbox,
@@ -214,7 +223,7 @@ def test_doctor_names_what_holds(jail):
 SCRIPT = """
 import sys
 from pathlib import Path
-from harness.sandbox.probing.probe import diagnose, open_sandbox
+from harness.sandbox.probe import diagnose, open_sandbox
 from foundation.errors import ArenaError
 state = Path(sys.argv[1])
 sandbox = open_sandbox(state, reference_sha256s=frozenset(), slots=1)
@@ -279,7 +288,7 @@ def test_the_fix_for_landlock_names_what_to_change(abi, words):
 
 
 def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypatch):
-    monkeypatch.setattr("harness.sandbox.probing.probe.landlock_abi", lambda: 0)
+    monkeypatch.setattr("harness.sandbox.probe.landlock_abi", lambda: 0)
     with pytest.raises(ArenaError) as caught:
         open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="landlock")
     assert caught.value.failure.code == "V2001" and "Landlock ABI 0" in caught.value.failure.detail

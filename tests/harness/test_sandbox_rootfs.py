@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.guest_root.packages import collect_packages
-from harness.sandbox.guest_root.rootfs import (
+from harness.sandbox.guest_files import (
+    collect_packages,
     content_sha256,
     guest_command,
     guest_environment,
@@ -24,7 +24,7 @@ from harness.sandbox.guest_root.rootfs import (
     open_guest_root,
 )
 from harness.sandbox.port import GuestChoice
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from tests.harness.jail_stand import WHY_NO_JAIL, guest_root, has_jail, run, state_dir
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.host_loop import GuestConversation, Pipes
-from harness.sandbox.rpc import (
+from harness.sandbox.host_loop import (
     BreachError,
     Final,
     FrameInbox,
+    GuestConversation,
     GuestReady,
     GuestRequest,
+    Pipes,
     encode_error,
     encode_result,
 )

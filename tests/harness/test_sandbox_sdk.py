@@ -16,7 +16,7 @@ from arena.policies import PAPER
 from foundation.codes import CODES
 from foundation.codes.row import Owner
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules
@@ -24,7 +24,7 @@ from harness.inference.scripted import MODELS, start_scripted_server
 from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox, profile_schemas
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.jail_stand import reference_sandbox
 

@@ -9,29 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.confinement.seccomp import (
+from harness.sandbox.seccomp import (
     ALLOW,
     ARCHITECTURES,
+    DENIED,
+    DENIED_WITH_HOST_UID,
+    DENIED_WITHOUT_NAMESPACES,
     ERRNO,
     FIRST_UNKNOWN_CALL,
+    HARMLESS_FCNTLS,
+    HARMLESS_IOCTLS,
     JUMP_EQUAL,
     JUMP_GREATER_EQUAL,
     JUMP_SET,
     KILL,
     LOAD,
-    RETURN,
-    Architecture,
-    build_filter,
-)
-from harness.sandbox.confinement.syscalls import (
-    DENIED,
-    DENIED_WITH_HOST_UID,
-    DENIED_WITHOUT_NAMESPACES,
-    HARMLESS_FCNTLS,
-    HARMLESS_IOCTLS,
     REFUSED_ADVICE,
     REFUSED_PRCTLS,
+    RETURN,
     SELF_ONLY,
+    Architecture,
+    build_filter,
 )
 
 EPERM = ERRNO | errno.EPERM

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.confinement.processes import (
+from harness.sandbox.processes import (
     UNMEASURABLE,
     counted_bytes,
     descendants,
@@ -22,8 +22,8 @@ from harness.sandbox.confinement.processes import (
     memory_of,
     socket_bytes,
 )
-from harness.sandbox.guest_root.workdir import FILES_AT_MOST
-from harness.sandbox.jails.supervision import INTERVAL_S, JailWatch
+from harness.sandbox.supervision import INTERVAL_S, JailWatch
+from harness.sandbox.workdir import FILES_AT_MOST
 from tests.harness.jail_stand import WHY_NO_JAIL, CallHost, best_sandbox, has_jail, jail_without_cgroup, run
 from tests.harness.landlock_stand import best_landlock, older
 from tests.harness.sandbox_contract import is_alive, newborn

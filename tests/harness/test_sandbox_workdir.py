@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.guest_root import workdir
-from harness.sandbox.guest_root.workdir import UNMEASURABLE, make_work_directory, measure, remove
+from harness.sandbox import workdir
+from harness.sandbox.workdir import UNMEASURABLE, make_work_directory, measure, remove
 from tests.harness.jail_stand import run
 from tests.harness.landlock_stand import IS_ROOT, best_landlock
 

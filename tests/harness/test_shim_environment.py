@@ -21,10 +21,10 @@ from harness.tools.environment import environment_problem
 from harness.tools.registry import make_toolbox
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.score import score
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.score import score
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
 from tests.harness.test_shim_interface import guest

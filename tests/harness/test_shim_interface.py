@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.port import Catalogue, SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.tools.call import listed
 from harness.tools.registry import make_toolbox, profile_schemas
 from problems.model import Problem, RewardItem

@@ -11,8 +11,7 @@ import pytest
 
 from harness.catalogue.port import Catalogue
 from harness.inference.client import OpenAIUpstream
-from harness.inference.gateway import Gateway
-from harness.inference.ledger import Ledger, ledger_sha256
+from harness.inference.gateway import Gateway, Ledger, ledger_sha256
 from harness.inference.port import InferenceRules
 from harness.inference.scripted import MODELS, start_scripted_server
 from harness.limits import EpisodeLimits
@@ -21,11 +20,11 @@ from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import Completion, ToolCall
 from problems.model import BUCKETS, Problem
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.score import score
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.score import score
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
 from tests.problems.stand import synthetic_shelf

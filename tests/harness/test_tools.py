@@ -13,10 +13,10 @@ from harness.catalogue.port import Catalogue, SearchRequest
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.registry import make_toolbox
 from harness.work import WorkMeter
+from problems.axes import match
 from problems.model import Problem, RewardItem
 from problems.product import Product
-from problems.scoring.axes import match
-from problems.scoring.title_matching import LexicalTitles
+from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of, product
 
 PROBLEM = Problem(

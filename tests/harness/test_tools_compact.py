@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.tools.compact import HITS_MAX
 from harness.tools.registry import make_toolbox, profile_schemas, profile_tools
 from tests.harness.catalogue_stand import catalogue_of

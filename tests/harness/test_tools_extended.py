@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, SearchRequest, ShopDirectory
 from harness.catalogue.requests import ignored_parameters
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from harness.tools.call import ToolContext
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.registry import make_toolbox
@@ -163,7 +163,7 @@ baskets = st.lists(amounts, min_size=1, max_size=6)
 def test_what_is_shown_can_be_passed_to_calculate_voucher_and_means_the_same(
     catalogue: Catalogue, percent: int, threshold: float, budget: float, cap: float, prices: list[float]
 ) -> None:
-    from problems.scoring.voucher import settle_bill
+    from problems.score import settle_bill
 
     for discount, face_value, kind in ((percent / 100, None, "percentage"), (None, cap, "fixed")):
         voucher = Voucher(

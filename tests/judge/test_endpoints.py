@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from harness.inference.ledger import UpstreamPrice
+from harness.inference.gateway import UpstreamPrice
 from judge.budget import JudgeBudget, JudgeMeter, MeteredJudge, RaceSpending, Spending
 from judge.cache import CachedJudge
 from judge.client import OpenAIJudge, RetryPolicy

@@ -20,10 +20,9 @@ from arena.records.verify.verification import VerifyReport, verify_store
 from arena.store.embedded.server import EmbeddedServer, start_embedded
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import waiting_row
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
+from harness.catalogue.synthetic import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
 from neurons.race.log import RaceLog
 from neurons.settings.inputs import chain_of

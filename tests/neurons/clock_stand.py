@@ -13,16 +13,16 @@ import structlog
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import BatchStock
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import generate_signer
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.state import LocalRules
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
 from arena.chain.port import Signer
 from arena.policies import DEMO
 from arena.policy import Policy
-from arena.race.state.items import qualifying_items
-from arena.race.state.machine import RaceState
+from arena.race.decider import qualifying_items
+from arena.race.machine import RaceState
 from arena.records.body import encode_body
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
@@ -43,7 +43,7 @@ from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.weights import WeightsLoop
 from neurons.worker.pool import WorkerPool
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.problems.stand import make_catalogue
 

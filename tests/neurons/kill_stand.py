@@ -16,18 +16,18 @@ import msgspec
 import psutil
 from msgspec.structs import replace
 
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import BatchStock
 from arena.chain.keys import keypair_signer, verify
-from arena.race.settlement.control import control_subject
+from arena.race.scores import control_subject
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import start_embedded
 from arena.store.postgres.store import PostgresStore
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
 from neurons.race.log import QUALIFYING
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.neurons.arena_stand import SMALL, make_run
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey

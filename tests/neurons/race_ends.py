@@ -17,17 +17,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import BatchStock
 from arena.chain.keys import keypair_signer
-from arena.chain.local.chain import LocalSubtensor
-from arena.race.state.machine import race_name, stream_of
-from arena.race.state.schedule import race_number
-from arena.race.state.timeline import timeline
+from arena.chain.local import LocalSubtensor
+from arena.race.machine import race_name, stream_of
+from arena.race.schedule import race_number, timeline
 from arena.records.log.sequencer import Sequencer
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import Lease
 from arena.store.postgres.store import PostgresStore
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.neurons import clock_stand, shared_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time
 from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, SharedDesk, chain_at, enrol, submit

@@ -33,7 +33,7 @@ from neurons.worker.protocol import (
     encode_frame,
     frame_length,
 )
-from problems.scoring.outcome import UnscoredOutcome
+from problems.outcome import UnscoredOutcome
 from tests.arena import log_stand
 
 

@@ -24,27 +24,24 @@ import msgspec
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from arena.bank.batches.sealed_file import write_sealed
-from arena.bank.batches.sealing import deal, lock_all
 from arena.bank.partition_file import unpartitioned
-from arena.chain.auth import HttpAuth
-from arena.chain.beacon import LocalBeacon
-from arena.chain.keys import keypair_signer
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.state import LocalRules
+from arena.bank.sealing import deal, lock_all, write_sealed
+from arena.chain.beacon import LocalBeacon, LocalTimelock
+from arena.chain.keys import HttpAuth, keypair_signer
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
-from arena.chain.timelock import LocalTimelock
 from arena.door.client import DoorClient, FoundDoor, deliver, find_doors
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
-from arena.race.state.schedule import shared_closes_ms
+from arena.race.schedule import shared_closes_ms
 from arena.submissions.model import SignedSubmission, commit
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from neurons.cli.operator import app as operator_app
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
 from neurons.settings.inputs import unix_ms
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.postgres_stand import lay_server
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,24 +13,24 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import BatchStock
 from arena.chain.keys import generate_signer, verify
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.state import LocalRules
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
 from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SubmissionCache
 from arena.policies import PAPER
-from arena.race.state.items import qualifying_items
-from arena.race.state.machine import RaceState
+from arena.race.decider import qualifying_items
+from arena.race.machine import RaceState
 from arena.records.model import Subject
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Permits, Sharing
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.arena.local_peers import LocalPeers
 from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time

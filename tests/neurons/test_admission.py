@@ -14,7 +14,7 @@ from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
 from arena.gate.rules import RULES_VERSION
 from arena.policies import PAPER
-from arena.race.state.schedule import embargo_ends_ms
+from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
 from arena.store.port import EVERY_STATE, StoredSubmission

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.agents.registry import reference_agent
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.synthetic import generate
 from neurons.cli.app import main
 
 Arena = Callable[..., tuple[int, str, str]]
@@ -70,10 +69,10 @@ def test_the_same_agent_and_problem_give_the_same_body_and_the_kept_trace_has_it
 
 def test_variants_by_a_seed_are_those_of_a_validator_byte_for_byte(arena: Arena, desk: Path, tmp_path: Path) -> None:
     """The problems of a file are the suite here; without one it is the policy's."""
-    from harness.catalogue.engines.native import open_catalogue
-    from problems.suites.formats import write_problems
-    from problems.suites.variants import VariantMaker
-    from problems.synthesis.generator import synthesize
+    from harness.catalogue.native import open_catalogue
+    from problems.formats import write_problems
+    from problems.suites import VariantMaker
+    from problems.synthesis import synthesize
 
     products = tuple(open_catalogue(desk / "catalogue").products())
     suite = synthesize(products, seed=9, counts={"product": 1, "voucher": 1})

@@ -7,26 +7,24 @@ from pathlib import Path
 import pytest
 
 from arena.bank.partition_file import PARTITION_FILE, write_partition
-from arena.bank.stock.own_stock import BatchStock
-from arena.bank.stock.sealed_stock import SealedStock
+from arena.bank.stock import BatchStock, SealedStock
 from arena.bank.suite_signature import write_suite
-from arena.chain.beacon import LocalBeacon
+from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import keypair_signer
-from arena.chain.timelock import LocalTimelock
 from arena.policies import DEMO
 from foundation.errors import ArenaError
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from neurons.cli.exit_codes import exit_code
 from neurons.node.bank import BANK_TITLES, Replenisher, open_bank
 from neurons.settings.inputs import open_titles, prepare_suite, titles_file
 from neurons.settings.settings import Settings, resolve
+from problems.clusters import find_clusters
 from problems.model import BUCKETS, Problem
-from problems.pools.clusters import find_clusters
-from problems.pools.partition import freeze
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import AcceptedTitles, encode_accepted, reward_titles
-from problems.suites.shipped import CatalogueRecipe, accept_lexically, products_sha256
-from problems.synthesis.generator import synthesize
+from problems.partition import freeze
+from problems.suites import CatalogueRecipe, accept_lexically, products_sha256
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
+from problems.titles import AcceptedTitles, encode_accepted, reward_titles
 from tests.problems.leak_stand import problem_of
 from tests.problems.stand import make_catalogue
 

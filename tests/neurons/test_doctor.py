@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.node import doctor

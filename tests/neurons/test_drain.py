@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.chain.port import Metagraph
-from arena.race.state.items import qualifying_items
+from arena.race.decider import qualifying_items
 from arena.records.body import decode_content
 from arena.records.verify.verification import verify_store
 from harness.sandbox.port import SandboxLevel

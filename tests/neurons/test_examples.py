@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.synthetic import generate
 from neurons.cli.app import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -10,7 +10,7 @@ import pytest
 
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
-from harness.inference.ledger import UpstreamPrice
+from harness.inference.gateway import UpstreamPrice
 from neurons.settings.endpoints import (
     Endpoint,
     check_endpoints,

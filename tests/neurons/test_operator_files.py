@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 from arena.policies import DEMO
-from arena.race.state.events import Event, RaceClosed, RaceOpened, encode_event
+from arena.race.events import Event, RaceClosed, RaceOpened, encode_event
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.loops.node import Node, OperatorFiles, Permits, Sharing

@@ -12,12 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from arena.chain.keys import generate_signer, keypair_signer
-from arena.chain.local.chain import LocalSubtensor
-from arena.chain.local.remote import RemoteSubtensor
-from arena.chain.local.served import ChainServer
-from arena.chain.local.wire import ROUTE
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_http import ROUTE, ChainServer, RemoteSubtensor
 from foundation.errors import ArenaError
-from harness.catalogue.server.guard import listen
+from harness.catalogue.server import listen
 from tests.arena.conftest import running_server
 from tests.arena.door_stand import WIDE_RULES, Stand, serving
 from tests.neurons.arena_stand import short_folder

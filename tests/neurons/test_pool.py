@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.limits import EpisodeLimits
 from neurons.settings.endpoints import open_endpoints
 from neurons.settings.settings import resolve
@@ -26,9 +26,9 @@ from neurons.worker.ports import (
 )
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.model import Problem
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.title_matching import AcceptedTitles, reward_titles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.synthesis import synthesize
+from problems.titles import AcceptedTitles, reward_titles
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 from tests.neurons.arena_stand import SMALL, is_alive
 

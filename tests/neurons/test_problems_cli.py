@@ -10,17 +10,16 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from arena.bank.batches.sealed_file import SignedNotice, open_batch, read_sealed
 from arena.bank.partition_file import read_partition
+from arena.bank.sealing import SignedNotice, open_batch, read_sealed
 from arena.bank.suite_signature import read_suite
-from arena.chain.beacon import local_round
+from arena.chain.beacon import LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
-from arena.chain.timelock import LocalTimelock
 from foundation.errors import ArenaError
 from neurons.cli.bank import app
-from problems.scoring.title_matching import cut_titles, decode_accepted, reward_titles
-from problems.suites.formats import read_problems, write_problems
-from problems.synthesis.phrasing import say_voucher
+from problems.constraints import say_voucher
+from problems.formats import read_problems, write_problems
+from problems.titles import cut_titles, decode_accepted, reward_titles
 from tests.arena.test_bank_rephrasing import other_words
 from tests.harness.inference_stand import OtherServer, answer
 from tests.problems.stand import make_catalogue

@@ -17,7 +17,7 @@ from arena.chain.keys import keypair_signer
 from arena.race.model import CountedEvaluation
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
 from neurons.race.log import QUALIFYING
-from problems.suites.formats import read_problems
+from problems.formats import read_problems
 from tests.neurons.arena_stand import SMALL, is_alive, make_run, read_back
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey

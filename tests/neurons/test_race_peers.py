@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from arena.chain.port import Metagraph, Neuron
 from arena.exchange.port import Peer
 from arena.exchange.pull import PullPace
-from arena.race.consensus.agreement import countersign_value
-from arena.race.consensus.log_round import AnchoredLog
-from arena.race.settlement.provenance import settlement_sha256
-from arena.race.state.events import AdoptSettlement, ChainRead, PullLogs
-from arena.race.state.machine import RaceState
+from arena.race.agreement import countersign_value
+from arena.race.events import AdoptSettlement, ChainRead, PullLogs
+from arena.race.logs import AnchoredLog
+from arena.race.machine import RaceState
+from arena.race.settle import settlement_sha256
 from arena.records.model import PastSettlement, RaceInputs
 from foundation.errors import ArenaError
 from neurons.race.peers import PULL_PAUSES, RacePeers

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from arena.race.settlement.settle import settle
-from arena.race.state.events import RaceClosed, RaceSettled, SettlementDue, encode_event
-from arena.race.state.machine import open_race
+from arena.race.events import RaceClosed, RaceSettled, SettlementDue, encode_event
+from arena.race.machine import open_race
+from arena.race.settle import settle
 from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
 from arena.store.port import Store

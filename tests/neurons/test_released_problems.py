@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from arena.bank.batches.batch import SealedBatch, seal, write_batch
-from arena.bank.batches.released_problems import released_pool
+from arena.bank.batch import SealedBatch, seal, write_batch
+from arena.bank.released_problems import released_pool
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
 from neurons.cli.bank import app
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
+from problems.clusters import answer_marks
+from problems.formats import read_problems
 from problems.model import Bucket, Pool, Problem, RewardItem
-from problems.pools.clusters import answer_marks
-from problems.suites.formats import read_problems
 from tests.arena.export_stand import ExportLog, export
 
 replace = msgspec.structs.replace

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from arena.evaluate import EpisodeCost, Evaluation
-from arena.race.state.items import qualifying_items
+from arena.race.decider import qualifying_items
 from arena.records.body import decode_content
 from foundation.errors import Failure
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.inference.journal import FileJournal, open_journal
 from harness.trace import FailedCompletion
 from neurons.loops.run_loop import StopSignal
@@ -25,7 +25,7 @@ from neurons.settings.settings import resolve
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import worker_setup
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 from tests.harness.refusing_stand import WAYS, RefusingServer, text_of, words

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from arena.bank.batches.batch import seal, write_batch
-from arena.bank.batches.sealed_file import lock_batch, write_sealed
-from arena.bank.stock.sealed_stock import SealedStock
+from arena.bank.batch import seal, write_batch
+from arena.bank.sealing import lock_batch, write_sealed
+from arena.bank.stock import SealedStock
+from arena.chain.beacon import LocalTimelock
 from arena.chain.keys import keypair_signer, verify
-from arena.chain.timelock import LocalTimelock
-from arena.race.state.schedule import closing_ms
+from arena.race.schedule import closing_ms
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.race import app
-from problems.scoring.title_index import TitleIndex
-from problems.suites.shipped import accept_lexically
-from problems.synthesis.generator import synthesize
+from problems.suites import accept_lexically
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
 from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, open_desk
 
 OPERATOR = keypair_signer("//Operator")

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import generate_signer
-from arena.race.settlement.provenance import inputs_again, settlement_sha256
-from arena.race.settlement.settle import settle
-from arena.race.state.timeline import timeline
+from arena.race.schedule import timeline
+from arena.race.settle import inputs_again, settle, settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from arena.store.postgres.store import PostgresStore

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from arena.chain.keys import generate_signer
 from arena.chain.port import Metagraph, Neuron, Signer
 from arena.policies import DEMO, PAPER
+from arena.race.events import ChainRead
+from arena.race.machine import RaceState, open_race
 from arena.race.model import Batch, SealedProblem
-from arena.race.state.events import ChainRead
-from arena.race.state.machine import RaceState, open_race
-from arena.race.state.timeline import timeline
+from arena.race.schedule import timeline
 from arena.store.embedded.server import start_embedded
 from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredCheckpoint, WeightsResult

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 from arena.evaluate import EpisodeCost, Evaluation
-from arena.race.settlement.draw import qualifying_seed
+from arena.race.draw import qualifying_seed
 from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
@@ -18,7 +18,7 @@ from neurons.race.intake import Intake, VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.worker.protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.model import variant_id
-from problems.scoring.title_matching import reward_titles
+from problems.titles import reward_titles
 from tests.arena import log_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk
 

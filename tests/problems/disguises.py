@@ -18,9 +18,9 @@ from typing import Literal
 
 import msgspec
 
+from problems.constraints import say_problem
 from problems.model import PriceRule, Problem, Voucher
-from problems.scoring.voucher import discounted_total, total_price
-from problems.synthesis.phrasing import say_problem
+from problems.score import discounted_total, total_price
 
 DisguiseKind = Literal["paraphrase", "reorder", "synonym", "retailer", "unit", "voucher"]
 DISGUISE_KINDS: tuple[DisguiseKind, ...] = ("paraphrase", "reorder", "synonym", "retailer", "unit", "voucher")

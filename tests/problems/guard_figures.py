@@ -16,11 +16,9 @@ from random import Random
 
 import msgspec
 
+from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, find_clusters, similar_pairs
 from problems.model import Problem
-from problems.pools.clusters import answer_marks, find_clusters
-from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
-from problems.pools.review_net import similar_pairs
-from problems.scoring.title_matching import resemble
+from problems.titles import resemble
 from tests.problems.disguises import DISGUISE_KINDS, DisguiseKind, disguises
 
 

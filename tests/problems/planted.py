@@ -16,9 +16,9 @@ from typing import Literal
 
 import msgspec
 
-from problems.pools.product_classes import find_classes
+from problems.clusters import find_classes
 from problems.product import Product
-from problems.scoring.title_matching import title_words
+from problems.titles import title_words
 from tests.problems.disguises import relisted, respelled
 
 TwinKind = Literal["order", "retailer", "unit", "plain words", "unheard word"]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from problems.model import Problem
 from problems.product import Product
-from problems.scoring.score import ProductOf
-from problems.scoring.self_check import RANDOM_DRAWS, SelfCheck, check_chance, check_solvable
-from problems.scoring.title_matching import TitleMatcher
+from problems.score import ProductOf
+from problems.self_check import RANDOM_DRAWS, SelfCheck, check_chance, check_solvable
+from problems.titles import TitleMatcher
 
 
 def check_problem_set(

@@ -16,14 +16,12 @@ import problems
 from arena.bank.suite_signature import sign_suite
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import OWNER_URI
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from problems.formats import write_problems
 from problems.model import BUCKETS, Bucket
 from problems.product import Product
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import encode_accepted
-from problems.suites.formats import write_problems
-from problems.suites.shipped import (
+from problems.suites import (
     SUITE_VERSION,
     SUITES,
     TITLES_FILE,
@@ -34,7 +32,9 @@ from problems.suites.shipped import (
     manifest_bytes,
     products_sha256,
 )
-from problems.synthesis.generator import ProblemMaker
+from problems.synthesis import ProblemMaker
+from problems.title_index import TitleIndex
+from problems.titles import encode_accepted
 
 FOLDER = Path(problems.__file__).parent / "shipped"
 

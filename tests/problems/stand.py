@@ -6,10 +6,10 @@ import functools
 import random
 from pathlib import Path
 
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from problems.model import PriceRule, Problem, RewardItem, Voucher
 from problems.product import Product
-from problems.scoring.title_index import TitleIndex
+from problems.title_index import TitleIndex
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from neurons.cli.bank import app
+from problems.cases import Documents, score_cases
+from problems.formats import read_problems, write_problems
 from problems.product import Product
-from problems.scoring.cases import Documents, score_cases
-from problems.scoring.title_matching import matcher_named
-from problems.suites.formats import read_problems, write_problems
+from problems.titles import matcher_named
 from tests.problems.stand import PROBLEMS, PRODUCTS, make_catalogue
 
 CASE = {

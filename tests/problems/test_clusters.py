@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from problems.pools.clusters import cluster_id, find_clusters
-from problems.pools.product_classes import NO_CATALOGUE, find_classes
-from problems.pools.title_keys import title_key
+from problems.clusters import NO_CATALOGUE, cluster_id, find_classes, find_clusters, title_key
+from problems.formats import read_problems
 from problems.product import Product
-from problems.suites.formats import read_problems
 from tests.problems.leak_stand import problem_of, real_problems, real_rows, real_suites
 
 SHELF = [

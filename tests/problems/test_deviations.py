@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from problems.formats import read_problem, read_problems
+from problems.outcome import UnscoredOutcome
 from problems.product import read_product
-from problems.scoring.outcome import UnscoredOutcome
-from problems.scoring.score import reference_fields, score
-from problems.scoring.self_check import check_solvable
-from problems.scoring.title_matching import AcceptedTitles, matcher_named
-from problems.suites.formats import read_problem, read_problems
+from problems.score import reference_fields, score
+from problems.self_check import check_solvable
+from problems.titles import AcceptedTitles, matcher_named
 from tests.problems.stand import LAMP, PRODUCT_PROBLEM, PRODUCTS, SHOP_PROBLEM, VOUCHER_PROBLEM
 
 TITLES = matcher_named("lexical/1")

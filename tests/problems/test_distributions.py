@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from problems.suites.distributions import describe
-from problems.suites.formats import read_problem
-from problems.synthesis.generator import synthesize
+from problems.distributions import describe
+from problems.formats import read_problem
+from problems.synthesis import synthesize
 from tests.problems.stand import DATA, PROBLEMS, make_catalogue
 
 REAL = DATA / "shoppingbench" / "problems.jsonl"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from problems.scoring.cases import Documents, score_cases
-from problems.scoring.title_matching import matcher_named
+from problems.cases import Documents, score_cases
+from problems.titles import matcher_named
 from tests.problems.stand import DATA
 
 CASES, DOCUMENTS = DATA / "scoring_cases.jsonl", DATA / "scoring_documents.jsonl"

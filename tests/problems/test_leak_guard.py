@@ -8,13 +8,12 @@ import random
 import msgspec
 import pytest
 
-from problems.pools.product_classes import ProductClasses, find_classes
-from problems.pools.title_keys import title_key
+from problems.clusters import ProductClasses, find_classes, title_key
 from problems.product import Product
-from problems.scoring.score import score
-from problems.scoring.soundness import check_problem
-from problems.scoring.title_matching import matcher_named
-from problems.synthesis.generator import synthesize
+from problems.score import score
+from problems.soundness import check_problem
+from problems.synthesis import synthesize
+from problems.titles import matcher_named
 from tests.problems.disguises import DISGUISE_KINDS, disguises
 from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems

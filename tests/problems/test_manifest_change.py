@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from problems.pools.manifest import apply_changes, change_between, manifest_bytes
-from problems.pools.partition import OpenPartition, extend, freeze
-from problems.scoring.title_index import TitleIndex
-from problems.synthesis.generator import ProblemMaker
+from problems.partition import OpenPartition, apply_changes, change_between, extend, freeze, manifest_bytes
+from problems.synthesis import ProblemMaker
+from problems.title_index import TitleIndex
 from tests.problems.stand import make_catalogue
 
 KEY = bytes(range(32))

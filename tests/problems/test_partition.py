@@ -13,14 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from problems.clusters import answer_marks, cluster_id, find_clusters
 from problems.model import POOLS
-from problems.pools.clusters import answer_marks, cluster_id, find_clusters
-from problems.pools.manifest import (
+from problems.partition import (
+    DEV_COUNTS,
+    EVAL_COUNTS,
+    OpenPartition,
     PartitionManifest,
     change_between,
+    contaminated,
+    extend,
+    freeze,
     manifest_bytes,
+    pool_of,
 )
-from problems.pools.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, contaminated, extend, freeze, pool_of
 from problems.product import Product
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems, real_suites
 from tests.problems.stand import make_catalogue

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from problems.pools.product_classes import find_classes
+from problems.clusters import find_classes
 from problems.product import Product
 from tests.problems.planted import measure_classes, plant
 from tests.problems.stand import synthetic_shelf

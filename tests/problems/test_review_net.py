@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from problems.clusters import SIMILARITY_MIN_E4, content_words, similar_pairs
 from problems.model import Problem, RewardItem
-from problems.pools.review_net import SIMILARITY_MIN_E4, content_words, similar_pairs
 
 
 def ask(problem_id: str, query: str) -> Problem:

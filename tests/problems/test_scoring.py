@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
+from problems.formats import read_problem
 from problems.model import PriceRule, Problem, RewardItem
+from problems.outcome import Axis, OutcomeScore, UnscoredOutcome
 from problems.product import Product
-from problems.scoring.outcome import Axis, OutcomeScore, UnscoredOutcome
-from problems.scoring.score import FINDINGS, parse_recommendation, reference_fields, score
-from problems.scoring.title_matching import AcceptedTitles, matcher_named
-from problems.suites.formats import read_problem
+from problems.score import FINDINGS, parse_recommendation, reference_fields, score
+from problems.titles import AcceptedTitles, matcher_named
 from tests.problems.stand import (
     KETTLE_ITEM,
     LAMP,

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from problems.model import BUCKETS, PriceRule, RewardItem
-from problems.scoring.self_check import RANDOM_DRAWS, check_chance, check_solvable
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.self_check import RANDOM_DRAWS, check_chance, check_solvable
+from problems.synthesis import synthesize
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles
 from tests.problems.problem_checks import check_problem_set
 from tests.problems.stand import (
     LAMP,

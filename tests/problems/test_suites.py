@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
+from problems.formats import problem_bytes, read_problem, read_problems, write_problems
 from problems.model import PriceRule
-from problems.suites.formats import problem_bytes, read_problem, read_problems, write_problems
 from tests.problems.stand import DATA, PROBLEMS, PRODUCT_PROBLEM
 
 ITEM = {

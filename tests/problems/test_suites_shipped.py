@@ -17,12 +17,10 @@ from arena.bank.suite_signature import (
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.chain.opening import OWNER_URI
 from foundation.errors import ArenaError
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import BUCKETS
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted
-from problems.suites.shipped import (
+from problems.suites import (
     SUITES,
     TITLES_FILE,
     decode_manifest,
@@ -32,8 +30,10 @@ from problems.suites.shipped import (
     shipped_answers,
     shipped_bytes,
 )
-from problems.synthesis.ambiguity import measure_ambiguity
-from problems.synthesis.wording import check_wording
+from problems.synthesis import measure_ambiguity
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles, decode_accepted, encode_accepted
+from problems.wording import check_wording
 from tests.problems.problem_checks import check_problem_set
 from tests.problems.ship_suites import make_suites
 

@@ -9,16 +9,14 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from problems.pools.clusters import cluster_id
-from problems.pools.title_keys import title_key
-from problems.scoring.axes import attribute_pairs_of, match, sku_pairs_of
-from problems.scoring.score import score
-from problems.scoring.self_check import check_solvable
-from problems.scoring.title_matching import matcher_named
-from problems.suites.formats import read_problems, write_problems
-from problems.synthesis.ambiguity import ACCEPTED_MAX
-from problems.synthesis.generator import synthesize
-from problems.synthesis.wording import check_wording
+from problems.axes import attribute_pairs_of, match, sku_pairs_of
+from problems.clusters import cluster_id, title_key
+from problems.formats import read_problems, write_problems
+from problems.score import score
+from problems.self_check import check_solvable
+from problems.synthesis import ACCEPTED_MAX, synthesize
+from problems.titles import matcher_named
+from problems.wording import check_wording
 from tests.problems.stand import make_catalogue
 
 TITLES = matcher_named("lexical/1")

@@ -11,15 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from problems.axes import match
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
-from problems.scoring.axes import match
-from problems.scoring.self_check import check_solvable
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import AcceptedTitles, LexicalTitles, title_words
-from problems.synthesis.ambiguity import ACCEPTED_MAX, measure_ambiguity, meets_constraints
-from problems.synthesis.difficulty import LEVELS, count_levels, measure_difficulty, share_out
-from problems.synthesis.generator import ProblemMaker, synthesize
-from problems.synthesis.wording import check_wording, said_names
+from problems.self_check import check_solvable
+from problems.synthesis import (
+    ACCEPTED_MAX,
+    LEVELS,
+    ProblemMaker,
+    count_levels,
+    measure_ambiguity,
+    measure_difficulty,
+    meets_constraints,
+    share_out,
+    synthesize,
+)
+from problems.title_index import TitleIndex
+from problems.titles import AcceptedTitles, LexicalTitles, title_words
+from problems.wording import check_wording, said_names
 from tests.problems.stand import make_catalogue, synthetic_shelf
 from tests.prove.test_synthesis_scale import run as run_at_scale
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from problems.axes import match
 from problems.model import RewardItem
 from problems.product import Product
-from problems.scoring.axes import match
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import matcher_named, title_words
+from problems.title_index import TitleIndex
+from problems.titles import matcher_named, title_words
 
 titles = st.lists(
     st.lists(st.sampled_from("abcdefghijkl"), min_size=1, max_size=8).map(" ".join), min_size=1, max_size=12

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from problems.scoring.title_matching import (
+from problems.titles import (
     AcceptedTitles,
     JoinedTitles,
     LexicalTitles,

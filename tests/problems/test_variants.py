@@ -9,17 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from foundation.errors import ArenaError
+from problems.axes import match
+from problems.formats import read_problems
 from problems.model import Problem, RewardItem, variant_id
 from problems.product import Product
-from problems.scoring.axes import match
-from problems.scoring.self_check import check_solvable
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles, title_words
-from problems.suites.formats import read_problems
-from problems.suites.variants import Variant, VariantMaker
-from problems.synthesis.ambiguity import measure_ambiguity
-from problems.synthesis.generator import synthesize
-from problems.synthesis.wording import check_wording
+from problems.self_check import check_solvable
+from problems.suites import Variant, VariantMaker
+from problems.synthesis import measure_ambiguity, synthesize
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles, title_words
+from problems.wording import check_wording
 from tests.problems.stand import synthetic_shelf
 
 SEEDS = ("", "a", "b" * 64, "über")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from problems.model import Voucher
-from problems.scoring.voucher import discounted_total, settle_bill, total_price
+from problems.score import discounted_total, settle_bill, total_price
 from tests.problems.stand import VOUCHER
 
 replace = msgspec.structs.replace

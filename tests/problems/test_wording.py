@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from problems.constraints import count_constraints, say_item, say_problem, say_voucher
 from problems.model import PriceRule, Problem, RewardItem
-from problems.synthesis.constraints import count_constraints
-from problems.synthesis.generator import synthesize
-from problems.synthesis.phrasing import say_item, say_problem, say_voucher
-from problems.synthesis.wording import check_rewording, check_wording, said_names
+from problems.synthesis import synthesize
+from problems.wording import check_rewording, check_wording, said_names
 from tests.problems.stand import DATA, LAMP_ITEM, VOUCHER, make_catalogue
 
 PROBLEMS = synthesize(make_catalogue(600), seed=4, counts={"product": 60, "shop": 30, "voucher": 40})
@@ -260,7 +259,7 @@ def test_openings_and_registers_vary():
 def test_the_real_voucher_paragraphs_are_read():
     import json
 
-    from problems.suites.formats import read_problem
+    from problems.formats import read_problem
 
     rows = [json.loads(line) for line in (DATA / "shoppingbench" / "problems.jsonl").open()]
     real = [read_problem(row) for row in rows if row["category"] == "voucher"]

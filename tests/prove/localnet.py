@@ -28,7 +28,7 @@ from bittensor.sp_core import Keypair
 from arena.chain.keys import generate_signer
 from arena.chain.port import ChainResult
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
-from arena.chain.runtime import missing_from
+from arena.chain.sender import missing_from
 from foundation.errors import ArenaError
 from tests.arena.first_round import sdk_seal, seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1

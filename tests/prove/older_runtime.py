@@ -11,7 +11,7 @@ from typing import Any
 import bittensor
 from bittensor._transport.errors import StorageFunctionNotFound, SubstrateRequestException
 
-from arena.chain.sdk.client import NodeSubstrate
+from arena.chain.sdk_client import NodeSubstrate
 from tests.arena.first_round import payload_of, sealed_to_first_round
 
 _EARLIER = {

@@ -22,7 +22,7 @@ from arena.policy import Policy
 from arena.store.embedded.server import start_embedded
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import commit, waiting_row
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
 from neurons.settings.settings import Settings, resolve
 from tests.neurons.arena_stand import SMALL, build_small_catalogue, short_folder

@@ -14,10 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.engines.registry import open_engine
-from harness.catalogue.index.builder import BLOCK_DOCUMENTS, build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import BLOCK_DOCUMENTS, build_index, write_documents
+from harness.catalogue.engine import open_engine
+from harness.catalogue.synthetic import generate
 from tests.harness.engine_comparison import sample_requests
 
 REQUESTS = 400

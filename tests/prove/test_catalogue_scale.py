@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines.registry import open_engine
+from harness.catalogue.engine import open_engine
 from tests.harness.engine_comparison import sample_requests
 from tests.harness.reference_search import ReferenceSearch
 from tests.prove.scale_run import measure, synthesise

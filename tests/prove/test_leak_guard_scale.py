@@ -6,11 +6,10 @@ import time
 
 import pytest
 
-from harness.catalogue.synthetic.generator import generate
-from problems.pools.manifest import change_between
-from problems.pools.partition import OpenPartition, extend, freeze
-from problems.pools.product_classes import find_classes
-from problems.synthesis.generator import synthesize
+from harness.catalogue.synthetic import generate
+from problems.clusters import find_classes
+from problems.partition import OpenPartition, change_between, extend, freeze
+from problems.synthesis import synthesize
 from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
 from tests.problems.leak_stand import cheap_problems
 from tests.problems.planted import measure_classes, plant

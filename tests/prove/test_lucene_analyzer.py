@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.catalogue.analysis.analyzer import default_analyzer
+from harness.catalogue.analysis import default_analyzer
 from tests.harness.catalogue_queries import ALPHABET, adversarial_text
 from tests.harness.lucene_stand import lucene_terms
 

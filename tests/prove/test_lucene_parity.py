@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines.registry import build_engine, open_engine
-from harness.catalogue.index.documents import read_products
+from harness.catalogue.build import read_products
+from harness.catalogue.engine import build_engine, open_engine
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
 from problems.product import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests
 from tests.harness.catalogue_stand import REAL_DOCUMENTS, write_products

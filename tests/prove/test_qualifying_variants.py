@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from arena.race.settlement.draw import qualifying_seed
+from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from harness.inference.scripted import MODELS
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles
-from problems.suites.shipped import SUITES, load_shipped
-from problems.suites.variants import VariantMaker
-from problems.synthesis.difficulty import measure_difficulty
-from problems.synthesis.generator import ProblemMaker
+from problems.suites import SUITES, VariantMaker, load_shipped
+from problems.synthesis import ProblemMaker, measure_difficulty
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
 from tests.arena.table_agents import KINDS, table_agent
 

@@ -16,17 +16,14 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.synthetic import generate
+from problems.distributions import describe
 from problems.model import BUCKETS, Problem
-from problems.pools.manifest import change_between, manifest_bytes
-from problems.pools.partition import OpenPartition, extend, freeze
-from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import LexicalTitles
-from problems.suites.distributions import describe
-from problems.synthesis.ambiguity import ACCEPTED_MAX, measure_ambiguity
-from problems.synthesis.difficulty import measure_difficulty
-from problems.synthesis.generator import ProblemMaker
-from problems.synthesis.wording import check_wording
+from problems.partition import OpenPartition, change_between, extend, freeze, manifest_bytes
+from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity, measure_difficulty
+from problems.title_index import TitleIndex
+from problems.titles import LexicalTitles
+from problems.wording import check_wording
 from tests.problems.problem_checks import check_problem_set
 
 pytestmark = pytest.mark.prove

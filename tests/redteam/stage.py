@@ -21,9 +21,9 @@ import orjson
 
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from harness.sandbox.guest_root.rootfs import open_guest_root
+from harness.sandbox.guest_files import open_guest_root
 from harness.sandbox.port import Sandbox
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from tests.redteam.attacks import AGENTS, ATTACKS, BOMBS, FORGERIES, source_of
 from tests.redteam.grounds import open_grounds, query
 from tests.redteam.trial import Trial, report, run_agent, run_attack, try_agent

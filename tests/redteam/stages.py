@@ -21,8 +21,8 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
-from harness.sandbox.confinement.cgroup import Cgroups, find_cgroups, open_group
-from harness.sandbox.guest_root.rootfs import PYTHON_HOME, open_guest_root
+from harness.sandbox.cgroup import Cgroups, find_cgroups, open_group
+from harness.sandbox.guest_files import PYTHON_HOME, open_guest_root
 from tests.redteam.attacks import MIB
 from tests.redteam.stage import CONTROL, NO_LEVEL
 from tests.redteam.trial import Trial
@@ -42,7 +42,7 @@ runpy.run_module("tests.redteam.stage", run_name="__main__", alter_sys=True)
 _BUILD = """
 import pathlib, sys
 sys.executable = sys.argv[1]
-from harness.sandbox.guest_root.rootfs import open_guest_root
+from harness.sandbox.guest_files import open_guest_root
 open_guest_root(pathlib.Path(sys.argv[2]))
 """
 _TIMEOUT_S = 240

@@ -14,9 +14,9 @@ import msgspec
 import orjson
 
 from foundation.canonical import canonical_bytes
-from harness.sandbox.confinement.processes import descendants
-from harness.sandbox.guest_root.rootfs import content_sha256
+from harness.sandbox.guest_files import content_sha256
 from harness.sandbox.port import Sandbox
+from harness.sandbox.processes import descendants
 from harness.session import Episode, EpisodePorts, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall

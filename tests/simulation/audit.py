@@ -10,10 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.race.consensus.reducer import RaceRecords
-from arena.race.settlement.provenance import settlement_sha256
-from arena.race.settlement.weights_source import paid_race
-from arena.race.state.machine import RaceState
+from arena.race.admission import RaceRecords
+from arena.race.machine import RaceState, paid_race
+from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
 from arena.records.verify.verification import verify_store

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from arena.policies import POLICIES
 from arena.policy import Policy
 from arena.race.model import Top
-from arena.race.settlement.provenance import inputs_again, policy_of
-from arena.race.settlement.settle import settle
+from arena.race.settle import inputs_again, policy_of, settle
 from arena.records.model import SettlementRecord
 from neurons.race.log import as_raced
 from tests.simulation.audit import RaceEnd

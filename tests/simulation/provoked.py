@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from arena.policy import Policy
 from arena.race.model import Candidate, SettlementInputs, Top
-from arena.race.settlement.settle import settle
+from arena.race.settle import settle
 from arena.records.model import SettlementRecord
 from tests.arena.control_stand import raced
 from tests.arena.race_stand import candidate

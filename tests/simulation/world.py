@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock import BatchStock
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
 from arena.exchange.limits import ShareRules
@@ -23,9 +23,8 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.port import Progress
 from arena.exchange.submission_cache import SubmissionCache
 from arena.policy import Policy
-from arena.race.state.machine import race_name
-from arena.race.state.schedule import race_number
-from arena.race.state.timeline import Timeline, timeline
+from arena.race.machine import race_name
+from arena.race.schedule import Timeline, race_number, timeline
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Subject, VerdictRecord
 from arena.store.port import Lease, LeaseLostError, StoredSubmission
@@ -36,7 +35,7 @@ from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from problems.product import Product
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import Time

@@ -15,8 +15,8 @@ import pytest
 
 from arena.store.embedded.server import is_running, start_embedded
 from foundation.errors import ArenaError
+from problems.clusters import find_clusters
 from problems.model import BUCKETS
-from problems.pools.clusters import find_clusters
 from studies.shopping.market import RandomCaller, make_market, open_partition, read_market, stock
 from studies.shopping.models import PERIODS, drill_rows
 from studies.shopping.plan import CONTROLS, StudyPlan, read_toml

@@ -15,16 +15,15 @@ from arena.evaluate import EvaluatePorts, evaluate
 from arena.policies import DEMO
 from foundation.canonical import text_hash
 from harness.agents.registry import reference_agent, reference_sha256s
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
-from harness.sandbox.probing.probe import open_sandbox
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
+from harness.catalogue.synthetic import generate
+from harness.sandbox.probe import open_sandbox
 from harness.trace import EvaluationBody
 from judge.scripted import ScriptedJudge
 from problems.model import Bucket
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
 from tests.training.firehose import SN15_AGENT, sn15_source
 from tests.training.react_agents import codes
 from tests.training.test_corpus_reader import as_trace

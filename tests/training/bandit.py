@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import torch
 
+from problems.formats import read_problems
 from problems.model import Problem
-from problems.suites.formats import read_problems
 from tests.training.rollouts import make_rollout
 from tests.training.short_rows import die_in, save
 from training.model import Decode, Rollout

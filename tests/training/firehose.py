@@ -25,23 +25,22 @@ from arena.policies import DEMO
 from arena.records.model import Conditions, Context, EvaluationRecord, HostFacts, RecordContent, Subject
 from foundation.canonical import canonical_bytes, text_hash
 from harness.agents.registry import baseline_source, reference_agent, reference_sha256s
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
+from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
 from harness.sandbox.port import SandboxLevel
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
+from problems.clusters import find_clusters
 from problems.model import Bucket, Pool, Problem
-from problems.pools.clusters import find_clusters
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
 from training.rollouts.in_process import InProcessSandbox
 
 SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"

@@ -15,18 +15,17 @@ import msgspec
 import torch
 
 from arena.policies import DEMO
-from harness.catalogue.engines.native import open_catalogue
-from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.documents import write_documents
-from harness.catalogue.synthetic.generator import generate
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.native import open_catalogue
+from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
+from problems.clusters import find_clusters
+from problems.formats import read_problems, write_problems
 from problems.model import Problem
-from problems.pools.clusters import find_clusters
-from problems.scoring.title_matching import LexicalTitles
-from problems.suites.formats import read_problems, write_problems
-from problems.synthesis.generator import synthesize
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
 from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
 from training.corpus.funnel import CODES

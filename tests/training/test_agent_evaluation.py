@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import report
-from problems.suites.formats import write_problems
+from problems.formats import write_problems
 from tests.training.stock import POLICY, Stock
 from training.evaluation.report import EvalReport
 

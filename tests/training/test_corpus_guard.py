@@ -13,11 +13,11 @@ import pytest
 
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
+from problems.clusters import content_words
 from problems.model import BUCKETS, Pool, Problem
-from problems.pools.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
-from problems.pools.review_net import content_words
-from problems.suites.shipped import SUITES, load_shipped
-from problems.synthesis.generator import synthesize
+from problems.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
+from problems.suites import SUITES, load_shipped
+from problems.synthesis import synthesize
 from tests.problems.disguises import disguises
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose
@@ -33,7 +33,7 @@ KEY = bytes(range(32))
 
 @pytest.fixture(scope="module")
 def bank() -> tuple[Problem, ...]:
-    from harness.catalogue.synthetic.generator import generate
+    from harness.catalogue.synthetic import generate
 
     return synthesize(list(generate(4_000, 5)), seed=9, counts={"product": 105, "shop": 100, "voucher": 100})
 

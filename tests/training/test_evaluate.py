@@ -72,7 +72,7 @@ def test_only_reports_of_equal_conditions_are_compared() -> None:
 
 
 def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
-    from problems.pools.clusters import answer_marks
+    from problems.clusters import answer_marks
 
     held = stock.held
     require_unseen(held, Learnt())

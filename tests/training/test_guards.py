@@ -12,7 +12,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_USAGE, exit_code
-from problems.pools.partition import OpenPartition, freeze, pool_of
+from problems.partition import OpenPartition, freeze, pool_of
 from tests.training.stock import Stock, corpus_of
 from training import guards
 from training.corpus.corpus_files import read_lineage

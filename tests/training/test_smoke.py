@@ -27,11 +27,11 @@ from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
-from problems.pools.partition import freeze
+from problems.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport

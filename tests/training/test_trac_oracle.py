@@ -12,11 +12,11 @@ import pytest
 from arena.chain.keys import verify
 from arena.policies import DEMO
 from foundation.errors import ArenaError
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
 from neurons.cli.app import main
-from problems.scoring.title_matching import LexicalTitles
+from problems.titles import LexicalTitles
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 import pytest
 
-from arena.bank.batches.explanation import Explained
+from arena.bank.batch import Explained
 from arena.chain.keys import generate_signer
 from arena.records.model import EvaluationRecord
 from tests.arena.conftest import running_server

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from arena.bank.batches.explanation import AcceptedProduct, Explained
+from arena.bank.batch import AcceptedProduct, Explained
 from arena.policies import DEMO
+from arena.race.draw import draw_problems, race_seed
 from arena.race.model import Batch, SealedProblem
-from arena.race.settlement.draw import draw_problems, race_seed
 from arena.records.model import EvaluationRecord, Subject
 from arena.store.port import StoredBody
 from foundation.canonical import text_hash
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.rubric import coefficient_e4
 from judge.verdict import Citation, Opinion, Verdict
-from problems.scoring.constraints import Constraint, ConstraintAxis
-from problems.scoring.outcome import Axis, OutcomeScore, SlotScore
+from problems.explanation import Constraint, ConstraintAxis
+from problems.outcome import Axis, OutcomeScore, SlotScore
 from tests.arena.race_stand import BEACON
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

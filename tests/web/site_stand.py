@@ -1,6 +1,6 @@
 """A node for the pages: three finished races (the last under embargo), one void, one running, in a real signed log.
 
-Settlements are computed from the records written (`arena.race.settlement.settle`), so standings, intervals and
+Settlements are computed from the records written (`arena.race.settle`), so standings, intervals and
 promotions on the pages are those of this log.
 """
 
@@ -14,9 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.gate.report import Finding, GateReport
-from arena.race.model import Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
-from arena.race.settlement.settle import settle
-from arena.race.state.events import (
+from arena.race.events import (
     BatchReleased,
     Event,
     FieldFixed,
@@ -27,7 +25,9 @@ from arena.race.state.events import (
     SettlementDue,
     encode_event,
 )
-from arena.race.state.machine import open_race, promoted, stream_of
+from arena.race.machine import open_race, promoted, stream_of
+from arena.race.model import Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
+from arena.race.settle import settle
 from arena.records.body import encode_body
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, sign_checkpoint
 from arena.records.log.hash_chain import signing_message

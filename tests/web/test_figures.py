@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from arena.race.settlement.scores import resample
+from arena.race.scores import resample
 from tests.web.episode_stand import PUBLISHED, agent_id
 
 

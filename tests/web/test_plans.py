@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from arena.api.board import Board
 from arena.api.tail import Tail
-from arena.bank.batches.explanation import explain_nothing
+from arena.bank.batch import explain_nothing
 from arena.chain.keys import generate_signer
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import engine_url

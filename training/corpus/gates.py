@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from harness.chat import Call, Message
-from problems.scoring.score import parse_recommendation
+from problems.score import parse_recommendation
 from training.corpus.model import JUDGE, RejectCode, Rules, Trace
 
 Sign = Literal[

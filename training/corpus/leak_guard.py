@@ -18,14 +18,10 @@ import msgspec
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
+from problems.clusters import NO_CATALOGUE, SIMILARITY_MIN_E4, ProductClasses, answer_marks, content_words, title_key
 from problems.model import Pool, Problem
-from problems.pools.clusters import answer_marks
-from problems.pools.manifest import PartitionManifest
-from problems.pools.partition import OpenPartition, contaminated
-from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
-from problems.pools.review_net import SIMILARITY_MIN_E4, content_words
-from problems.pools.title_keys import title_key
-from problems.scoring.title_matching import title_words
+from problems.partition import OpenPartition, PartitionManifest, contaminated
+from problems.titles import title_words
 from training.corpus.gates import RECOMMEND, calls_of, recommended_ids
 from training.corpus.model import CorpusPool, RejectCode, Trace
 

@@ -17,9 +17,9 @@ import torch
 
 from foundation.canonical import content_hash, file_sha256
 from foundation.errors import ArenaError
+from problems.clusters import answer_marks
+from problems.formats import read_problems
 from problems.model import Problem
-from problems.pools.clusters import answer_marks
-from problems.suites.formats import read_problems
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.leak_guard import answered
 from training.guards import GuardStopError

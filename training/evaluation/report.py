@@ -21,8 +21,8 @@ import msgspec
 
 from foundation.canonical import content_hash, text_hash
 from foundation.errors import ArenaError
+from problems.formats import problem_bytes
 from problems.model import BUCKETS, Problem
-from problems.suites.formats import problem_bytes
 from training.model import Decode, EpisodeResult
 from training.rollouts.rollout import AXES
 

@@ -26,7 +26,7 @@ from harness.inference.port import ModelReply
 from harness.sandbox.port import GuestCallError
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import Problem
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 from training.model import ChatCodec, Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
 
 

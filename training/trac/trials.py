@@ -22,7 +22,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply, Upstream
 from harness.sandbox.port import GuestCallError
 from problems.model import Problem, RewardItem
-from problems.scoring.title_matching import TitleMatcher
+from problems.titles import TitleMatcher
 from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
 from training.trac.asking import Asker
 from training.trac.model import OracleRules, Tasklet, Trial

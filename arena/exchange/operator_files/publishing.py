@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batches.sealed_file import SealedFile, read_sealed
+from arena.bank.sealing import SealedFile, read_sealed
 from arena.bank.suite_signature import read_suite
 from arena.chain.port import Signer, Timelock, Verifier
 from arena.exchange.operator_files.release import (
@@ -32,7 +32,7 @@ from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from problems.scoring.title_matching import decode_accepted
+from problems.titles import decode_accepted
 
 SPENT_MS = 7 * 86_400_000
 POLICY_FILE = "policy.json"
@@ -158,7 +158,7 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
             if lacking := [suite + ending for ending in SUITE_ENDINGS if ("suite", suite + ending) not in given]:
                 raise ArenaError("V2106", f"suite {suite}: {lacking[0]} is to be published with it")
         elif kind == "catalogue" and name == _INDEX_MANIFEST:
-            from harness.catalogue.index.layout import read_manifest  # it loads the arrays' library
+            from harness.catalogue.layout import read_manifest  # it loads the arrays' library
 
             read_manifest(path.parent)
         elif kind == "suite" and ("suite", f"{_suite_of(name)}{_SUITE_MANIFEST}") not in given:

@@ -34,7 +34,7 @@ from arena.records.log.hash_chain import first_head
 from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
-from arena.visibility.moments import embargoed_races
+from arena.visibility.rule import embargoed_races
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.garbage import rare_collections

@@ -37,7 +37,7 @@ from arena.export.writing.assembly import log_row, signed_content
 from arena.export.writing.journal import Journal
 from arena.export.writing.shards import describe
 from arena.policy import Policy
-from arena.race.settlement.provenance import policy_of
+from arena.race.settle import policy_of
 from arena.records.model import SettlementRecord
 from arena.store.port import Store
 from foundation.canonical import UNREADABLE_JSON, read_canonical

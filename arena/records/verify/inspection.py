@@ -33,7 +33,7 @@ from arena.records.model import (
 from arena.records.verify.report import Rule
 from arena.store.port import FiledRecord
 from foundation.errors import ArenaError
-from problems.scoring.outcome import OutcomeScore
+from problems.outcome import OutcomeScore
 
 BODY_BYTES_MAX = 64 << 20
 SEQ_MAX = 2**53 - 1

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from arena.bank.batches.batch import cluster_commitment
+from arena.bank.batch import cluster_commitment
 from arena.records.model import Context, ReleaseRecord, SettlementRecord, Subject
 from arena.records.verify.inspection import (
     AttemptFacts,

@@ -2,7 +2,7 @@
 
 `complete` depends on nothing but the request, so equal requests give equal bytes on every machine; the demo,
 the tests and a miner's first local run need no model endpoint. It is product code, but it is no language model: it
-reads the requests that `problems.synthesis.generator` writes, and others as well as it can.
+reads the requests that `problems.synthesis` writes, and others as well as it can.
 """
 
 from __future__ import annotations

@@ -15,15 +15,16 @@ from typing import Any
 import orjson
 
 from foundation.canonical import foreign_text
-from harness.inference.scripted.conversation import (
+from harness.inference.scripted_brief import (
+    LEVELS,
+    SKILLS,
     RequestError,
     ScriptedConversation,
     call_key,
     read_conversation,
     read_text_calls,
 )
-from harness.inference.scripted.shopper import ShopperTurn, shop
-from harness.inference.scripted.skill import LEVELS, SKILLS
+from harness.inference.scripted_shopper import ShopperTurn, shop
 
 __all__ = ["MODELS", "RequestError", "complete"]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.inference.scripted.brief import Brief, Wish
 from harness.inference.scripted.offers import Fit, Offer
-from harness.inference.scripted.skill import Skill
+from harness.inference.scripted_brief import Brief, Skill, Wish
 
 _HITS_CITED = 3
 _WISH_CHARS = 160

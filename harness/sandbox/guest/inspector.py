@@ -1,6 +1,6 @@
 """The self-test agent: it reports what it can see and reach from inside, with harmless attempts only.
 
-The host compares the report with what the level promises (`harness.sandbox.probing.selftest`) and looks at its own side
+The host compares the report with what the level promises (`harness.sandbox.probe`) and looks at its own side
 of each attempt. The problem it is given names the canaries: a file, a directory anybody may write to, a TCP port, an
 abstract and a path-named socket, and a process of the host.
 """

@@ -26,10 +26,10 @@ from harness.inference.scripted import start_scripted_server
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from problems.model import BUCKETS, Problem
-from problems.scoring.outcome import OutcomeScore
-from problems.scoring.score import score
-from problems.scoring.title_matching import LexicalTitles
-from problems.synthesis.generator import synthesize
+from problems.outcome import OutcomeScore
+from problems.score import score
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
 from tests.compat.rows import Finding, Kind
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.jail_stand import best_sandbox

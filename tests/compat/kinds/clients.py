@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from arena.chain.keys import keypair_signer
-from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local import LocalSubtensor
 from arena.chain.opening import local_chain_path
 from tests.arena.door_stand import ROOT, unix_ms
 from tests.compat.installed import Outcome, environment_of, last_words, release_of, run_command

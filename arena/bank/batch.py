@@ -1,0 +1,461 @@
+"""The sealed batch: the problems of one race, commitments to them that give nothing away, and its file.
+
+Every published figure here is an HMAC under a salt of 32 random bytes, so neither an answer nor a cluster can
+be found by hashing the public catalogue; whoever gets the salt at release can check each of them. Randomness and time
+come from the caller. Why commitments are keyed: docs/architecture.md#problems-and-pools.
+
+The file holds the open batch, readable by its owner only. A file in which any byte was changed is refused (P4001,
+P4010), since it must be written exactly as we write it. The hash inside finds accidents; whether this is the batch a
+race committed to is told by comparing with the race's opening.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from arena.records.model import EvaluationRecord, ReleasedProblem, ReleaseRecord
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
+from problems.clusters import cluster_id
+from problems.explanation import Constraint, ConstraintAxis, explain_outcome
+from problems.formats import problem_bytes
+from problems.model import Pool, Problem
+from problems.outcome import Axis, OutcomeScore
+from problems.score import ProductOf
+from problems.soundness import check_problem
+from problems.titles import MATCHERS, AcceptedTitles, TitleMatcher, encode_accepted, reward_titles
+
+SALT_BYTES = 32
+_VERSION, _VERSION_WITHOUT_TITLES = 3, 2
+
+
+class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The problems of one race. Make it with `seal`. It belongs to that race alone and is burnt whole after it."""
+
+    race_id: str
+    problems: tuple[Problem, ...]
+    pools: tuple[Pool, ...]  # of each problem, under the partition manifest of `partition_sha256`
+    cluster_ids: tuple[str, ...]  # of each problem, under the same manifest
+    partition_sha256: str = ""
+    titles: AcceptedTitles | None = None  # of its problems' reward titles alone; None: the nodes' own matcher scores
+    salt: str  # 32 bytes, hex
+
+    @property
+    def released_problems(self) -> tuple[ReleasedProblem, ...]:
+        """What the race's release record says of them, in batch order."""
+        return tuple(
+            ReleasedProblem(problem_id=problem.problem_id, pool=pool, cluster_id=cluster)
+            for problem, pool, cluster in zip(self.problems, self.pools, self.cluster_ids, strict=True)
+        )
+
+    @property
+    def problem_ids(self) -> tuple[str, ...]:
+        """Public ids in batch order."""
+        return tuple(problem.problem_id for problem in self.problems)
+
+    @property
+    def batch_sha256(self) -> str:
+        """Keyed commitment (hex) to the race, the partition, the accepted titles and every problem with its answer,
+        pool and cluster, in order."""
+        leaves: list[str] = [
+            commitment(self.salt, _labelled("problem", f"{pool}\n{cluster}\n".encode() + problem_bytes(problem)))
+            for problem, pool, cluster in zip(self.problems, self.pools, self.cluster_ids, strict=True)
+        ]
+        root: dict[str, str | list[str]] = {
+            "race_id": self.race_id,
+            "partition_sha256": self.partition_sha256,
+            "problems": leaves,
+        }
+        if self.titles is not None:
+            root["titles"] = commitment(self.salt, _labelled("titles", encode_accepted(self.titles)))
+        return commitment(self.salt, _labelled("batch", canonical_bytes(root)))
+
+    @property
+    def cluster_commitments(self) -> dict[str, str]:
+        """Per public problem id, a keyed commitment (hex) to its leak cluster; equal clusters do not look equal."""
+        return {
+            problem.problem_id: cluster_commitment(self.salt, problem.problem_id, cluster)
+            for problem, cluster in zip(self.problems, self.cluster_ids, strict=True)
+        }
+
+    def problem(self, problem_id: str) -> Problem:
+        """The problem with that public id. Raises KeyError when the batch has none."""
+        for problem in self.problems:
+            if problem.problem_id == problem_id:
+                return problem
+        raise KeyError(problem_id)
+
+
+def seal(
+    race_id: str,
+    problems: Sequence[Problem],
+    salt: bytes,
+    *,
+    pools: Sequence[Pool] = (),
+    cluster_ids: Sequence[str] = (),
+    partition_sha256: str = "",
+    titles: AcceptedTitles | None = None,
+) -> SealedBatch:
+    """A batch for one race. `salt` is 32 random bytes, fresh for each batch.
+
+    Pools and clusters are those of a partition manifest; without one every problem is `train`, and its cluster is the
+    set of its own answers' product classes. `titles` lists the reward titles of these problems and no others, so that
+    an opened batch says nothing of one that is still sealed (`problems.titles.cut_titles`).
+
+    Raises ArenaError P4002 to P4004 for an unsound problem, P4007 when two problems share an id, P4029 for one that is
+    never to be raced, P4012 for titles of other problems or too few, ValueError for a salt of another length or another
+    number of pools or clusters than of problems.
+    """
+    if len(salt) != SALT_BYTES:
+        raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+    assigned = tuple(pools) or tuple[Pool, ...]("train" for _ in problems)
+    if len(assigned) != len(problems):
+        raise ValueError(f"{len(problems)} problems and {len(assigned)} pools")
+    seen: set[str] = set()
+    for problem, pool in zip(problems, assigned, strict=True):
+        check_problem(problem)
+        if problem.problem_id in seen:
+            raise ArenaError("P4007", problem.problem_id)
+        if pool == "never_touch":
+            raise ArenaError("P4029", f"{problem.problem_id} shares a cluster with a suite")
+        seen.add(problem.problem_id)
+    if titles is not None and (odd := reward_titles(problems) ^ titles.accepted.keys()):
+        raise ArenaError("P4012", f"{race_id}: {titles.name} and the problems differ in the title {min(odd)!r}")
+    clusters = tuple(cluster_ids) or tuple(cluster_id(problem) for problem in problems)
+    if len(clusters) != len(problems):
+        raise ValueError(f"{len(problems)} problems and {len(clusters)} clusters")
+    return SealedBatch(
+        race_id=race_id,
+        problems=tuple(problems),
+        pools=assigned,
+        cluster_ids=clusters,
+        partition_sha256=partition_sha256,
+        titles=titles,
+        salt=salt.hex(),
+    )
+
+
+class _Titles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Accepted titles, titles and ids sorted."""
+
+    name: str
+    accepted: dict[str, tuple[str, ...]]
+
+
+class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The file's shape."""
+
+    version: int
+    race_id: str
+    salt: str
+    batch_sha256: str
+    problems: tuple[Problem, ...]
+    pools: tuple[Pool, ...]
+    cluster_ids: tuple[str, ...]
+    partition_sha256: str
+    titles: _Titles | None = None
+
+
+def write_batch(path: Path, batch: SealedBatch) -> None:
+    """Write the batch with mode 0600, whole or not at all. Raises OSError when the folder can't be written."""
+    write_whole(path, encode_batch(batch), mode=0o600)
+
+
+def read_batch(path: Path) -> SealedBatch:
+    """The batch in a file. Raises ArenaError P4001 when it can't be read, and what `decode_batch` raises."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+    return decode_batch(content, str(path))
+
+
+def encode_batch(batch: SealedBatch) -> bytes:
+    """The batch as JSON, salt and answers included."""
+    held = _BatchFile(
+        version=_VERSION if batch.titles else _VERSION_WITHOUT_TITLES,
+        race_id=batch.race_id,
+        salt=batch.salt,
+        batch_sha256=batch.batch_sha256,
+        problems=batch.problems,
+        pools=batch.pools,
+        cluster_ids=batch.cluster_ids,
+        partition_sha256=batch.partition_sha256,
+        titles=None
+        if batch.titles is None
+        else _Titles(
+            name=batch.titles.name,
+            accepted={title: tuple(sorted(ids)) for title, ids in sorted(batch.titles.accepted.items())},
+        ),
+    )
+    typed = msgspec.convert(msgspec.to_builtins(held), _BatchFile)  # an amount given as an integer becomes a float
+    return msgspec.json.encode(typed)
+
+
+def decode_batch(content: bytes, place: str) -> SealedBatch:
+    """The batch in these bytes; `place` names them in errors.
+
+    Raises ArenaError P4001 for bytes that are no JSON, P4010 for another shape, spelling or hash, and what `seal`
+    raises for unsound problems and titles.
+    """
+    try:
+        held = msgspec.json.decode(content, type=_BatchFile)
+    except msgspec.ValidationError as error:
+        raise ArenaError("P4010", f"{place}: {error}") from error
+    except UNREADABLE_JSON as error:
+        raise ArenaError("P4001", f"{place}: {error}") from error
+    expected = _VERSION if held.titles else _VERSION_WITHOUT_TITLES
+    if held.version != expected:
+        raise ArenaError("P4010", f"{place}: format {held.version} is not {expected}")
+    try:
+        batch = seal(
+            held.race_id,
+            held.problems,
+            bytes.fromhex(held.salt),
+            pools=held.pools,
+            cluster_ids=held.cluster_ids,
+            partition_sha256=held.partition_sha256,
+            titles=None
+            if held.titles is None
+            else AcceptedTitles(
+                name=held.titles.name,
+                accepted={title: frozenset(ids) for title, ids in held.titles.accepted.items()},
+            ),
+        )
+    except ValueError as error:
+        raise ArenaError("P4010", f"{place}: {error}") from error
+    if not hmac.compare_digest(batch.batch_sha256, held.batch_sha256):
+        raise ArenaError("P4010", f"{place}: {batch.batch_sha256[:12]}… is not {held.batch_sha256[:12]}…")
+    if encode_batch(batch) != content:
+        raise ArenaError("P4010", f"{place}: it was written again by another program")
+    return batch
+
+
+def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:
+    """The commitment (hex) that says of a public problem which cluster it belongs to, once the salt is known."""
+    return commitment(salt, _labelled("cluster", f"{problem_id}\n{cluster}".encode()))
+
+
+def commitment(salt: str, text: str) -> str:
+    """HMAC-SHA256 (hex) of `text` under the hex salt: public before release, checkable after it."""
+    return hmac.new(bytes.fromhex(salt), text.encode(), hashlib.sha256).hexdigest()
+
+
+def _labelled(label: str, content: bytes) -> str:
+    """The text that is committed to; the label keeps a problem's commitment from passing for a cluster's."""
+    return f"agent-arena/{label}/2\n{hashlib.sha256(content).hexdigest()}"
+
+
+class _Stamp(NamedTuple):
+    """A file as it stood when it was read."""
+
+    path: Path
+    inode: int
+    size: int
+    changed_ns: int
+    status_changed_ns: int  # the clock of a user can't set this one back
+
+
+class KeptBatch:
+    """Reads batch files, and keeps the one read last for as long as its file stays as it was.
+
+    A read gives what `read_batch` would give now, and costs a look at the file: every episode of a race asks for its
+    batch, and reading one checks every problem and hash in it. A file that was changed, written again or taken away is
+    read again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[_Stamp, SealedBatch] | None = None
+
+    def read(self, path: Path) -> SealedBatch:
+        """The batch in a file. Raises ArenaError P4001 or P4010 as `read_batch` does."""
+        try:
+            now = path.stat()
+        except OSError as error:
+            raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+        stamp = _Stamp(path, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        kept = self._kept
+        if kept is None or kept[0] != stamp:
+            kept = self._kept = (stamp, read_batch(path))
+        return kept[1]
+
+
+Answer = Literal["kept", "broken", "unknown"]
+
+
+class CheckedProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One released problem and whether its cluster is the one that was committed to."""
+
+    problem_id: str
+    pool: str
+    cluster_id: str
+    cluster: Answer
+
+
+class Disclosure(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check. `batch` is unknown where the batch's problems are not at hand."""
+
+    race_id: str
+    batch_sha256: str
+    partition_sha256: str
+    salt: str
+    problems: tuple[CheckedProblem, ...]
+    batch: Answer
+    faults: tuple[str, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """True when nothing that could be checked is broken."""
+        return not self.faults
+
+
+def check_release(
+    record: ReleaseRecord,
+    *,
+    batch_sha256: str,
+    partition_sha256: str,
+    commitments: Mapping[str, str],
+    batch: SealedBatch | None = None,
+) -> Disclosure:
+    """The record against the opening's `batch_sha256`, `partition_sha256` and cluster `commitments` by problem id."""
+    rows, faults = [], []
+    for problem in record.problems:
+        committed = commitments.get(problem.problem_id, "")
+        try:
+            opened = cluster_commitment(record.salt, problem.problem_id, problem.cluster_id)
+        except ValueError:  # a salt that is no hex opens nothing
+            opened = "-"
+        is_kept = hmac.compare_digest(committed, opened)
+        if not is_kept:
+            faults.append(f"{problem.problem_id}: the cluster is not the one committed to")
+        rows.append(
+            CheckedProblem(
+                problem_id=problem.problem_id,
+                pool=problem.pool,
+                cluster_id=problem.cluster_id,
+                cluster="kept" if is_kept else "broken",
+            )
+        )
+    if [row.problem_id for row in rows] != list(commitments):
+        faults.append("the released problems are not those of the batch, in its order")
+    if record.batch_sha256 != batch_sha256:
+        faults.append("the released batch is not the one the race opened with")
+    if record.partition_sha256 != partition_sha256:
+        faults.append("the partition is not the one the race opened with")
+    answer: Answer = "unknown"
+    if batch is not None:
+        kept = {
+            "the batch's problems and answers": batch.batch_sha256 == batch_sha256,
+            "the batch's salt": batch.salt == record.salt,
+            "the batch's pools and clusters": batch.released_problems == record.problems,
+        }
+        faults += [f"{name} are not what was committed to" for name, is_kept in kept.items() if not is_kept]
+        answer = "kept" if all(kept.values()) else "broken"
+    return Disclosure(
+        race_id=record.race_id,
+        batch_sha256=batch_sha256,
+        partition_sha256=partition_sha256,
+        salt=record.salt,
+        problems=tuple(rows),
+        batch=answer,
+        faults=tuple(faults),
+    )
+
+
+class AcceptedProduct(msgspec.Struct, frozen=True, kw_only=True):
+    """A product that the rule accepts in a slot, counted from 1: the problem's own answer, or another that an agent
+    recommended and that meets all that is asked."""
+
+    slot: int
+    product_id: str
+    title: str
+    price: str
+    is_answer: bool
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """What a problem asked, and what one result had. `accepted`: the answers, and what this result recommended besides
+    that counts in full; other products of the catalogue may count, too."""
+
+    constraints: tuple[Constraint, ...] = ()
+    accepted: tuple[AcceptedProduct, ...] = ()
+
+
+NOTHING = Explained()
+Explain = Callable[[EvaluationRecord, str], Explained]  # of a record, over the catalogue of that hash
+
+
+class BatchExplainer:
+    """Explains results on raced problems. `folder` holds `RACE.batch.json`; `products_of` gives the products of the
+    catalogue with a hash, None where it is not here. Safe to use from several threads."""
+
+    def __init__(self, folder: Path, products_of: Callable[[str], ProductOf | None]) -> None:
+        self._folder, self._products_of = folder, products_of
+        self._batches, self._lock = KeptBatch(), threading.Lock()
+
+    def explain(self, record: EvaluationRecord, catalogue_sha256: str) -> Explained:
+        """Every constraint of the record's problem with both values, and what is accepted; empty where that is not
+        known here."""
+        context, outcome = record.context, record.outcome
+        if context.stage != "race" or not isinstance(outcome, OutcomeScore):
+            return NOTHING
+        try:
+            with self._lock:
+                batch = self._batches.read(self._folder / f"{context.race_id}.batch.json")
+                product_of = self._products_of(catalogue_sha256)
+            if product_of is None or batch.batch_sha256 != context.batch_sha256:
+                return NOTHING
+            titles: TitleMatcher | None = batch.titles or MATCHERS.get(outcome.titles)
+            if titles is None or titles.name != outcome.titles:
+                return NOTHING
+            problem = batch.problem(context.problem_id)
+            found = explain_outcome(problem, outcome, product_of, titles)
+            if not _says_the_same(found, outcome):
+                return NOTHING
+            accepted = []
+            for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
+                ids = [item.product_id]
+                if slot.is_found and slot.recommended_id and slot.rule_hits == slot.rule_total:
+                    ids.append(slot.recommended_id)
+                accepted += [
+                    AcceptedProduct(
+                        slot=number,
+                        product_id=product_id,
+                        title=product.title,
+                        price=f"{product.price:g} PHP",
+                        is_answer=product_id == item.product_id,
+                    )
+                    for product_id in dict.fromkeys(ids)
+                    if (product := product_of(product_id)) is not None
+                ]
+            return Explained(constraints=found, accepted=tuple(accepted))
+        except (ArenaError, KeyError, ValueError):  # no batch here, or one that is not this problem's
+            return NOTHING
+
+
+def explain_nothing(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
+    """Where no batch is at hand."""
+    return NOTHING
+
+
+def _says_the_same(found: Sequence[Constraint], outcome: OutcomeScore) -> bool:
+    """Whether on every axis of every product as many constraints are asked and met as the score counts."""
+    asked = Counter((one.slot, one.axis) for one in found)
+    met = Counter((one.slot, one.axis) for one in found if one.is_met)
+    for number, slot in enumerate(outcome.slots, 1):
+        for axis in get_args(ConstraintAxis):
+            counted: Axis | None = getattr(slot, axis, None)
+            if counted is None or (slot.is_found and slot.is_answer):
+                continue
+            if (met[number, axis], asked[number, axis]) != (counted.hits, counted.total):
+                return False
+    return True

@@ -1,0 +1,290 @@
+"""Sealing ahead: an operator's problems dealt to the coming races, each batch locked to the round after its close.
+
+Every batch has the same mix of buckets, whatever order the problems came in; no problem goes into two batches;
+a batch is named after its race's close, since every node counts its own races. Clock, randomness and ports come from
+the caller. What was left over, and what the partition refused, stays with the operator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from arena.bank.batch import SALT_BYTES, SealedBatch, decode_batch, encode_batch, seal
+from arena.bank.partition_file import PoolAssignment
+from arena.chain.port import Beacon, BeaconRound, Signer, Timelock, Verifier
+from foundation.canonical import canonical_bytes
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
+from problems.model import BUCKETS
+from problems.titles import AcceptedTitles, cut_titles
+
+
+class Dealt(msgspec.Struct, frozen=True, kw_only=True):
+    """The problems of one coming race, with pools and clusters, in the order of their public ids."""
+
+    closes_ms: int
+    assigned: PoolAssignment
+
+
+def deal(
+    assigned: PoolAssignment, closes_ms: Sequence[int], size: int, used_ids: Collection[str] = ()
+) -> tuple[Dealt, ...]:
+    """`size` problems for the race of each close. Those whose public ids are in `used_ids` were sealed before, and are
+    passed over.
+
+    Raises ArenaError P4015 when there are too few problems left, P4007 when two share an id.
+    """
+    rows = sorted(
+        (
+            row
+            for row in zip(assigned.problems, assigned.pools, assigned.cluster_ids, strict=True)
+            if row[0].problem_id not in used_ids
+        ),
+        key=lambda row: row[0].problem_id,
+    )
+    for before, after in itertools.pairwise(rows):
+        if before[0].problem_id == after[0].problem_id:
+            raise ArenaError("P4007", after[0].problem_id)
+    races = len(closes_ms)
+    if len(rows) < races * size:
+        left = f"{len(rows)} problems are left to race, {races} races take {races * size}"
+        raise ArenaError("P4015", f"{left}; they make {len(rows) // size} batches of {size}")
+    by_bucket = [row for bucket in BUCKETS for row in rows if row[0].bucket == bucket]
+    made = []
+    for number, close_ms in enumerate(closes_ms):
+        hand = sorted(by_bucket[number::races][:size], key=lambda row: row[0].problem_id)
+        made.append(
+            Dealt(
+                closes_ms=close_ms,
+                assigned=PoolAssignment(
+                    problems=tuple(problem for problem, _, _ in hand),
+                    pools=tuple(pool for _, pool, _ in hand),
+                    cluster_ids=tuple(cluster for _, _, cluster in hand),
+                    partition_sha256=assigned.partition_sha256,
+                ),
+            )
+        )
+    return tuple(made)
+
+
+def lock_all(
+    dealt: Sequence[Dealt],
+    *,
+    timelock: Timelock,
+    beacon: Beacon,
+    signer: Signer,
+    random_bytes: Callable[[int], bytes],
+    now_ms: Callable[[], int],
+    titles: AcceptedTitles | None = None,
+) -> Iterator[SealedFile]:
+    """Each batch under a salt of its own, sealed to the first round after its race's close, and signed.
+
+    Of `titles` each batch takes those of its own problems inside. Raises ArenaError P4012 when one is missing.
+    """
+    for one in dealt:
+        batch = seal(
+            race_named(one.closes_ms),
+            one.assigned.problems,
+            random_bytes(SALT_BYTES),
+            pools=one.assigned.pools,
+            cluster_ids=one.assigned.cluster_ids,
+            partition_sha256=one.assigned.partition_sha256,
+            titles=cut_titles(titles, one.assigned.problems) if titles else None,
+        )
+        opens_with = beacon.round_after(one.closes_ms)
+        yield lock_batch(batch, opens_with, timelock=timelock, signer=signer, made_ms=now_ms())
+
+
+def race_named(closes_ms: int) -> str:
+    """The bank's name for the race that closes then (unix milliseconds): `close-20261201T200000Z`."""
+    return datetime.fromtimestamp(closes_ms / 1_000, UTC).strftime("close-%Y%m%dT%H%M%SZ")
+
+
+NOTICE_VERSION = 1
+_DOMAIN = b"agent-arena/sealed-batch/1\n"
+
+
+class NoticedProblem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sealed problem by its public id, and the keyed commitment (hex) to its leak cluster."""
+
+    problem_id: str
+    cluster_commitment: str
+
+
+class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
+
+    version: int
+    race_id: str
+    network: str  # the beacon
+    round: int  # the first round after the race's close
+    batch_sha256: str
+    partition_sha256: str
+    problems: tuple[NoticedProblem, ...]
+    ciphertext_sha256: str
+    made_ms: int  # unix milliseconds, by the bank's clock
+    signer: str  # hotkey, ss58
+    titles: str = ""  # name of the matcher whose verdicts lie inside; "": none lie there
+
+    @property
+    def problem_ids(self) -> tuple[str, ...]:
+        """Public ids in batch order."""
+        return tuple(problem.problem_id for problem in self.problems)
+
+    @property
+    def cluster_commitments(self) -> dict[str, str]:
+        """Per public problem id, the keyed commitment (hex) to its leak cluster."""
+        return {problem.problem_id: problem.cluster_commitment for problem in self.problems}
+
+
+class SignedNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A notice with the bank's signature (hex): the public form of a sealed batch file."""
+
+    notice: BatchNotice
+    signature: str
+
+
+class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sealed batch as it travels to validators."""
+
+    signed: SignedNotice
+    ciphertext: bytes
+
+    @property
+    def notice(self) -> BatchNotice:
+        """What is public of it."""
+        return self.signed.notice
+
+
+def sign_notice(notice: BatchNotice, signer: Signer) -> SignedNotice:
+    """The notice signed. Raises ValueError when it names another signer."""
+    if notice.signer != signer.hotkey:
+        raise ValueError(f"the notice names {notice.signer}, the key is {signer.hotkey}")
+    return SignedNotice(notice=notice, signature=signer.sign(_message(notice)).hex())
+
+
+def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place: str) -> None:
+    """Raise ArenaError P4025 unless this is a notice of that bank as it signed it; `place` names it in errors.
+
+    One signature has one accepted spelling.
+    """
+    notice = signed.notice
+    if notice.version != NOTICE_VERSION:
+        raise ArenaError("P4025", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
+    if notice.signer != bank_hotkey:
+        raise ArenaError("P4025", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
+    try:
+        signature = bytes.fromhex(signed.signature)
+        message = _message(notice)
+    except (ValueError, TypeError) as error:
+        raise ArenaError("P4025", f"{place}: {error}") from error
+    if signature.hex() != signed.signature or not verify(bank_hotkey, message, signature):
+        raise ArenaError("P4025", f"{place}: the signature does not fit")
+
+
+def lock_batch(
+    batch: SealedBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int
+) -> SealedFile:
+    """The batch, readable from that round on. Raises ValueError for a round below 1."""
+    ciphertext = timelock.encrypt(encode_batch(batch), round_number)
+    clusters = batch.cluster_commitments
+    notice = BatchNotice(
+        version=NOTICE_VERSION,
+        race_id=batch.race_id,
+        network=timelock.network,
+        round=round_number,
+        batch_sha256=batch.batch_sha256,
+        partition_sha256=batch.partition_sha256,
+        problems=tuple(
+            NoticedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
+            for problem_id in batch.problem_ids
+        ),
+        ciphertext_sha256=hashlib.sha256(ciphertext).hexdigest(),
+        made_ms=made_ms,
+        signer=signer.hotkey,
+        titles=batch.titles.name if batch.titles else "",
+    )
+    return SealedFile(signed=sign_notice(notice, signer), ciphertext=ciphertext)
+
+
+def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock: Timelock) -> SealedBatch:
+    """The batch inside. `beacon_round` is the file's round, None while it is not published.
+
+    Raises ArenaError V2085 before the round, saying when it comes; P4026 for another round or another signature; P4010
+    or P4002 to P4007 when the content is not what the notice committed to.
+    """
+    notice = sealed.notice
+    if beacon_round is None:
+        raise ArenaError("V2085", f"{notice.race_id} opens at {opening_time(notice, timelock)}, round {notice.round}")
+    if (beacon_round.network, beacon_round.round) != (notice.network, notice.round):
+        raise ArenaError("P4026", f"{notice.race_id} opens with round {notice.round}, not {beacon_round.round}")
+    batch = decode_batch(timelock.decrypt(sealed.ciphertext, beacon_round), f"sealed batch of {notice.race_id}")
+    check_opened(notice, batch)
+    return batch
+
+
+def check_opened(notice: BatchNotice, batch: SealedBatch) -> None:
+    """Raise ArenaError P4010 naming the first commitment of the notice that the batch does not keep."""
+    kept = {
+        "race_id": notice.race_id == batch.race_id,
+        "batch_sha256": notice.batch_sha256 == batch.batch_sha256,
+        "partition_sha256": notice.partition_sha256 == batch.partition_sha256,
+        "titles": notice.titles == (batch.titles.name if batch.titles else ""),
+        "problem ids": notice.problem_ids == batch.problem_ids,
+        "cluster commitments": notice.cluster_commitments == batch.cluster_commitments,
+    }
+    if broken := [name for name, is_kept in kept.items() if not is_kept]:
+        raise ArenaError("P4010", f"sealed batch of {notice.race_id}: {broken[0]} differ from the notice")
+
+
+def opening_time(notice: BatchNotice, timelock: Timelock) -> str:
+    """The moment the batch opens, UTC, ISO 8601."""
+    return datetime.fromtimestamp(timelock.opens_ms(notice.round) / 1_000, UTC).isoformat(timespec="seconds")
+
+
+def encode_sealed(sealed: SealedFile) -> bytes:
+    """The file's bytes: one JSON object."""
+    return msgspec.json.encode(sealed)
+
+
+def notice_bytes(sealed: SealedFile) -> bytes:
+    """The public form: the signed notice alone, one JSON object."""
+    return msgspec.json.encode(sealed.signed)
+
+
+def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> SealedFile:
+    """The file in these bytes. Raises ArenaError P4025 for any bytes but those the bank of that hotkey signed."""
+    try:
+        sealed = msgspec.json.decode(content, type=SealedFile)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ArenaError("P4025", f"{place}: {error}") from error
+    check_notice(sealed.signed, bank_hotkey, verify, place)
+    if hashlib.sha256(sealed.ciphertext).hexdigest() != sealed.notice.ciphertext_sha256:
+        raise ArenaError("P4025", f"{place}: the ciphertext is not the one that was signed")
+    if encode_sealed(sealed) != content:
+        raise ArenaError("P4025", f"{place}: it was written again by another program")
+    return sealed
+
+
+def write_sealed(path: Path, sealed: SealedFile) -> None:
+    """Write the file with mode 0600. Raises OSError when the folder can't be written."""
+    write_whole(path, encode_sealed(sealed), mode=0o600)
+
+
+def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
+    """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4025 as `decode_sealed` does."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+    return decode_sealed(content, bank_hotkey, verify, str(path))
+
+
+def _message(notice: BatchNotice) -> bytes:
+    return _DOMAIN + hashlib.sha256(canonical_bytes(notice)).digest()

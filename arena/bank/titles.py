@@ -1,0 +1,304 @@
+"""Embeddings: unit vectors of texts from any OpenAI-compatible `/v1/embeddings` endpoint.
+
+One float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
+tried again with growing pauses, and what is left is an upstream failure with a code. It runs when a title release is
+built, never in a validator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from foundation.backoff import Backoff
+from foundation.bounded_http import UnfitAnswerError
+from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import NO_ENDPOINT
+from foundation.durable_files import replacing
+from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
+from harness.inference.client import open_client
+from problems.model import Problem
+from problems.product import Product
+from problems.suites import accept_lexically
+from problems.title_index import TitleIndex
+from problems.titles import AcceptedTitles
+
+Vectors = npt.NDArray[np.float32]  # one row per text
+
+_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_DETAIL_CHARS = 200
+_VECTOR_BYTES = 1 << 20  # of one text's vector as JSON
+_PAUSES = Backoff(first_ms=500, most_ms=60_000)
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
+
+    @property
+    def name(self) -> str:
+        """Model and whatever else decides the vectors: a release carries it, and cached vectors are kept under it."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 per text, shape (texts, dimensions). Raises ArenaError U3001 to U3004."""
+        ...
+
+
+class _EmbeddingRow(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _EmbeddingReply(msgspec.Struct):
+    data: list[_EmbeddingRow]
+
+
+class EmbeddingsEndpoint:
+    """An `Embedder` at `base_url` (with its version path, e.g. `https://host/v1`)."""
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str = "",
+        timeout_ms: int = 60_000,
+        attempts: int = 4,
+        batch: int = 64,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`batch` texts go into one request. `sleep` takes seconds."""
+        self._model = model
+        self._attempts, self._batch, self._sleep = attempts, batch, sleep
+        self._timeout_s = timeout_ms / 1000
+        self._client = open_client(base_url, api_key, self._timeout_s)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 per text. Raises ArenaError U3001 (refused), U3002, U3003 (unreadable) or U3004."""
+        parts = [self._request(texts[start : start + self._batch]) for start in range(0, len(texts), self._batch)]
+        if len({part.shape[1] for part in parts}) > 1:
+            raise ArenaError("U3003", f"{self._model} changes the length of its vectors")
+        return np.concatenate(parts) if parts else np.empty((0, 0), dtype=np.float32)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _request(self, texts: Sequence[str]) -> Vectors:
+        failure = ArenaError("U3002", "no attempt was allowed")
+        for attempt in range(self._attempts):
+            if attempt:
+                self._sleep(_PAUSES.pause_ms(attempt) / 1_000)
+            try:
+                return _unit_rows(self._post(texts), len(texts))
+            except ArenaError as error:
+                if not error.entry.is_retryable or error.failure.code == NO_ENDPOINT:
+                    raise
+                failure = error
+        raise failure
+
+    def _post(self, texts: Sequence[str]) -> bytes:
+        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        try:
+            response = self._client.ask(
+                "POST", "embeddings", json=body, bytes_max=len(texts) * _VECTOR_BYTES, within_s=self._timeout_s
+            )
+        except UnfitAnswerError as error:
+            raise ArenaError("U3003", str(error)) from error
+        except httpx.HTTPError as error:
+            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
+        if response.is_success:
+            return response.content
+        code = "U3004" if response.status_code == 429 else "U3002" if response.status_code in _PASSING else "U3001"
+        raise ArenaError(code, f"HTTP {response.status_code}: {response.text}"[:_DETAIL_CHARS])
+
+
+def _unit_rows(content: bytes, count: int) -> Vectors:
+    """Raises ArenaError U3003 when the reply is not `count` vectors of one length, finite and not zero."""
+    try:
+        rows = sorted(msgspec.json.decode(content, type=_EmbeddingReply).data, key=lambda row: row.index)
+        vectors = np.array([row.embedding for row in rows], dtype=np.float64)
+    except (*UNREADABLE_JSON, ValueError) as error:
+        raise ArenaError("U3003", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
+    if [row.index for row in rows] != list(range(count)) or vectors.ndim != 2 or not vectors.shape[1]:
+        raise ArenaError("U3003", f"{len(rows)} vectors for {count} texts")
+    if not np.isfinite(vectors).all() or not np.linalg.norm(vectors, axis=1).all():
+        raise ArenaError("U3003", "a vector is zero or not finite")
+    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+THRESHOLD_E4 = 7_000
+NEAR_FROM_E4, NEAR_TO_E4, NEAR_STEP_E4 = 6_000, 8_000, 100
+_PIECE = 2_048  # catalogue titles a file of vectors
+_REWARDS_AT_ONCE = 1_024
+
+
+class NearThreshold(msgspec.Struct, frozen=True, kw_only=True):
+    """How many (reward title, product) pairs have a similarity in [`from_e4`, `from_e4` + 100)."""
+
+    from_e4: int
+    pairs: int
+
+
+class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a release was made of, and how firm its verdicts are."""
+
+    name: str
+    threshold_e4: int
+    reward_titles: int
+    products: int
+    pairs_accepted: int
+    accepted_alone: int  # reward titles that a single product passes
+    accepted_most: int  # products that pass one title
+    near: tuple[NearThreshold, ...]  # from 0.60 to 0.80
+
+    @property
+    def within_a_hundredth(self) -> int:
+        """Pairs less than 0.01 away from the threshold, on either side: the verdicts that are the least certain."""
+        edges = (self.threshold_e4 - NEAR_STEP_E4, self.threshold_e4)
+        return sum(near.pairs for near in self.near if near.from_e4 in edges)
+
+
+class TitleRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """The release and its report. `problems.titles.encode_accepted` gives its bytes."""
+
+    titles: AcceptedTitles
+    report: ReleaseReport
+
+
+class VectorFolder:
+    """Vectors of finished pieces, one file each, named by embedder and texts. An unreadable file is made again."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArenaError V2064 when the folder can't be made."""
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArenaError("V2064", f"{folder}: {error.strerror or error}") from error
+
+    def vectors(self, texts: Sequence[str], embedder: Embedder) -> Vectors:
+        """The vectors of a piece, from its file or else from the embedder. Raises ArenaError V2064, U3001 to U3004."""
+        digest = hashlib.sha256("\0".join((embedder.name, *texts)).encode(errors="surrogatepass")).hexdigest()
+        path = self._folder / f"{digest}.npy"
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            kept: Vectors = np.load(path, allow_pickle=False)
+            if kept.ndim == 2 and len(kept) == len(texts) and kept.dtype == np.float32:
+                return kept
+        made = embedder.embed(texts)
+        try:
+            with replacing(path) as stream:
+                np.save(stream, made, allow_pickle=False)
+        except OSError as error:
+            raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
+        return made
+
+
+def build_release(
+    problems: Iterable[Problem],
+    products: Iterable[Product],
+    embedder: Embedder,
+    folder: VectorFolder,
+    *,
+    name: str,
+    on_progress: PhaseProgress = lambda done, total: None,
+) -> TitleRelease:
+    """The release of these problems' titles over a catalogue.
+
+    `name` is what outcomes carry; `on_progress` is told catalogue titles done, and all of them. Repeat the call after
+    an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
+    V2064 when the folder can't be written, P4012 for a name without the embedder's in it.
+    """
+    if embedder.name not in name:
+        raise ArenaError("P4012", f"{name!r} does not name its model {embedder.name!r}")
+    accepted: dict[str, set[str]] = {}  # an answer passes its own title
+    for problem in problems:
+        for item in problem.rewards:
+            for title in item.title:
+                accepted.setdefault(title, set()).add(item.product_id)
+    rewards = sorted(accepted)
+    ids_of: dict[str, list[str]] = {}
+    for product in products:
+        ids_of.setdefault(product.title, []).append(product.product_id)
+    titles = sorted(ids_of)
+    reward_vectors = [
+        folder.vectors(rewards[start : start + _PIECE], embedder) for start in range(0, len(rewards), _PIECE)
+    ]
+    near = np.zeros((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4, dtype=np.int64)
+    for start in range(0, len(titles), _PIECE):
+        piece = titles[start : start + _PIECE]
+        vectors = folder.vectors(piece, embedder)
+        listings = np.array([len(ids_of[title]) for title in piece], dtype=np.int64)
+        for first, cosines in _cosines(reward_vectors, vectors):
+            near += _near(cosines, listings)
+            for row, column in np.argwhere(cosines >= np.float32(THRESHOLD_E4) / np.float32(10_000)):
+                accepted[rewards[first + int(row)]].update(ids_of[piece[int(column)]])
+        on_progress(start + len(piece), len(titles))
+    release = AcceptedTitles(name=name, accepted={reward: frozenset(ids) for reward, ids in accepted.items()})
+    return TitleRelease(titles=release, report=_report(release, sum(map(len, ids_of.values())), near.tolist()))
+
+
+def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> TitleRelease:
+    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`; similarities are shares of words."""
+    release = accept_lexically(problems, index, catalogue)
+    near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)
+    for reward in release.accepted:
+        for other in index.likenesses(reward, NEAR_FROM_E4):
+            place = (10_000 * other.shared // other.union - NEAR_FROM_E4) // NEAR_STEP_E4
+            if place < len(near):
+                near[place] += 1
+    return TitleRelease(titles=release, report=_report(release, len(index.products), near))
+
+
+def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:
+    """(number of the first reward title, cosines of shape (reward titles, catalogue titles)), block by block.
+
+    Raises ArenaError U3003 when the two sides have vectors of different lengths.
+    """
+    first = 0
+    for piece in rewards:
+        if piece.shape[1] != vectors.shape[1]:
+            raise ArenaError("U3003", f"vectors have {piece.shape[1]} and {vectors.shape[1]} dimensions")
+        for start in range(0, len(piece), _REWARDS_AT_ONCE):
+            yield first + start, piece[start : start + _REWARDS_AT_ONCE] @ vectors.T
+        first += len(piece)
+
+
+def _near(cosines: npt.NDArray[np.float32], listings: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Pairs per step between 0.60 and 0.80; a title listed several times counts as often."""
+    edges = np.arange(NEAR_FROM_E4, NEAR_TO_E4 + 1, NEAR_STEP_E4).astype(np.float32) / np.float32(10_000)
+    rows, columns = np.nonzero((cosines >= edges[0]) & (cosines < edges[-1]))
+    places = np.searchsorted(edges, cosines[rows, columns], side="right") - 1
+    return np.bincount(places, weights=listings[columns], minlength=len(edges) - 1).astype(np.int64)
+
+
+def _report(release: AcceptedTitles, products: int, near: Sequence[int]) -> ReleaseReport:
+    sizes = [len(ids) for ids in release.accepted.values()]
+    return ReleaseReport(
+        name=release.name,
+        threshold_e4=THRESHOLD_E4,
+        reward_titles=len(sizes),
+        products=products,
+        pairs_accepted=sum(sizes),
+        accepted_alone=sum(size == 1 for size in sizes),
+        accepted_most=max(sizes, default=0),
+        near=tuple(
+            NearThreshold(from_e4=NEAR_FROM_E4 + place * NEAR_STEP_E4, pairs=pairs) for place, pairs in enumerate(near)
+        ),
+    )

@@ -1,0 +1,458 @@
+"""What is due in a race: one machine for one validator and for many.
+
+Pure; `decide` never asks for something that has happened, and no clock is read here: time is a fact. Racing
+alone is a quorum of one: with nobody to agree with, no roll and no countersignature is due, and the race goes on as
+soon as its work is done. With others every stage follows the race's timeline (`arena.race.schedule`), what
+decides is read from the chain at blocks that follow from the race alone, and nobody waits for another validator longer
+than that. The protocol: `arena/race/AGREEMENT.md`; the loop contract: `arena/race/README.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from arena.chain.port import BeaconRound
+from arena.policy import Policy, RaceRules
+from arena.race.agreement import (
+    NO_QUORUM,
+    NOT_OURS,
+    TOO_LATE,
+    cancelled,
+    counted_roll,
+    countersign_value,
+    is_anchoring,
+    plan_of,
+    quorum_of,
+    roll_name,
+    validators_of,
+)
+from arena.race.draw import Assignment, assign, draw_problems, is_work_due, race_seed
+from arena.race.events import (
+    AdoptSettlement,
+    AnchorLog,
+    Commit,
+    Effect,
+    EnqueueItems,
+    EnqueueStandIns,
+    Event,
+    FetchBeacon,
+    FixField,
+    ProblemsDrawn,
+    PullLogs,
+    RaceClosed,
+    RaceObservation,
+    RaceOpened,
+    RaceSettled,
+    ReadChain,
+    ReleaseBatch,
+    SealBatch,
+    Settle,
+    SettlementDue,
+)
+from arena.race.logs import anchored_logs, lacking, receipt
+from arena.race.machine import RaceState
+from arena.race.model import NO_BEACON, Batch, Candidate
+from arena.race.schedule import Moment, Roll, Timeline, anchor_of, receipt_of
+from arena.race.scores import control_subject, witness_subject
+from arena.race.settle import settlement_sha256
+from arena.records.model import Context, Stage, Subject
+from arena.store.port import WorkItem
+from foundation.canonical import content_hash
+from foundation.codes.names import (
+    JOB_QUARANTINED,
+    LEASE_LOST,
+    MODEL_BUSY,
+    MODEL_FAILED,
+    MODEL_UNREADABLE,
+    NO_ENDPOINT,
+    REQUEST_PROVOKED,
+)
+from foundation.codes.row import Owner
+from foundation.errors import Failure
+
+Due = tuple[Event | Effect, ...]
+
+_TIME_IS_OVER = "the time for results is over"
+STAND_INS_WAITING = 64  # at most, so that what others do meanwhile is not in our queue
+
+
+class _Race(msgspec.Struct, frozen=True):
+    """A race past its close, at one moment. `beacon` is its own round, once fetched; `plan` says when its validators
+    agree on what, None where there is only one."""
+
+    state: RaceState
+    facts: RaceObservation
+    opened: RaceOpened
+    closed: RaceClosed
+    beacon: BeaconRound | None
+    plan: Timeline | None
+
+
+def decide(state: RaceState, facts: RaceObservation) -> Due:
+    """What is due now: events to append as they are, effects to carry out. Empty: wait.
+
+    At most one event comes back, and it is last; append it, apply it and ask again.
+    """
+    opened, closed = state.opened, state.closed
+    if opened is None:
+        return (SealBatch(),)
+    if closed is None:
+        if facts.now_ms < opened.closes_ms or facts.closing_block is None:
+            return ()
+        return (
+            RaceClosed(
+                closing_block=facts.closing_block,
+                beacon_network=facts.beacon_network,
+                beacon_round=facts.beacon_round,
+            ),
+        )
+    if state.settlement is not None:
+        if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.visibility)
+            return ()
+        return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
+    plan = None if facts.is_alone else plan_of(state, facts.validator)
+    if plan is not None and facts.now_ms >= plan.abandon_ms:
+        return (RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
+    beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
+    race = _Race(state, facts, opened, closed, beacon, plan)
+    if plan is not None and state.read("closing") is None:
+        return (*_beacon_due(race), ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
+    if state.stage == "closed":
+        return _while_closed(race)
+    return _while_running(race) if state.stage == "running" else _while_settling(race)
+
+
+def _while_closed(race: _Race) -> Due:
+    state, facts, opened = race.state, race.facts, race.opened
+    due = (*_beacon_due(race), *_roll_due(race, "field"))
+    if state.field is None:
+        due += _field_due(race)
+    elif state.field.field and state.field.validators and race.beacon is not None:
+        seed = race_seed(state.race_id, opened.batch.batch_sha256, race.beacon)
+        problem_ids = (problem.problem_id for problem in opened.batch.problems)
+        drawn = draw_problems(seed, problem_ids, opened.policy.race.problems)
+        return (ProblemsDrawn(beacon=race.beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
+    return _with_end(race, due)
+
+
+def _while_running(race: _Race) -> Due:
+    state, facts, opened = race.state, race.facts, race.opened
+    assert state.draw is not None and state.field is not None, "a race runs after its draw"
+    rules, draw, field = opened.policy.race, state.draw, state.field
+    work = RaceWork(state.race_id, field.field, draw.drawn, opened.batch, rules, draw.seed, field.validators)
+    due: Due = ()
+    if state.items is None:
+        due = (EnqueueItems(items=race_items(work, facts.validator)),)
+    elif race.plan is not None and facts.done is not None and not is_anchoring(race.plan, facts.now_ms):
+        late = stand_in_items(work, facts.validator, facts.done, facts.now_ms - draw.drawn_ms)
+        room = STAND_INS_WAITING - facts.open_race_items
+        if late and room > 0:
+            due = (EnqueueStandIns(items=late, room=room),)
+    return _with_end(race, due)
+
+
+def _while_settling(race: _Race) -> Due:
+    state, facts, plan = race.state, race.facts, race.plan
+    assert state.due is not None, "a race settles once that is due"
+    settle = Settle(settling_block=state.due.settling_block)
+    if plan is None:
+        return (settle,)
+    due = _roll_due(race, "results")
+    if counted_roll(state, "results") is None:
+        return due
+    if state.proposed is None and state.field is not None:
+        due += _once_held(race, "results", settle)
+    own = countersign_value(state.race_id, settlement_sha256(state.proposed)) if state.proposed else None
+    if own and _may_state(race, "countersign") and facts.now_ms < plan.countersign_ms:
+        due += (Commit(moment="countersign", sha256=own),)
+    due += _read_due(race, plan, "countersign")
+    if state.read("countersign") is None:
+        return due
+    value = quorum_of(state)
+    if value is None:
+        return (RaceSettled(settlement=cancelled(state, NO_QUORUM)),)
+    if state.proposed is not None and own == value:
+        return (RaceSettled(settlement=state.proposed),)
+    # What counts is fixed: a settlement of ours that is another stays another. One that lacks a log may still come.
+    is_hopeless = state.proposed is not None or state.field is None or facts.now_ms >= plan.give_up_ms
+    return (*due, AdoptSettlement(value=value)) if is_hopeless else due
+
+
+def _field_due(race: _Race) -> Due:
+    """The field, once the race before is settled: from the logs that count, or alone from what this validator found,
+    for which it waits while agents are undecided."""
+    facts, fix = race.facts, FixField(closing_block=race.closed.closing_block)
+    if not facts.is_previous_settled:
+        return ()
+    if race.plan is not None:
+        return _once_held(race, "field", fix)
+    grace_ms = race.opened.closes_ms + race.opened.policy.race.qualifying_grace_ms
+    is_waiting = facts.pending_qualifying > 0 and facts.now_ms < grace_ms
+    return () if is_waiting or facts.finalized_block < fix.closing_block else (fix,)
+
+
+def _once_held(race: _Race, roll: Roll, effect: FixField | Settle) -> Due:
+    """An effect over the logs that a roll counted, once all of them are held; before, what is lacking is asked for."""
+    counted, plan = counted_roll(race.state, roll), race.plan
+    if counted is None or plan is None:
+        return ()
+    missing = lacking(counted.logs, race.facts.held)
+    if not missing:
+        return (replace(effect, logs=counted.logs),)
+    return (PullLogs(roll=roll, logs=missing, until_ms=plan.settling_ms if roll == "field" else plan.abandon_ms),)
+
+
+def _with_end(race: _Race, due: Due) -> Due:
+    """What is due, and the end of the time for results: with others at the settling block, before which each anchors
+    what it has; alone as soon as nothing is left to wait for, whatever else was due."""
+    state, facts, plan = race.state, race.facts, race.plan
+    if plan is None:
+        why = _why_nothing_more(race)
+        return (SettlementDue(settling_block=facts.finalized_block, why=why),) if why else due
+    due += (*_anchor_due(race, plan, "results"), *_read_due(race, plan, "settling"))
+    read = state.read("settling")
+    is_catching_up = state.draw is None and facts.now_ms < plan.settling_ms + plan.lead_ms
+    is_catching_up &= state.field is None or bool(state.field.field)
+    if read is None or is_catching_up:
+        return due
+    return (*due, SettlementDue(settling_block=read.block, why=_TIME_IS_OVER if state.draw else _why_undrawn(facts)))
+
+
+def _why_nothing_more(race: _Race) -> str:
+    """Why a validator alone waits for nothing more in a race that was closed; "": it waits."""
+    state, facts, rules = race.state, race.facts, race.opened.policy.race
+    if state.field is None or (state.draw is not None and state.items is None):
+        return ""
+    if state.draw is not None:
+        if facts.open_race_items == 0 and facts.owed_verdicts == 0:
+            return "all results are in"
+        return _TIME_IS_OVER if facts.now_ms >= state.draw.drawn_ms + rules.run_ms else ""
+    if not state.field.field:
+        return "no agent qualified"
+    if not state.field.validators:
+        return "no validator holds a permit"
+    is_answered = facts.is_beacon_asked or facts.batch_failure
+    return _why_undrawn(facts) if is_answered and facts.now_ms >= race.opened.closes_ms + rules.beacon_grace_ms else ""
+
+
+def _why_undrawn(facts: RaceObservation) -> str:
+    return f"the batch did not open ({facts.batch_failure})" if facts.batch_failure else NO_BEACON
+
+
+def _roll_due(race: _Race, roll: Roll) -> Due:
+    """One roll: anchor, read the anchors, ask for the logs, say which are held, read what all say."""
+    state, facts, plan = race.state, race.facts, race.plan
+    if plan is None:
+        return ()
+    due: Due = (*_anchor_due(race, plan, roll), *_read_due(race, plan, anchor_of(roll)))
+    anchors, moment = state.read(anchor_of(roll)), receipt_of(roll)
+    if anchors is None:
+        return due
+    receipt_ms = plan.at(moment)
+    if facts.now_ms >= receipt_ms:
+        return (*due, *_read_due(race, plan, moment))
+    name = roll_name(state, roll)
+    logs = anchored_logs(name, anchors.commitments)
+    missing = lacking(logs, facts.held)
+    if missing:
+        due += (PullLogs(roll=roll, logs=missing, until_ms=receipt_ms),)
+    patience_ms = plan.lead_ms if missing else 2 * plan.lead_ms
+    if _may_state(race, moment) and facts.now_ms >= receipt_ms - patience_ms:
+        held = [log.validator for log in logs if log not in missing]
+        due += (Commit(moment=moment, sha256=receipt(name, held)),)
+    return due
+
+
+def _anchor_due(race: _Race, plan: Timeline, roll: Roll) -> Due:
+    moment, now_ms = anchor_of(roll), race.facts.now_ms
+    is_time = plan.at(moment) - plan.lead_ms <= now_ms < plan.at(moment)
+    return (AnchorLog(moment=moment, roll=roll),) if is_time and _may_state(race, moment) else ()
+
+
+def _read_due(race: _Race, plan: Timeline, moment: Moment) -> Due:
+    if race.state.read(moment) is not None or race.facts.now_ms < plan.at(moment):
+        return ()
+    return (ReadChain(moment=moment, at_ms=plan.at(moment), hotkeys=validators_of(race.state)),)
+
+
+def _may_state(race: _Race, moment: Moment) -> bool:
+    """Whether this validator takes part, and has not said at that moment what it has to say."""
+    return race.facts.validator in validators_of(race.state) and race.state.stated(moment) is None
+
+
+def _beacon_due(race: _Race) -> Due:
+    if race.beacon is not None:
+        return ()
+    return (FetchBeacon(network=race.closed.beacon_network, round=race.closed.beacon_round),)
+
+
+_ITEM_DOMAIN = "agent-arena/work-item/1"
+
+
+class RaceWork(msgspec.Struct, frozen=True):
+    """The (agent, problem) pairs of a drawn race. `validators` hold a permit at the closing block."""
+
+    race_id: str
+    field: Sequence[Candidate]
+    drawn: Sequence[str]
+    batch: Batch
+    rules: RaceRules
+    seed: str
+    validators: Sequence[str]
+
+
+def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") -> str:
+    """The id of a work item: 32 hex characters over stage, race, agent, problem and, where given, the policy."""
+    parts = [context.stage, context.race_id, agent_version_id, context.problem_id]
+    return content_hash([_ITEM_DOMAIN, *parts, *([policy_sha256] if policy_sha256 else [])])[:32]
+
+
+def qualifying_items(
+    subject: Subject, problem_ids: Iterable[str], policy: Policy, *, variant_seed: str = ""
+) -> tuple[WorkItem, ...]:
+    """One item per problem of the active suite, in suite order.
+
+    Qualifying is tied to no race, so its race id is empty. `variant_seed` is the agent's
+    (`arena.race.draw.qualifying_seed`) where the policy asks for variants.
+    """
+    suite, rules = policy.qualifying.suite, policy.policy_sha256
+    contexts = (
+        Context(stage="qualifying", race_id="", problem_id=one, suite=suite, variant_seed=variant_seed or UNSET)
+        for one in problem_ids
+    )
+    return tuple(
+        WorkItem(item_id=item_id(context, subject.agent_version_id, rules), subject=subject, context=context)
+        for context in contexts
+    )
+
+
+def race_items(work: RaceWork, validator: str) -> tuple[WorkItem, ...]:
+    """One item per (problem, agent) assigned to `validator`, problem by problem, so that an unfinished race lacks
+    problems and not agents. Ahead of them the control agent on every drawn problem, so that no field, however slow,
+    stands between it and its problems.
+
+    Each pair goes to k validators, or to all where these are fewer. Raises KeyError for a drawn problem that is not in
+    the batch.
+    """
+    control = control_subject(work.rules)
+    contexts = _contexts(work) if control is not None and validator in work.validators else ()
+    ahead = [_item(control, context) for context in contexts if control is not None]
+    return (*ahead, *(item for item, assignment in _pairs(work) if validator in assignment.assigned))
+
+
+def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
+    """What a validator runs once more beside a race item that met a fault of its own; None where there is no control
+    agent, for an item of another stage and for the control agent itself."""
+    if item.context.stage != "race" or item.subject.is_control:
+        return None
+    witness = witness_subject(rules, item.subject.agent_version_id)
+    return None if witness is None else _item(witness, item.context)
+
+
+def stand_in_items(
+    work: RaceWork, validator: str, done: Mapping[str, frozenset[tuple[str, str]]], waited_ms: int
+) -> tuple[WorkItem, ...]:
+    """The items of pairs for which `validator` stands in `waited_ms` after the draw.
+
+    The n-th stand-in of a pair takes it once `n x stand_in_ms` have passed and fewer than k of those before it say that
+    they did it: as many as were asked, since one that says so may show nothing. `done` holds the (agent, problem) pairs
+    that each of the others says it did.
+    """
+    if waited_ms < work.rules.stand_in_ms:
+        return ()
+    items = []
+    for item, assignment in _pairs(work):
+        pair = (item.subject.agent_version_id, item.context.problem_id)
+        if validator in assignment.stand_ins and is_work_due(
+            assignment.order,
+            validator,
+            asked=len(assignment.assigned),
+            needed=work.rules.validators_per_problem,
+            done={other: pair in pairs for other, pairs in done.items()},
+            waited_ms=waited_ms,
+            step_ms=work.rules.stand_in_ms,
+        ):
+            items.append(item)
+    return tuple(items)
+
+
+def _pairs(work: RaceWork) -> Iterator[tuple[WorkItem, Assignment]]:
+    """Every (problem, agent) of a race as a work item, problem by problem, with whose work it is."""
+    agents = sorted((candidate.subject for candidate in work.field), key=lambda subject: subject.agent_version_id)
+    copies = work.rules.validators_per_problem
+    for context in _contexts(work):
+        for subject in agents:
+            whose = assign(work.seed, subject.agent_version_id, context.problem_id, work.validators, copies)
+            yield _item(subject, context), whose
+
+
+def _contexts(work: RaceWork) -> Iterator[Context]:
+    sealed = {problem.problem_id: problem for problem in work.batch.problems}
+    for problem_id in work.drawn:
+        yield Context(
+            stage="race",
+            race_id=work.race_id,
+            problem_id=problem_id,
+            batch_sha256=work.batch.batch_sha256,
+            partition_sha256=work.batch.partition_sha256,
+            cluster_commitment=sealed[problem_id].cluster_commitment,
+        )
+
+
+def _item(subject: Subject, context: Context) -> WorkItem:
+    return WorkItem(item_id=item_id(context, subject.agent_version_id), subject=subject, context=context)
+
+
+# No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent
+# chooses the length, model and temperature that are not served. Nor is U3008: requests of its own can fill the slots.
+_NOBODYS = frozenset({NO_ENDPOINT, MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY, LEASE_LOST})
+_DOUBLINGS_MAX = 7  # of the longest wait: from ten minutes to a day
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """`is_closing`: the item is never tried again. Else it is, once `delay_ms` have passed; `may_diverge`: whatever the
+    agent asks then. `is_counted` uses up the attempts for faults of ours, `is_refused` those for refused requests."""
+
+    is_closing: bool
+    is_counted: bool
+    is_refused: bool = False
+    may_diverge: bool = False
+    delay_ms: int = 0
+
+
+def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, rules: RaceRules) -> Retry:
+    """What to do after one more fault; `faults` and `counted` are the lease's, before this one.
+
+    The delay doubles with every fault of the item, from `retry_ms` to `retry_max_ms`, so that an item that can't be
+    served stands behind all others. Beyond `attempts` faults of ours a qualifying item's longest wait doubles, too.
+    """
+    is_ours = failure.owner is Owner.VALIDATOR
+    is_quarantined = failure.code == JOB_QUARANTINED
+    is_used_up = is_ours and stage == "race" and (is_quarantined or counted + 1 >= rules.attempts)
+    if is_used_up or failure.owner in (Owner.PROBLEM, Owner.AGENT):
+        return Retry(is_closing=True, is_counted=is_ours)
+    most_ms = rules.retry_max_ms
+    if is_ours and stage == "qualifying":
+        most_ms <<= min(max(0, counted - rules.attempts), _DOUBLINGS_MAX)
+    delay_ms = most_ms if is_quarantined else min(most_ms, rules.retry_ms << min(faults, 32))
+    return Retry(
+        is_closing=False,
+        is_counted=is_ours,
+        is_refused=failure.code == REQUEST_PROVOKED,
+        may_diverge=may_diverge(failure),
+        delay_ms=delay_ms,
+    )
+
+
+def may_diverge(failure: Failure) -> bool:
+    """Whether an attempt that ended so lay in no agent's hands, so that its restart owes nothing."""
+    return failure.code in _NOBODYS
+
+
+def is_last_attempt(refused: int, rules: RaceRules) -> bool:
+    """Whether the policy allows no other attempt when a request is refused in this one; `refused` is the lease's."""
+    return 0 < rules.refused_attempts <= refused + 1

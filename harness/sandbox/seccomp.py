@@ -1,0 +1,348 @@
+"""The system-call filter of a guest, as a seccomp-BPF program; x86_64 and aarch64, no libseccomp.
+
+A foreign architecture (and the x32 ABI) is killed; clone3 and all calls newer than this file answer ENOSYS, so
+that the C library falls back to what BPF can judge; socket() opens nothing, and a pair of sockets is the only one there
+is; no namespace, no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a
+file; the calls of `syscalls.DENIED` answer EPERM. Everything else passes: a deny list reduces the kernel's attack
+surface and is one layer among several. `Exposure` says which namespaces are missing around the guest, and closes what
+they would have closed.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from foundation.errors import ArenaError
+
+_Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
+
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_OFFSET_NUMBER, _OFFSET_ARCH = 0, 4
+_REFUSED, _MISSING, _NO_FAMILY = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS, ERRNO | errno.EAFNOSUPPORT
+_AF_UNIX = 1
+_X32_BIT = 0x40000000
+# NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME
+_CLONE_NEW = 0x7E020000 | 0x80
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+_CLOSE_RANGE_CLOEXEC = 4
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000  # MAP_SHARED_VALIDATE has the first bit too
+
+FIRST_UNKNOWN_CALL = 470  # numbers are the same on all platforms from 424 on; Linux 6.17 ends with 469
+
+Exposure = Literal["namespaces", "own-uid", "host-uid"]
+
+
+class Architecture(msgspec.Struct, frozen=True, kw_only=True):
+    """What the filter must know of a platform. `column` picks the numbers in the tables."""
+
+    audit: int
+    column: int
+    ioctl: int
+    fcntl: int
+    mmap: int
+    madvise: int
+    socket: int
+    socketpair: int
+    sendto: int
+    prctl: int
+    clone: int
+    clone3: int = 435
+    close_range: int = 436
+    has_x32: bool = False
+
+    def denied_numbers(self, exposure: Exposure = "namespaces") -> tuple[int, ...]:
+        """System-call numbers that are refused whatever their arguments are on this platform, ascending."""
+        tables = [DENIED]
+        if exposure != "namespaces":
+            tables.append(DENIED_WITHOUT_NAMESPACES)
+        if exposure == "host-uid":
+            tables.append(DENIED_WITH_HOST_UID)
+        return tuple(sorted(n for table in tables for pair in table.values() if (n := pair[self.column]) is not None))
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "x86_64": Architecture(
+        audit=0xC000003E, column=0, ioctl=16, fcntl=72, mmap=9, madvise=28, socket=41, socketpair=53, sendto=44,
+        prctl=157, clone=56, has_x32=True,
+    ),
+    "aarch64": Architecture(
+        audit=0xC00000B7, column=1, ioctl=29, fcntl=25, mmap=222, madvise=233, socket=198, socketpair=199, sendto=206,
+        prctl=167, clone=220,
+    ),
+}  # fmt: skip
+
+
+def native_architecture() -> Architecture:
+    """The running machine's. Raises ArenaError V2060 on anything but x86_64 and aarch64."""
+    machine = platform.machine()
+    if machine not in ARCHITECTURES:
+        raise ArenaError("V2060", f"no system-call filter for {machine}: x86_64 and aarch64 only")
+    return ARCHITECTURES[machine]
+
+
+def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") -> bytes:
+    """The program as bytes, eight an instruction, as `bwrap --seccomp` and prctl take it.
+
+    `exposure`: `namespaces` for a guest inside pid, network and ipc namespaces; `own-uid` and `host-uid` for one
+    without, by whether its uid owns anything else on the host.
+    """
+    code: list[_Instruction] = [
+        (LOAD, 0, 0, _OFFSET_ARCH),
+        (JUMP_EQUAL, 1, 0, architecture.audit),
+        (RETURN, 0, 0, KILL),
+        (LOAD, 0, 0, _OFFSET_NUMBER),
+    ]
+    if architecture.has_x32:
+        code += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, KILL)]
+    code += [(JUMP_GREATER_EQUAL, 0, 1, FIRST_UNKNOWN_CALL), (RETURN, 0, 0, _MISSING)]
+    code += [(JUMP_EQUAL, 0, 1, architecture.clone3), (RETURN, 0, 0, _MISSING)]
+    code += [  # no namespaces, and no thread with open files of its own, which /proc would show under another number
+        (JUMP_EQUAL, 0, 6, architecture.clone),
+        (LOAD, 0, 0, _low(0)),
+        (JUMP_SET, 2, 0, _CLONE_NEW),
+        (JUMP_SET, 0, 2, _CLONE_THREAD),
+        (JUMP_SET, 1, 0, _CLONE_FILES),
+        (RETURN, 0, 0, _REFUSED),
+        (RETURN, 0, 0, ALLOW),
+    ]
+    # No shared memory without a file: its pages stay when no process maps them. No huge pages: no count shows them.
+    code += [
+        (JUMP_EQUAL, 0, 6, architecture.mmap),
+        (LOAD, 0, 0, _low(3)),
+        (JUMP_SET, 2, 0, _MAP_HUGETLB),
+        (JUMP_SET, 0, 2, _MAP_ANONYMOUS),
+        (JUMP_SET, 0, 1, _MAP_SHARED),
+        (RETURN, 0, 0, _REFUSED),
+        (RETURN, 0, 0, ALLOW),
+    ]
+    code += [(JUMP_EQUAL, 0, 1, architecture.socket), (RETURN, 0, 0, _NO_FAMILY)]
+    code += _decide_by_value(architecture.socketpair, 0, (_AF_UNIX,), on_hit=ALLOW, on_miss=_NO_FAMILY)
+    code += _require_zero(architecture.sendto, (_low(4), _low(4) + 4))  # an address is a pointer: both halves
+    code += _decide_by_value(architecture.ioctl, 1, HARMLESS_IOCTLS, on_hit=ALLOW, on_miss=_REFUSED)
+    code += _decide_by_value(architecture.fcntl, 1, HARMLESS_FCNTLS, on_hit=ALLOW, on_miss=_REFUSED)
+    harmless = (0, _CLOSE_RANGE_CLOEXEC)
+    code += _decide_by_value(architecture.close_range, 2, harmless, on_hit=ALLOW, on_miss=_REFUSED)
+    code += _decide_by_value(architecture.madvise, 2, REFUSED_ADVICE, on_hit=_REFUSED, on_miss=ALLOW)
+    code += _decide_by_value(architecture.prctl, 0, REFUSED_PRCTLS, on_hit=_REFUSED, on_miss=ALLOW)
+    if exposure != "namespaces":
+        for numbers, arguments in SELF_ONLY.values():
+            # Ids are 32-bit integers: the kernel reads the low half only.
+            code += _require_zero(numbers[architecture.column], tuple(_low(n) for n in arguments))
+    for number in architecture.denied_numbers(exposure):
+        code += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, _REFUSED)]
+    code.append((RETURN, 0, 0, ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+def _low(argument: int) -> int:
+    """Where the low half of an argument stands; the high one follows."""
+    return 16 + 8 * argument
+
+
+def _require_zero(number: int, offsets: tuple[int, ...]) -> list[_Instruction]:
+    """Allow call `number` only when every 32-bit word at `offsets` is 0."""
+    count = len(offsets)
+    rules: list[_Instruction] = [(JUMP_EQUAL, 0, 2 * count + 2, number)]
+    for index, offset in enumerate(offsets):
+        rules += [(LOAD, 0, 0, offset), (JUMP_EQUAL, 0, 2 * (count - index) - 1, 0)]
+    return [*rules, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, _REFUSED)]
+
+
+def _decide_by_value(
+    number: int, argument: int, values: tuple[int, ...], *, on_hit: int, on_miss: int
+) -> list[_Instruction]:
+    """Answer call `number` by whether its `argument` is one of `values`.
+
+    By the low half: the kernel reads these arguments as 32-bit integers.
+    """
+    count = len(values)
+    rules: list[_Instruction] = [(JUMP_EQUAL, 0, count + 3, number), (LOAD, 0, 0, _low(argument))]
+    for index, value in enumerate(values):  # a hit jumps to the first answer behind the tests, the last miss over it
+        rules.append((JUMP_EQUAL, count - 1 - index, 1 if index == count - 1 else 0, value))
+    return [*rules, (RETURN, 0, 0, on_hit), (RETURN, 0, 0, on_miss)]
+
+
+# name -> (x86_64, aarch64); None where the platform has no such call
+DENIED: Mapping[str, tuple[int | None, int | None]] = {
+    # other processes' memory
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # mounts, roots and namespaces
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    # large kernel attack surface
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "perf_event_open": (298, 241),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "fanotify_init": (300, 262),
+    "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
+    # keyrings
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    # modules, kexec, machine state, clocks
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "acct": (163, 89),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "syslog": (103, 116),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "lookup_dcookie": (212, 18),
+    "vhangup": (153, 58),
+    "nfsservctl": (180, 42),
+    "personality": (135, 92),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "uselib": (134, None),
+    "modify_ldt": (154, None),
+    # placement of memory
+    "move_pages": (279, 239),
+    "mbind": (237, 235),
+    "migrate_pages": (256, 238),
+    "set_mempolicy": (238, 237),
+    "set_mempolicy_home_node": (450, 450),
+    # files outside every mount, device nodes, execution by descriptor
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "execveat": (322, 281),
+    # System V and POSIX messages: kernel objects that outlive their maker
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    # watches and locks on files: those of the guest root are every guest's
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
+    "inotify_rm_watch": (255, 28),
+    "fanotify_mark": (301, 263),
+    "flock": (73, 32),
+    # sockets beyond a pair: a queue of connections, a larger buffer, a file in flight are in no table
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "setsockopt": (54, 208),
+    # pages that a pipe or a socket holds on to after their file is gone
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "vmsplice": (278, 75),
+    "sendfile": (40, 71),
+    # counters of the whole host, and what it holds in its cache
+    "sysinfo": (99, 179),
+    "mincore": (27, 232),
+    "cachestat": (451, 451),
+    "fadvise64": (221, 223),
+    "readahead": (187, 213),
+    # the confinement itself
+    "seccomp": (317, 277),
+    "landlock_create_ruleset": (444, 444),
+    "lsm_get_self_attr": (459, 459),
+    "lsm_set_self_attr": (460, 460),
+    "lsm_list_modules": (461, 461),
+}
+
+# Without namespaces of its own a guest shares the kernel's objects with the host, and Landlock knows neither signals
+# sent by limits nor the free space of a disk that all guests write to.
+DENIED_WITHOUT_NAMESPACES: Mapping[str, tuple[int | None, int | None]] = {
+    "statfs": (137, 43),
+    "fstatfs": (138, 44),
+    "truncate": (76, 45),  # Landlock knows it from ABI 3; ftruncate needs an open file
+    "ioprio_set": (251, 30),
+    "process_mrelease": (448, 448),
+}
+# With the host's own uid: Landlock does not mediate attributes, and the guest would own every file of the host's user.
+DENIED_WITH_HOST_UID: Mapping[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "file_setattr": (469, 469),
+}
+# Calls that name a process, and the arguments that must be 0: the caller itself.
+SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {
+    "prlimit64": ((302, 261), (0,)),
+    "sched_setaffinity": ((203, 122), (0,)),
+    "sched_setscheduler": ((144, 119), (0,)),
+    "sched_setparam": ((142, 118), (0,)),
+    "sched_setattr": ((314, 274), (0,)),
+    "setpriority": ((141, 140), (0, 1)),
+}
+# What an interpreter asks of files, pipes and socket pairs: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
+HARMLESS_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_QUERY and F_DUPFD_CLOEXEC. Left out: locks, leases, watches and
+# hints, which an inode keeps for everybody, and the size of a pipe.
+HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 1027, 1030)
+# PR_SET_PDEATHSIG: to outlive its supervisor. PR_SET_DUMPABLE: to hide its open files from a host without privileges.
+# PR_SET_SECCOMP: programs in kernel memory. PR_SET_MEMORY_MERGE: pages shared with others, as MADV_MERGEABLE.
+REFUSED_PRCTLS = (1, 4, 22, 67)
+# MADV_MERGEABLE, and MADV_COLD and MADV_PAGEOUT, which put pages where no count of resident memory sees them.
+REFUSED_ADVICE = (12, 20, 21)

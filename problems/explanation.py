@@ -1,0 +1,132 @@
+"""What a problem asked and what was found, constraint by constraint, with both values: an outcome in words.
+
+As many constraints of a slot are met as its score counts hits; the score decides, this explains it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from problems.axes import attribute_pairs_of, best_offer, meets_price, sku_pairs_of
+from problems.model import PriceRule, Problem, RewardItem, Voucher
+from problems.outcome import OutcomeScore, SlotScore
+from problems.product import Product
+from problems.score import ProductOf, settle_bill
+from problems.titles import TitleMatcher
+
+ConstraintAxis = Literal["title", "price", "service", "sku", "attribute", "shop", "budget"]
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was asked. `slot` counts requested products from 1; 0: of all of them together."""
+
+    slot: int
+    axis: ConstraintAxis
+    asked: str
+    found: str
+    is_met: bool
+
+
+def explain_outcome(
+    problem: Problem, outcome: OutcomeScore, product_of: ProductOf, titles: TitleMatcher
+) -> tuple[Constraint, ...]:
+    """Every constraint of a problem, in order of slots, with what the recommended product has there.
+
+    An id that is the answer's meets its slot whatever its fields say, as the score has it.
+    """
+    found: list[Constraint] = []
+    basket: list[Product] = []
+    for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
+        product = product_of(slot.recommended_id) if slot.is_found and slot.recommended_id else None
+        if product is None:
+            found += [msgspec.structs.replace(one, found=_why_missing(slot)) for one in _asked(number, item)]
+            continue
+        if slot.rule_hits:
+            basket.append(product)
+        found += _compared(number, item, product, titles, is_answer=slot.is_answer)
+    empty = ", ".join(str(number) for number, slot in enumerate(outcome.slots, 1) if not slot.rule_hits)
+    lacking = f"; nothing that counts for product {empty}" if empty else ""
+    shops = (", ".join(f"{one.product_id} in shop {one.shop_id}" for one in basket) or "no product") + lacking
+    if outcome.is_one_shop is not None:
+        asked = "every product from one shop"
+        found.append(Constraint(slot=0, axis="shop", asked=asked, found=shops, is_met=outcome.is_one_shop))
+    if problem.voucher is not None and outcome.is_within_budget is not None:
+        voucher = problem.voucher
+        paid = bill_text(basket, voucher) + lacking
+        found.append(
+            Constraint(slot=0, axis="budget", asked=voucher_text(voucher), found=paid, is_met=outcome.is_within_budget)
+        )
+    return tuple(found)
+
+
+def price_text(rule: PriceRule) -> str:
+    """A price rule as people say it."""
+    if rule.mode == "less than":
+        return f"at most {rule.high:g} PHP"
+    if rule.mode == "greater than":
+        return f"at least {rule.low:g} PHP"
+    return f"{rule.low:g} to {rule.high:g} PHP"
+
+
+def voucher_text(voucher: Voucher) -> str:
+    """A voucher and its budget as people say it."""
+    off = (
+        f"{voucher.face_value:g} PHP"
+        if voucher.discount_type == "fixed" and voucher.face_value is not None
+        else f"{(voucher.discount or 0) * 100:g} % (at most {voucher.cap or 0:g} PHP)"
+    )
+    return f"at most {voucher.budget:g} PHP; {voucher.voucher_type} voucher {off} off from {voucher.threshold:g} PHP"
+
+
+def bill_text(basket: Sequence[Product], voucher: Voucher) -> str:
+    """What a basket costs, before and after the voucher."""
+    if not basket:
+        return "no product"
+    bill = settle_bill([one.price for one in basket], [one.shop_id for one in basket], voucher)
+    applied = f"{bill.after_php:g} PHP after the voucher" if bill.is_eligible else "the voucher does not apply"
+    return f"{bill.total_php:g} PHP, {applied}"
+
+
+def _asked(number: int, item: RewardItem) -> Iterator[Constraint]:
+    rows: list[tuple[ConstraintAxis, str]] = [("title", title) for title in item.title]
+    rows += [("price", price_text(rule)) for rule in item.price]
+    rows += [("service", name) for name in item.service]
+    rows += [("sku", f"{key}: {value}") for key, value in sku_pairs_of(item)]
+    rows += [("attribute", f"{key}: {value}") for key, value in attribute_pairs_of(item)]
+    for axis, asked in rows:
+        yield Constraint(slot=number, axis=axis, asked=asked, found="", is_met=False)
+
+
+def _compared(
+    number: int, item: RewardItem, product: Product, titles: TitleMatcher, *, is_answer: bool
+) -> Iterator[Constraint]:
+    skus, attributes = sku_pairs_of(item), attribute_pairs_of(item)
+    offered = best_offer(product, skus, attributes)
+    met = [is_answer or titles.matches(product, title) for title in item.title]
+    met += [meets_price(product.price, rule) for rule in item.price]
+    met += [name in product.service for name in item.service]
+    met += [pair in offered for pair in (*skus, *attributes)]
+    keys = iter([key for key, _ in (*skus, *attributes)])
+    for one, is_met in zip(_asked(number, item), met, strict=True):
+        if one.axis == "title":
+            has = product.title
+        elif one.axis == "price":
+            has = f"{product.price:g} PHP"
+        elif one.axis == "service":
+            has = ", ".join(product.service) or "no service"
+        else:
+            key = next(keys)
+            values = sorted(value for name, value in offered if name == key)
+            has = f"{key}: {', '.join(values)}" if values else f"no {key}"
+        yield msgspec.structs.replace(one, found=has, is_met=is_met or is_answer)
+
+
+def _why_missing(slot: SlotScore) -> str:
+    if slot.recommended_id is None:
+        return "nothing recommended"
+    if slot.is_unsurfaced:
+        return f"{slot.recommended_id}: no search of this run brought it"
+    return f"{slot.recommended_id}: not in the catalogue"

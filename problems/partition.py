@@ -1,0 +1,437 @@
+"""The partition: leak clusters dealt to pools once, frozen, and only ever added to.
+
+Suites are `never_touch`; the evaluation set is 75 problems (28 product, 24 shop, 23 voucher) of whole
+clusters, drawn by seed and key; `dev` is drawn after it; the rest is `train` (paper A.4). The deal does not depend on
+the order of the problems. What is frozen never moves: a new problem goes where its answers already are, and one that
+would join two pools is refused (P4020), `train` included, for a model has seen it. A problem that touches nothing
+frozen is `train`.
+
+The public form is the manifest (`problems.partition`); with the 32-byte key it is an `OpenPartition`, which can
+tell the pool of a problem. Whoever has the key can find every answer in the catalogue: it stays where the problems are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from foundation.canonical import canonical_bytes, content_hash
+from foundation.errors import ArenaError
+from problems.clusters import (
+    NO_CATALOGUE,
+    DisjointSets,
+    ProductClasses,
+    answer_marks,
+    cluster_id,
+    content_words,
+    find_clusters,
+    title_key,
+)
+from problems.model import BUCKETS, POOLS, Bucket, Pool, Problem
+
+EVAL_COUNTS: Mapping[Bucket, int] = {"product": 28, "shop": 24, "voucher": 23}  # paper, figure 3: 75 problems
+DEV_COUNTS: Mapping[Bucket, int] = {"product": 20, "shop": 20, "voucher": 20}
+
+
+class PartitionRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem that enters no pool, because it would join the `pools`."""
+
+    problem_id: str
+    pools: tuple[Pool, ...]
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest with new problems in it: their pools by id, and what was refused, by id."""
+
+    manifest: PartitionManifest
+    pools: dict[str, Pool]
+    refused: tuple[PartitionRefusal, ...] = ()
+
+
+class OpenPartition:
+    """A manifest together with its key. Raises ArenaError P4023 when the key is another manifest's."""
+
+    def __init__(self, manifest: PartitionManifest, key: bytes) -> None:
+        if not hmac.compare_digest(commitment_of(key), manifest.key_commitment):
+            raise ArenaError("P4023", f"manifest {manifest.sha256[:12]}…")
+        self.manifest, self.key = manifest, key
+        self._answers = {token: row for row in manifest.rows for token in row.answers}
+        self._problems = {token: row for row in manifest.rows for token in row.problems}
+        self._queries: dict[str, set[Pool]] = defaultdict(set)
+        for row in manifest.rows:
+            for token in row.queries:
+                self._queries[token].add(row.pool)
+
+    def token(self, mark: str) -> str:
+        """The token (hex) of a mark under this partition's key."""
+        return token_of(self.key, mark)
+
+    def row_of(self, token: str) -> PoolRow | None:
+        """The frozen cluster of an answer's or a problem's token."""
+        return self._answers.get(token) or self._problems.get(token)
+
+    def row_name(self, token: str) -> str | None:
+        """The frozen cluster's own token, for an answer's or a problem's token."""
+        row = self.row_of(token)
+        return None if row is None else row.cluster
+
+    def is_entered(self, problem: Problem) -> bool:
+        """Whether the problem is in the manifest by its id, with each of its answers."""
+        marks = {_problem_mark(problem.problem_id), *answer_marks(problem)}
+        return all(self.row_of(self.token(mark)) is not None for mark in marks)
+
+    def query_pools(self, query: str) -> frozenset[Pool]:
+        """The pools that hold a query of the same content words in any order."""
+        return frozenset(pool for mark in _query_marks(query) for pool in self._queries.get(self.token(mark), ()))
+
+
+def freeze(
+    problems: Iterable[Problem],
+    suites: Iterable[Problem],
+    *,
+    seed: int,
+    key: bytes,
+    classes: ProductClasses = NO_CATALOGUE,
+    eval_counts: Mapping[Bucket, int] = EVAL_COUNTS,
+    dev_counts: Mapping[Bucket, int] = DEV_COUNTS,
+) -> PartitionManifest:
+    """Deal a bank's clusters to the pools. A problem of `suites` may be in `problems` too; it stays a suite's.
+
+    `key` is 32 random bytes that stay with the bank, `seed` is published. Raises ArenaError P4022 when the bank has too
+    few problems of a bucket outside the suites' clusters, P4007 when two problems share an id, ValueError for a key of
+    another length.
+    """
+    reserved = {problem.problem_id: problem for problem in suites}
+    bank = [problem for problem in problems if reserved.get(problem.problem_id) != problem]
+    everything = [*reserved.values(), *bank]
+    clusters = find_clusters(everything, classes).problems_of
+    bucket_of = {problem.problem_id: problem.bucket for problem in everything}
+    pools: dict[str, Pool] = {
+        name: "never_touch" for name, ids in clusters.items() if not reserved.keys().isdisjoint(ids)
+    }
+    draws: tuple[tuple[Pool, Mapping[Bucket, int]], ...] = (("eval", eval_counts), ("dev", dev_counts))
+    for pool, wanted in draws:
+        ranked = sorted(clusters.keys() - pools.keys(), key=lambda name: token_of(key, f"draw {seed} {pool} {name}"))
+        buckets = {name: Counter(bucket_of[one] for one in clusters[name]) for name in ranked}
+        left = Counter({bucket: wanted.get(bucket, 0) for bucket in BUCKETS})
+        for name in ranked:  # the first clusters that fit whole into what is still wanted
+            if all(count <= left[bucket] for bucket, count in buckets[name].items()):
+                left -= buckets[name]
+                pools[name] = pool
+        if left.total():
+            missing = ", ".join(f"{count} {bucket}" for bucket, count in left.items() if count)
+            raise ArenaError("P4022", f"{missing} missing for {pool}")
+    by_id = {problem.problem_id: problem for problem in everything}
+    rows = [
+        _row(key, name, pools.get(name, "train"), [by_id[one] for one in ids], classes)
+        for name, ids in clusters.items()
+    ]
+    return PartitionManifest(
+        serial=1,
+        seed=seed,
+        key_commitment=commitment_of(key),
+        headline=tuple(sorted(token for row in rows if row.pool == "eval" for token in row.problems)),
+        rows=tuple(sorted(rows, key=lambda row: row.cluster)),
+    )
+
+
+def pool_of(problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE) -> Pool:
+    """The pool a problem belongs to: that of the frozen cluster it touches, `train` when it touches none.
+
+    Raises ArenaError P4020 naming the pools when it would join two.
+    """
+    pools = touched_pools(problem, partition, classes)
+    if len(pools) > 1:
+        raise ArenaError("P4020", f"{problem.problem_id} joins {' and '.join(pools)}")
+    return pools[0] if pools else "train"
+
+
+def touched_pools(
+    problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE
+) -> tuple[Pool, ...]:
+    """The pools that hold the problem or one of its answers' classes, in the order of `POOLS`."""
+    marks = {_problem_mark(problem.problem_id), *answer_marks(problem, classes)}
+    return _in_order(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
+
+
+def extend(partition: OpenPartition, problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> Extension:
+    """The partition with new problems in it, as a new manifest; the same manifest when there is nothing new.
+
+    They enter in the order of their ids, whatever order they come in, each seeing those before it: one that would join
+    two pools is refused (P4020 names the case) and leaves no trace. Clusters of one pool may be joined; the joined one
+    keeps a frozen name and lists the others. Raises ArenaError P4007 when two of the problems share an id.
+    """
+    ordered = sorted(problems, key=lambda problem: problem.problem_id)
+    for left, right in itertools.pairwise(ordered):
+        if left.problem_id == right.problem_id:
+            raise ArenaError("P4007", left.problem_id)
+    before = partition.manifest
+    pool_of_row = {row.cluster: row.pool for row in before.rows}
+    sets, placed = DisjointSets(), dict[str, str]()
+    parts: dict[str, list[PoolRow]] = {row.cluster: [row] for row in before.rows}
+    pools: dict[str, Pool] = {}
+    refused = []
+    for problem in ordered:
+        row = _row(partition.key, cluster_id(problem), "train", [problem], classes)
+        tokens = (*row.answers, *row.problems)
+        touched = {name for token in tokens if (name := placed.get(token) or partition.row_name(token))}
+        joined = _in_order(pool_of_row[name] for name in touched)
+        if len(joined) > 1:
+            refused.append(PartitionRefusal(problem_id=problem.problem_id, pools=joined))
+            continue
+        pool: Pool = joined[0] if joined else "train"
+        name = min(touched, default=row.cluster)
+        pool_of_row.setdefault(name, pool)
+        parts.setdefault(name, []).append(row)
+        placed.update(dict.fromkeys(tokens, name))
+        sets.join(touched)
+        pools[problem.problem_id] = pool
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in parts:
+        groups[sets.name_of(name)].append(name)
+    frozen = {row.cluster for row in before.rows}
+    merged = (
+        _merged(pool_of_row[name], frozen, [part for one in sorted(names) for part in parts[one]])
+        for name, names in groups.items()
+    )
+    rows = tuple(sorted(merged, key=lambda row: row.cluster))
+    after = before
+    if rows != before.rows:
+        after = msgspec.structs.replace(before, serial=before.serial + 1, previous_sha256=before.sha256, rows=rows)
+    return Extension(manifest=after, pools=pools, refused=tuple(refused))
+
+
+def contaminated(
+    partition: OpenPartition,
+    *,
+    problem: Problem | None = None,
+    query: str = "",
+    titles: Iterable[str] = (),
+    product_ids: Iterable[str] = (),
+    classes: ProductClasses = NO_CATALOGUE,
+) -> tuple[Pool, ...]:
+    """The pools that a training row touches, whatever is known of it: its problem, its query, its answers.
+
+    Empty when it touches none. A row may be trained on when this is empty or `("train",)`. A query counts when its
+    content words are those of a frozen query; a problem or an answer counts by its class.
+    """
+    pools: set[Pool] = set()
+    if problem is not None:
+        pools.update(touched_pools(problem, partition, classes), partition.query_pools(problem.query))
+    if query:
+        pools |= partition.query_pools(query)
+    marks = {f"title {key}" for title in titles for key in classes.keys_of("", (title,)) if key != title_key("")}
+    for product_id in product_ids:
+        marks |= {f"id {product_id}", *(f"title {key}" for key in classes.keys_of(product_id))}
+    pools.update(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
+    return _in_order(pools)
+
+
+def _row(key: bytes, name: str, pool: Pool, members: Sequence[Problem], classes: ProductClasses) -> PoolRow:
+    marks = {mark for problem in members for mark in answer_marks(problem, classes)}
+    return PoolRow(
+        cluster=token_of(key, f"cluster {name}"),
+        pool=pool,
+        answers=_tokens(key, marks),
+        problems=_tokens(key, {_problem_mark(problem.problem_id) for problem in members}),
+        queries=_tokens(key, {mark for problem in members for mark in _query_marks(problem.query)}),
+    )
+
+
+def _merged(pool: Pool, frozen: Collection[str], parts: Sequence[PoolRow]) -> PoolRow:
+    """One row of all the parts, under the smallest frozen name among them, else the smallest."""
+    if len(parts) == 1:
+        return parts[0]
+    known = sorted({part.cluster for part in parts if part.cluster in frozen})
+    name = known[0] if known else min(part.cluster for part in parts)
+    return PoolRow(
+        cluster=name,
+        pool=pool,
+        answers=tuple(sorted({token for part in parts for token in part.answers})),
+        problems=tuple(sorted({token for part in parts for token in part.problems})),
+        queries=tuple(sorted({token for part in parts for token in part.queries})),
+        absorbed=tuple(sorted({*known[1:], *(token for part in parts for token in part.absorbed)})),
+    )
+
+
+def _tokens(key: bytes, marks: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(token_of(key, mark) for mark in marks))
+
+
+def _problem_mark(problem_id: str) -> str:
+    return f"problem {problem_id}"
+
+
+def _query_marks(query: str) -> frozenset[str]:
+    """One mark, or none when the query says nothing in particular."""
+    words = content_words(query)
+    return frozenset({f"query {' '.join(sorted(words))}"} if words else ())
+
+
+def _in_order(pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    held = set(pools)
+    return tuple(pool for pool in POOLS if pool in held)
+
+
+FORMAT = 1
+KEY_BYTES = 32
+RULES = "title-key/1"  # how answers are named; another rule is another manifest
+_TOKEN = re.compile(r"[0-9a-f]{64}")
+_SEED_END = 2**53
+_HELD = ("answers", "problems", "queries")  # tokens that a frozen row keeps
+
+
+class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One frozen cluster. All fields but the pool are tokens (64 hex digits), each list sorted."""
+
+    cluster: str
+    pool: Pool
+    answers: tuple[str, ...]  # every mark of its problems' answers (`problems.clusters.answer_marks`)
+    problems: tuple[str, ...]
+    queries: tuple[str, ...] = ()  # the content words of its problems' queries
+    absorbed: tuple[str, ...] = ()  # clusters of the same pool that a later problem joined to this one
+
+
+class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The pools of a bank, public form. Raises ArenaError P4021 when it is not disjoint, sorted and well formed."""
+
+    format: int = FORMAT
+    rules: str = RULES
+    serial: int  # 1 when frozen, one more for each extension
+    previous_sha256: str = ""
+    seed: int  # of the draw; without the key it says nothing
+    key_commitment: str
+    headline: tuple[str, ...]  # the evaluation set itself: later problems of its clusters are `eval`, but not in it
+    rows: tuple[PoolRow, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is not sound."""
+        if (self.format, self.rules) != (FORMAT, RULES):
+            raise ArenaError("P4021", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
+        if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
+            raise ArenaError("P4021", "serial, seed or previous_sha256: out of range")
+        rows = self.rows
+        token_lists = [(row.cluster,) for row in rows]
+        for field in ("answers", "problems", "queries", "absorbed"):
+            token_lists += [getattr(row, field) for row in rows]
+        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
+        if any(_TOKEN.fullmatch(token) is None for token in tokens):
+            raise ArenaError("P4021", "token: 64 lower-case hex digits are expected")
+        sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
+        if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
+            raise ArenaError("P4021", "rows: not in ascending order, or one token stands twice")
+        if not all(row.answers and row.problems for row in rows):
+            raise ArenaError("P4021", "rows: a cluster without answers or problems")
+        for name, lists in (
+            ("answer", (row.answers for row in rows)),
+            ("problem", (row.problems for row in rows)),
+            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
+        ):
+            repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
+            if (twice := next(repeated, None)) is not None:
+                raise ArenaError("P4021", f"{name}: {twice[:12]}… stands in two rows")
+        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
+        if not evaluated.issuperset(self.headline):
+            raise ArenaError("P4021", "headline: holds a problem that is not in the pool eval")
+
+    @property
+    def sha256(self) -> str:
+        """The content hash (hex) by which records and batches name this manifest."""
+        return content_hash(self)
+
+    @property
+    def problem_counts(self) -> dict[Pool, int]:
+        """How many problems each pool has."""
+        counts: Counter[Pool] = Counter()
+        for row in self.rows:
+            counts[row.pool] += len(row.problems)
+        return {pool: counts[pool] for pool in POOLS}
+
+
+class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step from a manifest to its successor; what is not named here stays as it was."""
+
+    previous_sha256: str
+    sha256: str  # of the manifest it leads to
+    serial: int
+    rows: tuple[PoolRow, ...]  # new, or changed, by cluster
+    gone: tuple[str, ...]  # clusters that another row absorbed
+
+
+def token_of(key: bytes, mark: str) -> str:
+    """The token (hex) of a text under the manifest's key: an HMAC under a key of its own, derived from both."""
+    text = mark.encode(errors="surrogatepass")
+    own_key = hmac.digest(key, b"agent-arena/partition-opening/1\n" + text, "sha256")
+    return hmac.digest(own_key, text, "sha256").hex()
+
+
+def commitment_of(key: bytes) -> str:
+    """What the manifest says of its key. Raises ValueError for a key that has not 32 bytes."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(key)}")
+    return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
+
+
+def change_between(older: PartitionManifest, newer: PartitionManifest) -> ManifestChange:
+    """The change from a manifest to its direct successor.
+
+    Raises ArenaError P4021 when `newer` is no such one, or something frozen moved (`apply_changes`).
+    """
+    before = {row.cluster: row for row in older.rows}
+    after = {row.cluster for row in newer.rows}
+    change = ManifestChange(
+        previous_sha256=newer.previous_sha256,
+        sha256=newer.sha256,
+        serial=newer.serial,
+        rows=tuple(row for row in newer.rows if before.get(row.cluster) != row),
+        gone=tuple(sorted(before.keys() - after)),
+    )
+    if apply_changes(older, (change,)) != newer:
+        raise ArenaError("P4021", f"{newer.serial} does not follow {older.serial}")
+    return change
+
+
+def apply_changes(older: PartitionManifest, changes: Sequence[ManifestChange]) -> PartitionManifest:
+    """The manifest that the changes, oldest first, lead to; needs no key.
+
+    Raises ArenaError P4021 when they lead to no sound one, to another than the last of them names, or when a change
+    moves a frozen cluster to another pool or takes something from it.
+    """
+    rows = {row.cluster: row for row in older.rows}
+    sha256 = older.sha256
+    for change in changes:
+        if change.previous_sha256 != sha256:
+            raise ArenaError("P4021", f"{change.serial} does not follow {sha256[:12]}…")
+        now = {token: row for row in change.rows for token in (row.cluster, *row.absorbed)}
+        for name in rows.keys() & {*change.gone, *now}:
+            before, after = rows[name], now.get(name)
+            if (
+                after is None
+                or after.pool != before.pool
+                or not {after.cluster, *after.absorbed}.issuperset(before.absorbed)
+                or any(set(getattr(before, held)).difference(getattr(after, held)) for held in _HELD)
+            ):
+                raise ArenaError("P4021", f"cluster {name[:12]}… changed its pool or lost something")
+        for name in change.gone:
+            rows.pop(name, None)
+        rows.update((row.cluster, row) for row in change.rows)
+        sha256 = change.sha256
+    if not changes:
+        return older
+    ordered = tuple(rows[name] for name in sorted(rows))
+    last = changes[-1]
+    made = msgspec.structs.replace(older, serial=last.serial, previous_sha256=last.previous_sha256, rows=ordered)
+    if made.sha256 != last.sha256:
+        raise ArenaError("P4021", f"the changes lead to {made.sha256[:12]}…, not to {last.sha256[:12]}…")
+    return made
+
+
+def manifest_bytes(manifest: PartitionManifest) -> bytes:
+    """The canonical JSON that is hashed, signed and stored."""
+    return canonical_bytes(manifest)
