@@ -19,10 +19,9 @@ from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest
 from arena.export.model import LogRow
 from arena.records.body import is_canonical, read_content
 from arena.records.log.checkpoint import Checkpoint
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.hash_chain import signing_message
+from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import RecordContent
-from arena.records.verify.log_check import LogStart
 from foundation.codes.names import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
 
@@ -54,8 +53,7 @@ class RowsCheck:
         start, or a later point that was checked. `known` are other points of this log that were checked before."""
         self._point, self._due, self._verify = point, due, verify_signature
         self._start = start
-        self._tree = MerkleFrontier(start.after_seq, [bytes.fromhex(peak) for peak in start.peaks])
-        self._head = start.head if start.after_seq else first_head(point.validator).hash
+        self._walk = LogWalk(start)
         self._counted = counted
         self._known = {mark.after_seq: mark for mark in known}
         self.contradicted: LogStart | None = None  # a known point that is not one of this log
@@ -65,7 +63,7 @@ class RowsCheck:
     @property
     def at(self) -> int:
         """The number of the last record taken."""
-        return self._tree.size
+        return self._walk.seq
 
     def take(self, row: LogRow) -> None:
         """Take the next row. Raises ArenaError U3042 for one that can't stand there; SeamError for a first one that
@@ -79,7 +77,7 @@ class RowsCheck:
             and _SIGNATURE.fullmatch(row.signature)
         ):
             raise ArenaError(PEER_LIED, f"{about} has a malformed envelope")
-        if row.prev != self._head:
+        if self._walk.misplaced(row.seq, row.prev):
             detail = f"{about} does not follow record {self.at}"
             raise SeamError(detail) if self.at == self._start.after_seq else ArenaError(PEER_LIED, detail)
         if row.content is None:
@@ -87,9 +85,8 @@ class RowsCheck:
                 raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
         else:
             self._take_whole(row, bytes(row.content), about)
-        self._tree.append(signing_message(row.validator, row.seq, row.prev, row.content_sha256))
-        self._head = record_hash(row.prev, row.content_sha256)
-        if self.at in self._known and self._known[self.at] != self._mark():
+        self._walk.take(row.seq, row.prev, row.content_sha256)
+        if self.at in self._known and self._known[self.at] != self._walk.position():
             self.contradicted = self._known[self.at]
 
     def finish(self) -> LogStart:
@@ -98,18 +95,14 @@ class RowsCheck:
         Raises ArenaError U3042 when root or tally don't fit, U3043 when they do but a record is none.
         """
         name, size = self._point.validator, self._point.size
-        if self.at != size or self._tree.root().hex() != self._point.root:
+        if self.at != size or self._walk.root != self._point.root:
             raise ArenaError(PEER_LIED, f"the {self.at} records of {name} don't have the root of its note of {size}")
         if self._counted != self._due.count:
             detail = f"{self._counted.rows} records of {name} came whole, its note counts {self._due.count.rows}"
             raise ArenaError(PEER_LIED, detail)
         if self._unfit:
             raise ArenaError(LOG_UNFIT, self._unfit)
-        return self._mark()
-
-    def _mark(self) -> LogStart:
-        peaks = tuple(peak.hex() for peak in self._tree.peaks)
-        return LogStart(validator=self._point.validator, after_seq=self.at, head=self._head, peaks=peaks)
+        return self._walk.position()
 
     def _take_whole(self, row: LogRow, content: bytes, about: str) -> None:
         if row.withheld is not None or row.body is not None:

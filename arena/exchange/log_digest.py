@@ -15,10 +15,8 @@ import re
 from arena.chain.port import Signer, Verifier
 from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
 from arena.export.writing.assembly import signed_content
-from arena.records.log.hash_chain import record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
-from arena.records.verify.log_check import LogStart
 from arena.store.port import Store
 from foundation.codes.names import LOG_UNFIT
 from foundation.errors import ArenaError
@@ -68,15 +66,11 @@ async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | 
             first_seq = min(first_seq, record.seq)
             count = extend(count, record.seq, record.content_sha256)
     begun = known if known and known.after_seq < first_seq else LogStart(validator=own)
-    tree, head = MerkleFrontier(begun.after_seq, [bytes.fromhex(peak) for peak in begun.peaks]), begun.head
+    walk = LogWalk(begun)
     if first_seq - 1 > begun.after_seq:
         async for leaf in store.leaves(own, after_seq=begun.after_seq, to_seq=first_seq - 1):
-            tree.append(signing_message(own, leaf.seq, leaf.prev, leaf.content_sha256))
-            head = record_hash(leaf.prev, leaf.content_sha256)
-    peaks = tuple(peak.hex() for peak in tree.peaks)
-    return LogDigest(
-        race_id=race_id, count=count, start=LogStart(validator=own, after_seq=tree.size, head=head, peaks=peaks)
-    )  # fmt: skip
+            walk.take(leaf.seq, leaf.prev, leaf.content_sha256)
+    return LogDigest(race_id=race_id, count=count, start=walk.position())
 
 
 def add_tally(note: str, tally: LogDigest, signer: Signer) -> str:

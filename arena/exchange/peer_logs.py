@@ -25,7 +25,7 @@ from arena.export.model import LogRow
 from arena.export.reading import read_rows
 from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
-from arena.records.verify.log_check import LogStart
+from arena.records.log.walk import LogStart
 from foundation.canonical import UNREADABLE_JSON, file_sha256
 from foundation.codes.names import LOG_UNFIT
 from foundation.durable_files import SCRATCH, move_into_place, write_whole

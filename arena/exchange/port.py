@@ -14,8 +14,8 @@ import msgspec
 
 from arena.exchange.operator_files.release import SignedRelease
 from arena.export.model import LogRow
+from arena.records.log.walk import LogStart
 from arena.records.model import SettlementRecord
-from arena.records.verify.log_check import LogStart
 from arena.submissions.model import SignedSubmission
 from foundation.errors import Failure
 

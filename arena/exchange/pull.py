@@ -32,7 +32,7 @@ from arena.exchange.port import (
 from arena.export.model import LogRow
 from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
-from arena.records.verify.log_check import LogStart
+from arena.records.log.walk import LogStart
 from foundation.codes.names import LOG_REWRITTEN, LOG_UNFIT, PEER_AWAY, PEER_LIED, PEER_REFUSED
 from foundation.errors import ArenaError, Failure
 

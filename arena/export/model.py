@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from arena.records.log.walk import LogStart
-from arena.records.model import EvaluationRecord, RecordContent
+from arena.records.model import Envelope, EvaluationRecord, RecordContent
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Bucket, Pool
@@ -93,15 +93,10 @@ class Cursor(LogStart, frozen=True, kw_only=True):
         return cls(validator=point.validator, after_seq=point.after_seq, head=point.head, peaks=point.peaks)
 
 
-class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+class LogRow(Envelope, frozen=True, kw_only=True):
     """One record of the range, one line of `log/`. `content` and `body` are the canonical bytes themselves, embedded as
     JSON objects; a row that is withheld keeps what chain, tree and signature need, and its reason."""
 
-    validator: str
-    seq: int
-    prev: str
-    content_sha256: str
-    signature: str
     content: msgspec.Raw | None = None
     body: msgspec.Raw | None = None  # of an evaluation
     withheld: Withheld | None = None

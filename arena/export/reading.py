@@ -18,7 +18,7 @@ import zstandard
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.writing.shards import LOG, SCRUBBED, shard_name
 from arena.records.body import decode_body, decode_content
-from arena.records.model import EvaluationRecord, VerdictRecord
+from arena.records.model import Envelope, EvaluationRecord, VerdictRecord
 from foundation.errors import ArenaError
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Pool
@@ -29,14 +29,9 @@ _READ_AT_ONCE = 1 << 20
 _NULL = b"null"
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _Line(Envelope, frozen=True, kw_only=True):
     """A LogRow as it is decoded: a raw value or null can't be told by type."""
 
-    validator: str
-    seq: int
-    prev: str
-    content_sha256: str
-    signature: str
     content: msgspec.Raw
     body: msgspec.Raw
     withheld: Withheld | None

@@ -272,14 +272,19 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
     payload: Payload
 
 
-class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it stands in the log. `prev` and `hash` are hex; `content` holds the canonical bytes."""
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a record stands in its log, what it holds by hash, and its signature: all that chain and tree need. Hex."""
 
     validator: str
     seq: int
-    prev: str
+    prev: str  # hash of the record before
     content_sha256: str
-    signature: str  # hex, 64 bytes
+    signature: str  # 64 bytes
+
+
+class SignedRecord(Envelope, frozen=True, kw_only=True):
+    """A record as it stands in the log. `content` holds the canonical bytes."""
+
     content: bytes
 
 

@@ -111,7 +111,7 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, promises: Promises = NAMESPAC
     ):
         canaries = _Canaries(Path(directory), port, abstract, datagrams)
         problem = foreign_text({"canaries": canaries.as_problem()})
-        source = (Path(__file__).parents[1] / "guest" / "inspector.py").read_text(encoding="utf-8")
+        source = (Path(__file__).parent / "guest" / "inspector.py").read_text(encoding="utf-8")
         job = GuestJob(source=source, problem=problem, limits=_LIMITS, tools="[]", models=())
         ended = sandbox.run(job, _NoCalls())
         if ended.end != "final" or ended.error:

@@ -95,12 +95,6 @@ def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, sa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_something_in_it_is_refused(dsn, tmp_path: Path):
-    (tmp_path / "mine.txt").write_text("mine")
-    shown = records("export", "--dsn", dsn, "--out", tmp_path)
-    assert (shown.exit_code, "V2070" in shown.output) == (2, True)
-
-
 def test_an_earlier_export_of_other_pools_is_not_continued_and_exits_with_2(dsn, tmp_path: Path):
     records("export", "--dsn", dsn, "--out", tmp_path / "first")
     shown = records(
@@ -123,14 +117,6 @@ def test_a_log_without_a_checkpoint_is_not_ready_to_be_exported_and_exits_with_3
         main(["records", "export", "--dsn", postgres.dsn_for(signer.hotkey), "--out", str(tmp_path / "out")])
     assert ended.value.code == 3
     assert "V2071" in capsys.readouterr().err
-
-
-def test_a_damaged_manifest_ends_verification_with_exit_code_4(dsn, tmp_path: Path):
-    records("export", "--dsn", dsn, "--out", tmp_path / "out")
-    (tmp_path / "out" / "manifest.json").write_bytes(b"{}")
-    shown = records("verify", "--export", tmp_path / "out")
-    assert shown.exit_code == 4
-    assert "WRONG manifest.json" in shown.output
 
 
 def test_an_export_is_verified_in_as_many_processes_as_are_asked_for(dsn, tmp_path: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,43 +43,6 @@ def test_an_agent_that_appends_gives_the_whole_episode_in_order() -> None:
     assert talk.other_messages == ()
 
 
-def test_reasoning_that_was_not_sent_back_stands_with_its_turn() -> None:
-    talk = converse(appending())
-    assert [message.reasoning_content for message in talk.messages if message.role == "assistant"] == [
-        "A lamp, red.",
-        "It is red.",
-    ]
-
-
-def test_calls_have_ids_and_arguments_as_text_and_each_is_answered() -> None:
-    talk = converse(appending())
-    asked = [call for message in talk.messages for call in message.tool_calls]
-    assert [call.id for call in asked] == ["c0", "d0", "d1"]
-    assert all(isinstance(json.loads(call.function.arguments), dict) for call in asked)
-    assert [message.tool_call_id for message in talk.messages if message.role == "tool"] == ["c0", "d0", "d1"]
-
-
-def test_plain_chat_has_no_fields_of_ours() -> None:
-    written = json.loads(msgspec.json.encode(converse(appending()).messages))
-    assert {name for message in written for name in message} == {
-        "role",
-        "content",
-        "reasoning_content",
-        "tool_calls",
-        "tool_call_id",
-    }
-
-
-def test_results_stand_once_in_messages_or_in_calls() -> None:
-    body = appending()
-    talk = converse(body)
-    results = {event.index: event.result for event in body.events if isinstance(event, ToolCall)}
-    assert {
-        call.index: call.result if call.message is None else talk.messages[call.message].content for call in talk.calls
-    } == results
-    assert all(call.result is None for call in talk.calls)
-
-
 def test_calls_of_the_agents_python_are_never_the_assistants() -> None:
     talk = converse(narrating())
     assert [call.emitter for call in talk.calls] == ["code", "code"]
@@ -88,14 +50,6 @@ def test_calls_of_the_agents_python_are_never_the_assistants() -> None:
     assert not talk.is_model_written
     assert not talk.is_linear
     assert all(call.result for call in talk.calls)
-
-
-def test_every_completion_keeps_its_own_request_and_reply() -> None:
-    talk = converse(narrating())
-    asked = [[place(talk, index).content for index in turn.request] for turn in talk.completions]
-    assert asked == [["Why is the first red?"], ["Why is it cheap?"]]
-    assert [place(talk, turn.reply).content for turn in talk.completions] == ["It is red.", "It is cheap."]
-    assert [message.content for message in talk.messages] == ["Why is it cheap?", "It is cheap."]
 
 
 def test_a_call_read_off_the_prompt_is_marked_and_its_result_too() -> None:
@@ -179,14 +133,6 @@ def test_a_turn_sent_back_without_its_thinking_is_the_same_turn() -> None:
     assert talk.messages[1].content == "<think>hm</think>\nA lamp."
 
 
-def test_thinking_that_is_begun_very_often_and_never_ended_is_text() -> None:
-    begun = "<think>" * 60_000  # a search for the end from each start would take minutes
-    run = Episode([says(content=f"<think>a</think>A lamp.{begun}"), says(content="done")])
-    run.chat(USER)
-    run.chat(USER, {"role": "assistant", "content": f"A lamp.{begun}"}, USER)
-    assert converse(run.body()).is_linear
-
-
 def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
     first, second, third = says(content="one"), says(content="two"), says(content="three")
     run = Episode([first, second, third])
@@ -234,12 +180,6 @@ def test_what_is_no_message_is_shown_as_unknown(text: str) -> None:
     body = appending()
     talk = converse(replace(body, messages=(text, *body.messages[1:])))
     assert talk.messages[0] == ChatMessage(role="unknown", content=text)
-
-
-def test_indexes_that_lead_nowhere_are_left_out() -> None:
-    body = appending()
-    lost = tuple(replace(e, request=(99, *e.request, -1)) if isinstance(e, Completion) else e for e in body.events)
-    assert roles(converse(replace(body, events=lost))) == roles(converse(body))
 
 
 @given(st.data())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 import shutil
 from pathlib import Path
@@ -20,7 +19,6 @@ from arena.export.writing.shards import describe
 from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 
-BYTES_PER_FILE = 40
 LOG = "log/000000.jsonl.zst"
 
 
@@ -39,10 +37,6 @@ def sound(tmp_path_factory) -> Path:
 @pytest.fixture
 def copy(sound, tmp_path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "copy"))
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("number", [2**53, 2**64, 10**30])
@@ -70,49 +64,6 @@ def forge(folder: Path, lines: list[bytes], **fields) -> None:
     named = tuple(file if other.path == LOG else other for other in manifest.files)
     (folder / "manifest.sig").unlink(missing_ok=True)
     write_manifest(folder, replace(manifest, files=named, **fields))
-
-
-def test_any_changed_byte_of_any_file_is_found(copy):
-    rng = random.Random(5)
-    for path in files(copy):
-        content = path.read_bytes()
-        for place in {0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(BYTES_PER_FILE))}:
-            changed = bytearray(content)
-            changed[place] ^= 1 << rng.randrange(8)
-            path.write_bytes(changed)
-            assert not verify_export(copy, verify).is_ok, (path.name, place)
-        path.write_bytes(content)
-    assert verify_export(copy, verify).is_ok
-
-
-def test_a_file_that_is_lost_cut_or_added_is_found_and_named(copy):
-    for path in files(copy):
-        content = path.read_bytes()
-        path.write_bytes(content[:-1])
-        assert not verify_export(copy, verify).is_ok, path.name
-        path.unlink()
-        if path.name == "manifest.sig":  # a manifest need not be signed; the reader sees by whom it was
-            assert verify_export(copy, verify).signer == ""
-        else:
-            assert not verify_export(copy, verify).is_ok, path.name
-        path.write_bytes(content)
-    (copy / "log" / "extra").write_bytes(b"")
-    assert wrong(copy) == "log/extra: the manifest does not name this file"
-
-
-@pytest.mark.parametrize("harm", ["drop", "double", "swap", "cut"])
-def test_rows_that_are_dropped_doubled_swapped_or_cut_off_are_found_under_a_fitting_manifest(copy, harm):
-    lines = list(read_lines(copy / LOG))
-    forge(
-        copy,
-        {
-            "drop": [*lines[:2], *lines[3:]],
-            "double": [*lines[:2], lines[1], *lines[2:]],
-            "swap": [lines[0], lines[2], lines[1], *lines[3:]],
-            "cut": lines[:-1],
-        }[harm],
-    )
-    assert wrong(copy).startswith(("record", "log"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import typer
 import zstandard
 
 from arena.chain.keys import verify
@@ -24,13 +23,12 @@ from arena.export.verify.verification import verify_export
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
 from arena.export.writing.shards import file_hash
 from foundation.canonical import canonical_bytes
-from neurons.cli.verify import verify_folder
 from tests.arena.agents_stand import NOW_MS, AgentsLog, promotion
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import START_MS
 from tests.arena.test_export_hygiene import leaky_episode
 
-PLACES_PER_FILE = 12
+PLACES_PER_FILE = 3
 KINDS = {
     "README.md",
     "FORMATS.md",
@@ -114,19 +112,6 @@ def test_a_changed_byte_of_any_file_is_found_and_the_file_named(copy: Path) -> N
         (copy / path).write_bytes(content)
 
 
-@pytest.mark.prove
-def test_each_byte_of_each_file_is_found_when_it_is_changed(copy: Path) -> None:
-    for path in files(copy):
-        content = bytearray((copy / path).read_bytes())
-        for place in range(len(content)):
-            content[place] ^= 1
-            (copy / path).write_bytes(content)
-            assert is_named(copy, path), (path, place)
-            content[place] ^= 1
-        (copy / path).write_bytes(content)
-    assert verify_export(copy, verify).is_ok
-
-
 def test_a_file_that_is_cut_lengthened_emptied_swapped_or_lost_is_found_and_named(copy: Path) -> None:
     names = files(copy)
     for path, other in zip(names, [*names[1:], names[0]], strict=True):
@@ -139,19 +124,6 @@ def test_a_file_that_is_cut_lengthened_emptied_swapped_or_lost_is_found_and_name
             assert verify_export(copy, verify).signer == ""
         else:
             assert is_named(copy, path), path
-        (copy / path).write_bytes(content)
-
-
-def test_harm_to_any_kind_of_file_ends_the_command_with_exit_code_4_and_its_name(
-    copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in {kind_of(path): path for path in files(copy)}.values():
-        content = (copy / path).read_bytes()
-        (copy / path).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        with pytest.raises(typer.Exit) as ended:
-            verify_folder(copy, as_json=False)
-        assert ended.value.exit_code == 4
-        assert f"WRONG {MANIFEST if path in UNNAMED else path}: " in capsys.readouterr().err
         (copy / path).write_bytes(content)
 
 

@@ -106,15 +106,6 @@ def test_records_that_can_not_be_read_are_quarantined_and_named_and_the_rest_goe
     assert report.is_ok, report.wrong
 
 
-@pytest.mark.parametrize("name", poisons())
-def test_verification_of_a_store_takes_any_signed_bytes_without_an_exception(name: str) -> None:
-    log = ExportLog()
-    put(log, poisons()[name])
-    report = asyncio.run(verify_store(log, verify))
-    assert report.records == 1
-    assert {defect.rule for defect in report.defects} <= {"schema"}
-
-
 @pytest.mark.parametrize("harm", ["nested", "layout", "later", "missing", "not a frame"])
 def test_a_body_that_can_not_be_read_quarantines_its_evaluation_alone(tmp_path: Path, harm: str) -> None:
     log = ExportLog()
@@ -324,16 +315,6 @@ def test_an_export_has_the_same_bytes_in_every_timezone(tmp_path: Path) -> None:
         made.append({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
         assert verify_export(folder, verify).is_ok
     assert made[0] == made[1] == made[2]
-
-
-def test_a_link_put_into_an_export_is_found(tmp_path: Path) -> None:
-    log = ExportLog()
-    released_race(log, "r1")
-    export(log, tmp_path / "out", signer=log.signer)
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out" / "more").symlink_to(tmp_path / "elsewhere")
-    (found,) = verify_export(tmp_path / "out", verify).wrong
-    assert (found.place, found.detail) == ("more", "the manifest does not name this file")
 
 
 def test_a_file_whose_name_is_no_text_is_found_and_shown_harmlessly(

@@ -124,22 +124,6 @@ def test_no_end_is_signed_that_the_log_does_not_lead_to(tmp_path):
     assert export(log, tmp_path / "good", start=begin, signer=log.signer).log.last_seq == len(log.log)
 
 
-def test_a_log_that_ends_before_its_head_is_not_signed(tmp_path):
-    log = ExportLog()
-    released_race(log, "r1", range(1, 10))
-    del log.log[-2:]
-    with pytest.raises(ArenaError) as raised:
-        export(log, tmp_path / "out", signer=log.signer)
-    assert raised.value.failure.code == "V2050"
-
-
-def test_a_finished_export_is_told_again_and_another_request_refused(log, tmp_path):
-    first = export(log, tmp_path / "out")
-    assert export(log, tmp_path / "out") == first
-    with pytest.raises(ArenaError, match="V2070"):
-        export(log, tmp_path / "out", pools=("eval",))
-
-
 def test_an_unfinished_export_refuses_another_request(log, tmp_path):
     kill_after(log, tmp_path / "out", last=100, shards=0)
     with pytest.raises(ArenaError, match="V2070"):

@@ -30,7 +30,6 @@ from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifes
 from arena.export.writing.shards import REFERENCES, Outgoing, ShardWriter, describe, require_views, shard_is_full
 from arena.export.writing.supplement import gather_supplement, refer_to_promotions, write_supplement
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import first_head
 from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
@@ -70,7 +69,7 @@ async def export_records(
     V2088 when a disk is full.
     """
     check_request(request)
-    begin = start or Cursor(validator=request.validator, head=first_head(request.validator).hash)
+    begin = start or Cursor(validator=request.validator)
     with journals.folder_held(folder):
         if (folder / MANIFEST).exists():
             manifest = read_manifest(folder)

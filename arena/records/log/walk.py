@@ -26,7 +26,7 @@ class LogStart(msgspec.Struct, frozen=True, kw_only=True):
 
     validator: str
     after_seq: int = 0
-    head: str = ""  # hash of record `after_seq`; "" or the empty log's head at the beginning
+    head: str = ""  # hash of record `after_seq`; "" at the beginning
     peaks: tuple[str, ...] = ()  # roots of the complete subtrees
 
 
@@ -35,15 +35,14 @@ class LogWalk:
 
     def __init__(self, start: LogStart) -> None:
         """Raises ArenaError V2051 for a start that is malformed."""
-        first = first_head(start.validator)
-        known = (start.head,) if start.after_seq or start.head else ()
-        if wrong := [text for text in (*known, *start.peaks) if not _SHA256.fullmatch(text)]:
+        hashes = (start.head, *start.peaks) if start.after_seq or start.head else start.peaks
+        if wrong := [text for text in hashes if not _SHA256.fullmatch(text)]:
             raise ArenaError("V2051", f"the start of {start.validator} holds {wrong[0]!r}, which is no sha256")
-        if not start.after_seq and start.head not in ("", first.hash):
-            raise ArenaError("V2051", f"the start of {start.validator} gives an empty log another head")
+        if not start.after_seq and start.head:
+            raise ArenaError("V2051", f"the start of {start.validator} names a record before the first")
         self.tree = MerkleFrontier(start.after_seq, [bytes.fromhex(peak) for peak in start.peaks])
         self.validator = start.validator
-        self.head = Head(start.after_seq, start.head) if start.after_seq else first
+        self.head = Head(start.after_seq, start.head) if start.after_seq else first_head(start.validator)
         self.is_whole = start.after_seq == 0  # it went over every record of the log
 
     @property
@@ -59,7 +58,9 @@ class LogWalk:
     def position(self) -> LogStart:
         """Where the walk stands, as the point where another can begin."""
         peaks = tuple(peak.hex() for peak in self.tree.peaks)
-        return LogStart(validator=self.validator, after_seq=self.seq, head=self.head.hash, peaks=peaks)
+        return LogStart(
+            validator=self.validator, after_seq=self.seq, head=self.head.hash if self.seq else "", peaks=peaks
+        )
 
     def misplaced(self, seq: int, prev: str) -> tuple[Literal["sequence", "chain"], str] | None:
         """Why a record of this number and link does not come next; None where it does."""
