@@ -29,9 +29,10 @@ HOLD_BLOCKS = 50
 RULES = replace(POLICY, admission=replace(PAPER.admission, hold_blocks=HOLD_BLOCKS))
 PLAIN = "def agent_main(problem):\n    return None\n"
 ODD = {  # each is held by a heuristic, and none is like another
-    "odd": f"TABLE = {list(range(3, 90))}\n\n{PLAIN}",
-    "other": f"NUMBER = {3**130}\n\n{PLAIN}",
-    "late": f"# \u200b\n{PLAIN}",
+    "odd": "def agent_main(problem):\n    return getattr(problem, problem['key'])\n",
+    "other": f"class Other:\n    pass\n\n\n{PLAIN}\n\ndef put(name):\n    setattr(Other, name, [1, 2, 3])\n",
+    "late": "def agent_main(problem):\n    for name in ('a', 'b'):\n        if hasattr(problem, name):\n"
+    "            return getattr(problem, name + 'c')\n    return 0\n",
 }
 LONG = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text("utf-8")
 
