@@ -196,7 +196,8 @@ def test_view_finds_a_record_by_number_and_by_the_beginning_of_an_id(node: Path)
         assert part in by_number.stdout
     assert "who wrote the calls, worked out again by emission/" in by_number.stdout
     (row,) = [json.loads(line) for line in records(node, "tail", "--after", "2", "--json").stdout.splitlines()][:1]
-    assert records(node, "view", row["content_sha256"][:12]).stdout == by_number.stdout
+    by_hash = records(node, "view", row["content_sha256"][:12])
+    assert by_hash.stdout == by_number.stdout, by_hash.stderr
     by_attempt = json.loads(records(node, "view", "r1-a1-2:1", "--json").stdout)
     assert by_attempt["seq"] == 5
 

@@ -13,6 +13,7 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
 from foundation.errors import ArenaError
+from neurons.cli.options import StoreFlags
 from neurons.cli.verify import hold_against, verify_folder
 from neurons.cli.verify import verify as verify_command
 from tests.arena.export_stand import ExportLog, export, released_race, replace
@@ -55,7 +56,7 @@ def test_an_export_that_is_not_of_the_kept_state_ends_with_exit_code_4(
     other = replace(kept(log)[place], root="00" * 32)  # signed by the same key of another log
     (tmp_path / "note").write_text(sign_checkpoint(other, log.signer), encoding="utf-8")
     with pytest.raises(typer.Exit) as ended:
-        verify_command(export=str(folder), checkpoint=[tmp_path / "note"])
+        verify_command(StoreFlags(), export=str(folder), checkpoint=[tmp_path / "note"])
     assert ended.value.exit_code == 4
     assert f"WRONG record {other.size}: checkpoint: " in capsys.readouterr().err
 
@@ -72,15 +73,15 @@ def test_a_checkpoint_that_says_nothing_of_the_export_is_refused_and_not_passed_
         with pytest.raises(typer.BadParameter, match="can't be compared"):
             verify_folder(folder, as_json=False, points=[point])
     with pytest.raises(typer.BadParameter, match="--since is for a store"):
-        verify_command(export=str(folder), since=[Path("note")])
+        verify_command(StoreFlags(), export=str(folder), since=[Path("note")])
 
 
 def test_a_checkpoint_file_that_is_none_is_coded(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "note").write_bytes(b"\xff\x00")
     with pytest.raises(ArenaError, match="V2050"):
-        verify_command(export=str(folder), checkpoint=[tmp_path / "note"])
+        verify_command(StoreFlags(), export=str(folder), checkpoint=[tmp_path / "note"])
     with pytest.raises(ArenaError, match="V2027"):
-        verify_command(export=str(folder), checkpoint=[tmp_path / "nothing"])
+        verify_command(StoreFlags(), export=str(folder), checkpoint=[tmp_path / "nothing"])
 
 
 def test_the_chain_is_asked_for_the_block_that_the_export_names(

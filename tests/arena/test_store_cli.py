@@ -24,7 +24,7 @@ from arena.records.model import Subject
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
-from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
+from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.port import StoredCheckpoint, StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError, Failure
@@ -245,28 +245,7 @@ async def is_verified(words: list[str]) -> bool:
     return bool(json.loads(result.stdout)["ok"])
 
 
-# -- status and objects
-
-
-def test_objects_names_what_is_missing_and_what_nobody_names(node: Path) -> None:
-    location = read_location(node).objects
-    if not location:
-        result = arena("objects", "--state-dir", node)
-        assert (result.exit_code, "keeps its bodies in Postgres" in result.output) == (2, True)
-        return
-    assert "missing 0  orphans 0" in ok("objects", "--state-dir", node)
-    folder = node / "objects" / prefix_of(ALICE.hotkey)
-    one = sorted(folder.rglob("*.zst"))[0]
-    orphan = folder / "ab" / f"{'ab' * 32}.zst"
-    orphan.parent.mkdir(exist_ok=True)
-    one.rename(orphan)
-    result = arena("objects", "--state-dir", node, "--orphans")
-    assert result.exit_code == 4
-    assert f"missing {one.stem}" in result.stdout
-    assert f"orphan  {orphan.stem}" in result.stdout
-    (report,) = json.loads(arena("objects", "--state-dir", node, "--json").stdout)
-    assert (report["named"], report["missing_count"], report["orphan_count"]) == (EPISODES, 1, 1)
-    orphan.rename(one)
+# -- status
 
 
 def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:

@@ -24,8 +24,7 @@ def commands() -> str:
     """Every command with its help, arguments and options."""
     lines = ["# Commands", "", "Made from the program. `arena COMMAND --help` says the same.", ""]
     for entry in COMMANDS:
-        if entry.is_listed:
-            lines += _of_command(f"arena {entry.name}", load_command(entry.name))
+        lines += _of_command(f"arena {entry.name}", load_command(entry.name))
     return "\n".join(lines) + "\n"
 
 

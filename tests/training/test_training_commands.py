@@ -23,7 +23,7 @@ from training.model import RunLineage
 from training.models.opening import open_model
 from training.recipe import parse_recipe
 from training.stages.pipeline import run_stage
-from training.stages.run import CHECKPOINT, RunFolder, open_checkpoint
+from training.stages.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
 
 SHORT = ("--turn-tokens", "8", "--turns", "2", "--parallel", "2")
 
@@ -50,15 +50,7 @@ def run(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finish(folder: RunFolder) -> RunLineage:
     return folder.finish(
-        parent_sha256="base",
-        corpus_sha256s=(),
-        codec_sha256="",
-        partition_sha256="",
-        code_commit="",
-        device="cpu",
-        steps=1,
-        metrics={},
-        dropped={},
+        Outcome(parent_sha256="base", steps=1), codec_sha256="", partition_sha256="", code_commit="", device="cpu"
     )
 
 

@@ -59,7 +59,7 @@ def changed(value: object, part: str) -> object:
         return [value[0][::-1], *value[1:]]
     if part == "checkpoint":
         lines = str(value).split("\n")
-        return "\n".join([lines[0], str(int(lines[1]) - 1), *lines[2:]])
+        return "\n".join([*lines[:2], lines[2][::-1], *lines[3:]])  # the signature over it is the command's to check
     return str(value)[::-1]
 
 
