@@ -1,5 +1,10 @@
 """The files of an export: how they are named, written, hashed and read back.
 
+Lines are compressed with zstd; what cannot be read raises ArenaError V2050 or V2074 with file and line. The manifest
+is written last and atomically, so a folder with one is complete: its sha256 file shows a damaged
+manifest, the signature a false one. Trajectories come out as the exporter handed them to the views.
+"""
+
 from __future__ import annotations
 
 import hashlib
