@@ -19,7 +19,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, StatedSupplement, first_promotions, promotion_of
-from arena.export.assembly import Assembled
+from arena.export.assembly import Assembled, kind_of
 from arena.export.exporter import PAGE, Writing, make_manifest, require_views
 from arena.export.files import (
     CHECKSUM,
@@ -322,14 +322,14 @@ class _Rows:
         if content is not None:
             self._judge(row, content, trajectory)
         return Assembled(
-            row.seq,
-            race_of(content) if content else "",
-            row.prev,
-            row.content_sha256,
-            b"",
-            str(content.payload.__struct_config__.tag) if content else "",
-            row.withheld,
-            trajectory,
+            seq=row.seq,
+            race_id=race_of(content) if content else "",
+            prev=row.prev,
+            content_sha256=row.content_sha256,
+            line=b"",
+            kind=kind_of(content) if content else "",
+            withheld=row.withheld,
+            trajectory=trajectory,
             is_scrubbed=scrubbed is not None,
         )
 
