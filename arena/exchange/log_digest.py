@@ -14,7 +14,7 @@ import re
 
 from arena.chain.port import Signer, Verifier
 from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
-from arena.export.writing.assembly import signed_content
+from arena.export.assembly import signed_content
 from arena.records.log.walk import LogStart, LogWalk
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.store.port import Store

@@ -21,8 +21,8 @@ import zstandard
 
 from arena.exchange.operator_files.release_store import FREE_BYTES_LEAST
 from arena.exchange.port import HeldLog, LogDigest
+from arena.export.files import read_rows
 from arena.export.model import LogRow
-from arena.export.reading import read_rows
 from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
 from arena.records.log.walk import LogStart

@@ -35,9 +35,7 @@ from arena.records.model import EvaluationRecord, Payload, VerdictRecord
 from arena.records.verify.proof import Proof
 from arena.store.bodies import restore_bodies
 from arena.store.port import StoredCheckpoint
-from arena.view.chain import chain_fact
-from arena.view.model import TraceView
-from arena.view.reading import view_trace
+from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.figures import bars, bins, paired_gap, shape_of, shape_panel
 from arena.web.reading import (

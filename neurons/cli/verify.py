@@ -25,7 +25,7 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
-    from arena.export.verify.verification import Wrong
+    from arena.export.verification import Wrong
     from arena.records.log.checkpoint import Checkpoint
     from arena.records.model import SignedRecord
     from arena.records.verify.proof import Proof
@@ -194,8 +194,8 @@ def verify_folder(
     processes died, and V2207, V2060, V2208 for a cluster.
     """
     from arena.chain.keys import verify as verify_signature
-    from arena.export.verify.verification import verify_export
-    from arena.export.writing.manifest import read_manifest
+    from arena.export.files import read_manifest
+    from arena.export.verification import verify_export
     from neurons.cluster.choice import open_executor
 
     try:
@@ -236,10 +236,8 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
     of its range; and for a chain where the export names no block. U3030 when the chain is away.
     """
     from arena.chain.keys import verify as verify_signature
-    from arena.export.reading import read_rows
-    from arena.export.verify.verification import Wrong
-    from arena.export.writing.manifest import MANIFEST, read_manifest
-    from arena.export.writing.shards import LOG
+    from arena.export.files import LOG, MANIFEST, read_manifest, read_rows
+    from arena.export.verification import Wrong
     from arena.records.log.anchors import require_anchor
     from arena.records.verify.log_check import LogCheck, LogStart
     from arena.store.port import LogLeaf, StoredCheckpoint

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.verify.verification import verify_export
+from arena.export.verification import verify_export
 from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
 from arena.records.log.hash_chain import signing_message
 from arena.records.log.merkle import MerkleFrontier
