@@ -30,13 +30,12 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from arena.records.model import Head
-from arena.store.embedded.binaries import PgTools
+from arena.records.model import BodyFrame, Head
+from arena.store import statements as sql
+from arena.store.connect import coded_errors, open_engine
+from arena.store.embedded import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.port import BodyFrame
-from arena.store.postgres import statements as sql
-from arena.store.postgres.connect import coded_errors, open_engine
-from arena.store.postgres.log import PostgresLog
+from arena.store.postgres import PostgresLog
 from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import move_into_place, write_whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arena.store.port import StoredCheckpoint
+from arena.records.model import StoredCheckpoint
 from arena.view.model import Field
 
 

@@ -22,7 +22,7 @@ from neurons.cli.presenter import echo_json, show_progress
 from neurons.cli.store_reading import location_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
-    from arena.store.embedded.binaries import PgTools
+    from arena.store.embedded import PgTools
 
 
 app = typer.Typer(
@@ -253,12 +253,12 @@ def _owned(
 ) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
-        from arena.store.embedded.binaries import own_tools
+        from arena.store.embedded import own_tools
 
         dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
         yield OwnedServer(owner_dsn, own_tools(tools), dsn_for)
         return
-    from arena.store.embedded.server import start_embedded
+    from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
@@ -269,7 +269,7 @@ def _owned(
 
 def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
     """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
-    from arena.store.postgres.connect import login_dsn
+    from arena.store.connect import login_dsn
     from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)

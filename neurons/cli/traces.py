@@ -20,8 +20,8 @@ from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.selection import releases_of
 from arena.export.writing.shards import LOG
 from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.records.verify.inspection import Entry, inspect
+from arena.records.inspection import inspect
+from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.view.chain import chain_fact
 from arena.view.model import Field, TraceView
 from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
@@ -36,8 +36,8 @@ from problems.model import Pool
 from problems.outcome import OutcomeScore
 
 if TYPE_CHECKING:
-    from arena.store.port import StoredCheckpoint
-    from arena.store.postgres.store import PostgresStore
+    from arena.records.model import StoredCheckpoint
+    from arena.store.postgres import PostgresStore
 
 MANIFEST = "manifest.json"
 

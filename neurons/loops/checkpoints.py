@@ -25,12 +25,19 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.keys import verify
-from arena.records.log.anchors import committed_checkpoint, note_sha256
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.model import Head
-from arena.store.port import StoredCheckpoint
+from arena.records.log import (
+    Checkpoint,
+    checkpoint_of,
+    committed_checkpoint,
+    first_head,
+    note_sha256,
+    read_checkpoint,
+    record_hash,
+    sign_checkpoint,
+    signing_message,
+)
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import Head, StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import STORE_REFUSED

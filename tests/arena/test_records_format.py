@@ -28,7 +28,7 @@ from arena.records.body import (
     read_content,
 )
 from arena.records.json_schema import SCHEMA_NAMES, published_schema
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
+from arena.records.log import first_head, record_hash, signing_message
 from arena.records.model import HostFacts, Payload, RecordContent
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.records.log.merkle import (
+from arena.records.merkle import (
     EMPTY_ROOT,
     MerkleFrontier,
     RangeHashes,

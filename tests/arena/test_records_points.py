@@ -12,15 +12,12 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
-from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
-from arena.records.log.merkle import EMPTY_ROOT
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import SignedRecord
-from arena.records.verify.inspection import Entry, RecordFinding, entry_of, inspect
-from arena.records.verify.log_check import LogCheck, LogStart
-from arena.records.verify.report import VerifyReport
-from arena.records.verify.verification import verify_store
-from arena.store.port import StoredCheckpoint
+from arena.records.inspection import RecordFinding, entry_of, inspect
+from arena.records.log import Checkpoint, LogStart, sign_checkpoint
+from arena.records.merkle import EMPTY_ROOT
+from arena.records.model import Entry, SignedRecord, StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import LogCheck, VerifyReport, verify_store
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
 

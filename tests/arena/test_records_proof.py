@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.chain.keys import generate_signer, keypair_signer, verify
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.log.sequencer import Sequencer
+from arena.records import verify_proof
+from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
 from arena.records.model import SignedRecord
-from arena.records.verify import verify_proof
-from arena.records.verify.proof import Proof, check_proof, encode_proof, prove
+from arena.records.proof import Proof, check_proof, encode_proof, prove
+from arena.records.sequencer import Sequencer
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt

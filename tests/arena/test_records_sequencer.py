@@ -10,10 +10,10 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
-from arena.records.log.hash_chain import first_head, head_after, record_hash, signing_message
-from arena.records.log.sequencer import SIGNING_ATTEMPTS, Sequencer
-from arena.records.model import SIGNATURE_DOMAIN, SignedRecord
-from arena.store.port import HeadMovedError, LeaseLostError, StoredBody
+from arena.records.log import first_head, head_after, record_hash, signing_message
+from arena.records.model import SIGNATURE_DOMAIN, SignedRecord, StoredBody
+from arena.records.sequencer import SIGNING_ATTEMPTS, Sequencer
+from arena.store.port import HeadMovedError, LeaseLostError
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode, settlement
 from tests.arena.whole_log import verify_records

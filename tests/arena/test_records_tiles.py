@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import RangeHashes, inclusion_ranges
-from arena.records.log.tiles import TILE, TiledLogs
-from arena.store.port import LogLeaf
+from arena.records.log import signing_message
+from arena.records.merkle import RangeHashes, inclusion_ranges
+from arena.records.model import LogLeaf
+from arena.records.proof import TILE, TiledLogs
 from foundation.errors import ArenaError
 
 

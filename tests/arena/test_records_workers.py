@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.handover import make_memory_files
-from arena.records.verify.inspection import Entry
-from arena.records.verify.verification import BATCH, verify_store
-from arena.records.verify.workers import open_inspector
+from arena.records.inspection import make_memory_files, open_inspector
+from arena.records.model import Entry
+from arena.records.sequencer import Sequencer
+from arena.records.verification import BATCH, verify_store
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
@@ -104,7 +103,7 @@ def test_what_processes_were_given_is_given_back() -> None:
 PARENT = """
 import asyncio
 from arena.chain.keys import verify
-from arena.records.verify.workers import open_inspector
+from arena.records.inspection import open_inspector
 
 async def stay():
     async with open_inspector(verify, 2) as inspector:

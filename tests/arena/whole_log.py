@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from arena.chain.port import Verifier
-from arena.records.log.checkpoint import Checkpoint
+from arena.records.inspection import open_inspector
+from arena.records.log import Checkpoint
 from arena.records.model import Head, SignedRecord
-from arena.records.verify.log_check import LogCheck
-from arena.records.verify.report import VerifyReport
-from arena.records.verify.verification import BodiesOf, _loaded, _take
-from arena.records.verify.workers import open_inspector
+from arena.records.verification import BodiesOf, LogCheck, VerifyReport, _loaded, _take
 
 
 async def verify_records(

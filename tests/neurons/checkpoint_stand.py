@@ -11,10 +11,9 @@ from arena.chain.keys import generate_signer
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_state import LocalRules
 from arena.chain.port import ChainResult, Commitment, Signer
-from arena.records.model import Head
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import Head, StoredCheckpoint
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop, CheckpointRules

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.log.anchors import note_sha256, require_anchor
-from arena.records.log.checkpoint import read_checkpoint
+from arena.records.log import note_sha256, read_checkpoint, require_anchor
 from foundation.errors import ArenaError
 from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
 from tests.neurons.checkpoint_stand import LogDesk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arena.records.log.anchors import note_sha256
+from arena.records.log import note_sha256
 from neurons.loops.checkpoints import PAUSES
 from tests.arena.chain_faults import reorg, set_finality_lag
 from tests.neurons.checkpoint_stand import RULES, LogDesk

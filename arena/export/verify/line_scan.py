@@ -18,8 +18,8 @@ from arena.export.model import LogRow, Withheld
 from arena.export.reading import read_row
 from arena.export.redaction import holds_secret
 from arena.records.body import decode_body, decode_content, is_canonical
-from arena.records.model import EvaluationRecord, ReleaseRecord
-from arena.records.verify.inspection import Entry, RecordFinding, inspect
+from arena.records.inspection import RecordFinding, inspect
+from arena.records.model import Entry, EvaluationRecord, ReleaseRecord
 from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import Executor
@@ -66,8 +66,6 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
         return ScannedRow("a row is whole, or a stub with its reason", finding, row.withheld)
     if raw is None or finding.faults:
         return ScannedRow("", finding, row.withheld)
-    if finding.facts is None or finding.unread:
-        return ScannedRow("it is whole and of a version this release does not read", finding)
     content = decode_content(raw)
     if (body is not None) != isinstance(content.payload, EvaluationRecord):
         return ScannedRow("an evaluation, and nothing else, has a body", finding)

@@ -27,9 +27,10 @@ from arena.export.writing.journal import ShardCounts, Waiting
 from arena.export.writing.shards import LOG, REFERENCES, SCRUBBED, Outgoing, ShardWriter, shard_is_full, shard_name
 from arena.export.writing.supplement import StatedSupplement
 from arena.records.body import decode_content
+from arena.records.inspection import RecordFinding
+from arena.records.log import LogStart
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
-from arena.records.verify.inspection import RecordFinding
-from arena.records.verify.log_check import LogCheck, LogStart
+from arena.records.verification import LogCheck
 from foundation.errors import ArenaError
 
 

@@ -24,9 +24,8 @@ from arena.export.verify.line_scan import ScannedRow, look_all
 from arena.export.verify.rows import LogRows, Remaking
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
 from arena.export.writing.shards import LOG, REFERENCES, file_hash, require_views, shard_name
-from arena.records.log.checkpoint import Checkpoint, read_checkpoint
-from arena.records.verify.log_check import LogCheck
-from arena.records.verify.report import VerifyReport
+from arena.records.log import Checkpoint, read_checkpoint
+from arena.records.verification import LogCheck, VerifyReport
 from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor

@@ -18,17 +18,17 @@ import zstandard
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.redaction import cleaned, holds_secret
 from arena.export.selection import Selection, race_of
-from arena.records.body import decode_body, decode_content, is_canonical
+from arena.records.body import BODY_BYTES_MAX, decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
+    BodyFrame,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
     SignedRecord,
     VerdictRecord,
 )
-from arena.store.bodies import BODY_BYTES_MAX
-from arena.store.port import BodyFrame, Store
+from arena.store.port import Store
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict

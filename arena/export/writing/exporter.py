@@ -29,8 +29,7 @@ from arena.export.writing.lines import LinesFile
 from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
 from arena.export.writing.shards import REFERENCES, Outgoing, ShardWriter, describe, require_views, shard_is_full
 from arena.export.writing.supplement import gather_supplement, refer_to_promotions, write_supplement
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.walk import LogStart, LogWalk
+from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.rule import embargoed_races

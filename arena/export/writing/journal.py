@@ -22,7 +22,7 @@ from arena.export.selection import race_of
 from arena.export.writing.assembly import Assembled
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE
 from arena.export.writing.shards import LOG, SCRUBBED, VIEWS
-from arena.records.log.walk import LogStart
+from arena.records.log import LogStart
 from foundation.durable_files import SCRATCH, write_whole
 from foundation.errors import ArenaError
 
