@@ -20,8 +20,8 @@ import msgspec
 
 from arena.api.rows import AgentDetail, RaceDetail
 from arena.chain.port import Verifier
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
 from arena.records.inspection import inspect
 from arena.records.log import first_head, record_hash
 from arena.records.model import Entry, Head

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 from arena.chain.port import Signer, Verifier
 from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
+from arena.export.assembly import signed_content
 from arena.export.model import LogRow
-from arena.export.writing.assembly import signed_content
 from arena.records.body import decode_content, is_canonical
 from arena.records.log import Checkpoint, LogStart, LogWalk, signing_message
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord

@@ -21,8 +21,8 @@ import zstandard
 
 from arena.exchange.operator_files import FREE_BYTES_LEAST
 from arena.exchange.port import HeldLog, LogDigest
+from arena.export.files import read_rows
 from arena.export.model import LogRow
-from arena.export.reading import read_rows
 from arena.records.log import ORIGIN_PREFIX, Checkpoint, LogStart
 from arena.records.log import note_sha256 as sha256_of
 from foundation.canonical import UNREADABLE_JSON, file_sha256

@@ -1,4 +1,5 @@
-"""Which binaries the embedded server runs, as which OS user, and in which folders; pg_dump and pg_restore.
+"""A Postgres of our own under a state folder: as which OS user it runs, in which folders, from which binaries, and
+until when; pg_dump and pg_restore.
 
 Postgres never runs with euid 0. As root it runs as the existing `postgres` user, else `nobody`; no user is
 added and no folder's mode is widened, except that the state folder lets that user's group pass through. Where the
@@ -13,7 +14,6 @@ import asyncio
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import pwd
 import secrets
@@ -23,10 +23,10 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from importlib import metadata, util
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 import msgspec
@@ -56,6 +56,11 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
         """Give a path to this user (when it is not ours anyway)."""
         if self.is_dropped:
             os.chown(path, self.uid, self.gid)
+
+    def run_as(self) -> dict[str, Any]:
+        """What `subprocess` needs to run a program as this user."""
+        dropped = {"user": self.uid, "group": self.gid, "extra_groups": list[str]()} if self.is_dropped else {}
+        return {"cwd": "/", **dropped}
 
 
 class ServerPaths(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,27 +231,20 @@ class PgTools(msgspec.Struct, frozen=True, kw_only=True):
             stdout=handles.get("stdout"),
             stderr=subprocess.PIPE,
             env=environment,
-            cwd="/",
             check=False,
-            user=self.user.uid if self.user.is_dropped else None,
-            group=self.user.gid if self.user.is_dropped else None,
-            extra_groups=[] if self.user.is_dropped else None,
+            **self.user.run_as(),
         )
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()[-SAID_MAX:]
             raise ArenaError("V2056", f"{tool} ended with status {done.returncode}: {said}")
 
 
-def own_tools(folder: Path | None) -> PgTools:
-    """The tools for a server elsewhere, run as this process's own user: of a folder, or (None) of the embedded
-    server's package, whose build speaks no TLS. Raises ArenaError V2020 without the package, V2027 without the tools.
-    """
+def own_tools() -> PgTools:
+    """The tools for a server elsewhere, run as this process's own user: those on PATH, else of the embedded server's
+    package, whose build speaks no TLS. Raises ArenaError V2020 when neither is there."""
     user = ServerUser(uid=os.geteuid(), gid=os.getegid(), name="", is_dropped=False)
-    folder = folder.absolute() if folder else binaries(Path("/"), user)
-    for tool in ("pg_dump", "pg_restore"):
-        if not (folder / tool).is_file():
-            raise ArenaError("V2027", f"there is no {tool} in {folder}")
-    return PgTools(folder=folder, user=user)
+    found = shutil.which("pg_dump")
+    return PgTools(folder=Path(found).parent if found else binaries(Path("/"), user), user=user)
 
 
 OWNER = "postgres"
@@ -308,7 +306,7 @@ class EmbeddedServer:
     @property
     def pid(self) -> int:
         """The postmaster's process id. Raises ArenaError V2020 when it is gone."""
-        postmaster = _running_postmaster(self._paths)
+        postmaster = _postmaster_of(self._paths.data)
         if postmaster is None:
             raise _start_error(self._paths, "the server is not running")
         return int(postmaster.pid)
@@ -383,7 +381,7 @@ def _migrate_recovered(paths: ServerPaths, owner_dsn: str) -> bool:
         except ArenaError as error:
             if not is_recovering(error):
                 raise
-            if _running_postmaster(paths) is None:
+            if _postmaster_of(paths.data) is None:
                 return False
             if time.monotonic() > deadline:
                 raise
@@ -397,9 +395,9 @@ def is_running(state_dir: Path) -> bool:
 
 
 def _ensure_running(paths: ServerPaths, user: ServerUser) -> Secrets:
-    postmaster = _running_postmaster(paths)
+    postmaster = _postmaster_of(paths.data)
     passwords = _read_secrets(paths)
-    if postmaster and passwords and _becomes_ready(paths, postmaster.pid, lambda: _running_postmaster(paths) is None):
+    if postmaster and passwords and _becomes_ready(paths, postmaster.pid):
         return passwords
     folder = binaries(paths.home, user)
     if passwords is None or not (paths.data / "PG_VERSION").exists():
@@ -451,19 +449,13 @@ def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> Non
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         start = paths.log.stat().st_size
-        try:
-            return _launch(paths, command, user)
-        except ArenaError:
-            if _ORPHANS not in paths.log.read_bytes()[start:] or time.monotonic() > deadline:
-                raise
+        with paths.log.open("a") as log:
+            process = _popen(command, user, log)
+        if _becomes_ready(paths, process.pid, process):
+            return
+        if _ORPHANS not in paths.log.read_bytes()[start:] or time.monotonic() > deadline:
+            raise _start_error(paths, "the server ended while it started")
         time.sleep(ORPHAN_POLL_S)
-
-
-def _launch(paths: ServerPaths, command: list[str], user: ServerUser) -> None:
-    with paths.log.open("a") as log:
-        process = _popen(command, user, log)
-    if not _becomes_ready(paths, process.pid, lambda: process.poll() is not None):
-        raise _start_error(paths, "the server ended while it started")
 
 
 def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Popen[bytes]:
@@ -475,15 +467,12 @@ def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Pop
         stdout=log,
         stderr=log,
         env=environment,
-        cwd="/",
         start_new_session=True,
-        user=user.uid if user.is_dropped else None,
-        group=user.gid if user.is_dropped else None,
-        extra_groups=[] if user.is_dropped else None,
+        **user.run_as(),
     )
 
 
-def _becomes_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) -> bool:
+def _becomes_ready(paths: ServerPaths, pid: int, started: subprocess.Popen[bytes] | None = None) -> bool:
     """Waits until the pid file, which a killed server may have left "ready", is this server's and says so. False when
     the server ends instead: one that was adopted may have been stopping."""
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -491,7 +480,7 @@ def _becomes_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) 
         lines = [line.strip() for line in _pid_file(paths.data)]
         if len(lines) > 7 and lines[0] == str(pid) and lines[7] == "ready":
             return True
-        if has_ended():
+        if (started.poll() is not None) if started else _postmaster_of(paths.data) is None:
             return False
         time.sleep(POLL_S)
     raise _start_error(paths, f"the server was not ready after {START_TIMEOUT_S} s")
@@ -499,7 +488,7 @@ def _becomes_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) 
 
 def _stop_postmaster(paths: ServerPaths) -> None:
     """Fast shutdown, then immediate: the next start recovers from the log. By pid, never by name."""
-    postmaster = _running_postmaster(paths)
+    postmaster = _postmaster_of(paths.data)
     for order in (signal.SIGINT, signal.SIGQUIT):
         if postmaster is None:
             return
@@ -508,10 +497,6 @@ def _stop_postmaster(paths: ServerPaths) -> None:
         with contextlib.suppress(psutil.TimeoutExpired):
             postmaster.wait(STOP_TIMEOUT_S)
             return
-
-
-def _running_postmaster(paths: ServerPaths) -> psutil.Process | None:
-    return _postmaster_of(paths.data)
 
 
 def _postmaster_of(data: Path) -> psutil.Process | None:
@@ -586,7 +571,7 @@ def _read_secrets(paths: ServerPaths) -> Secrets | None:
 
 
 def _write_secrets(paths: ServerPaths, passwords: Secrets) -> None:
-    write_whole(paths.secrets, json.dumps(msgspec.to_builtins(passwords), indent=1).encode(), mode=0o600)
+    write_whole(paths.secrets, msgspec.json.encode(passwords), mode=0o600)
 
 
 @contextlib.asynccontextmanager

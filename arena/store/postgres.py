@@ -226,11 +226,6 @@ class PostgresLog:
                 frames.append(BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size))
         return frames
 
-    async def bodies_elsewhere(self, validator: str, first_byte: int) -> set[str]:
-        """The bodies of a validator that lie in its object store, of those whose sha256 begins with this byte."""
-        rows = await self._session.rows(sql.BODIES_ELSEWHERE, validator=validator, **sql.shard_bounds(first_byte))
-        return {row.sha256.hex() for row in rows}
-
     async def some_bodies_elsewhere(self, count: int) -> list[str]:
         """Up to `count` of our bodies that lie in an object store."""
         rows = await self._session.rows(sql.SOME_ELSEWHERE, validator=self._validator, count=count)

@@ -32,9 +32,7 @@ from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content, restore_bodies
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
 from arena.records.proof import Proof, TiledLogs
-from arena.view.chain import chain_fact
-from arena.view.model import TraceView
-from arena.view.reading import view_trace
+from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.figures import bars, bins, paired_gap, shape_of, shape_panel
 from arena.web.reading import (

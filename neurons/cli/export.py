@@ -131,7 +131,7 @@ def export(
 
 def summary_lines(manifest: Manifest, out: Path) -> list[str]:
     """What an export holds, what it leaves out and why, and how to go on."""
-    from arena.export.agents import SOURCES
+    from arena.export.files import SOURCES
 
     log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
@@ -157,8 +157,8 @@ async def _export(
 ) -> Manifest:
 
     from arena.chain.keys import verify as verify_signature
-    from arena.export.writing.exporter import continued, export_records
-    from arena.export.writing.manifest import read_manifest
+    from arena.export.exporter import continued, export_records
+    from arena.export.files import read_manifest
 
     previous = read_manifest(since) if since else None
     names = await logs_of(store, validator or (previous.request.validator if previous else ""))

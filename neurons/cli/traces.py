@@ -14,17 +14,14 @@ import msgspec
 
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
-from arena.export.agents import AGENTS, AgentRow
+from arena.export.agents import AgentRow
+from arena.export.files import AGENTS, LOG, read_rows, read_scrubbed, row_trajectory
 from arena.export.model import LogRow
-from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.selection import releases_of
-from arena.export.writing.shards import LOG
 from arena.records.body import decode_content
 from arena.records.inspection import inspect
 from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.view.chain import chain_fact
-from arena.view.model import Field, TraceView
-from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
+from arena.view.reading import Field, TraceView, chain_fact, result_line, slot_rows, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict

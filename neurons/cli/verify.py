@@ -25,7 +25,7 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
-    from arena.export.verify.verification import Wrong
+    from arena.export.verification import Wrong
     from arena.records.log import Checkpoint
     from arena.records.model import SignedRecord
     from arena.records.proof import Proof
@@ -159,7 +159,7 @@ def schema(
     name: Annotated[str, typer.Argument(metavar="record|body", help="Record contents, or bodies.")] = "record",
 ) -> None:
     """Print the JSON Schema of records or bodies: every field with its type and its meaning."""
-    from arena.records.json_schema import SCHEMA_NAMES, published_schema
+    from arena.records.body import SCHEMA_NAMES, published_schema
 
     for known in SCHEMA_NAMES:
         if name == known:
@@ -193,8 +193,8 @@ def verify_folder(
     processes died, and V2207, V2060, V2208 for a cluster.
     """
     from arena.chain.keys import verify as verify_signature
-    from arena.export.verify.verification import verify_export
-    from arena.export.writing.manifest import read_manifest
+    from arena.export.files import read_manifest
+    from arena.export.verification import verify_export
     from neurons.cluster.choice import open_executor
 
     try:
@@ -235,10 +235,8 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
     of its range; and for a chain where the export names no block. U3030 when the chain is away.
     """
     from arena.chain.keys import verify as verify_signature
-    from arena.export.reading import read_rows
-    from arena.export.verify.verification import Wrong
-    from arena.export.writing.manifest import MANIFEST, read_manifest
-    from arena.export.writing.shards import LOG
+    from arena.export.files import LOG, MANIFEST, read_manifest, read_rows
+    from arena.export.verification import Wrong
     from arena.records.log import LogStart, require_anchor
     from arena.records.model import LogLeaf, StoredCheckpoint
     from arena.records.verification import LogCheck

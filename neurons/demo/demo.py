@@ -21,8 +21,7 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.keys import HttpAuth, keypair_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.door.client import DoorClient, deliver, find_doors

@@ -20,9 +20,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from arena.chain.extrinsic_form import split_endpoint
 from arena.chain.keys import HttpAuth, verify
-from arena.chain.port import Metagraph, Signer
+from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peer

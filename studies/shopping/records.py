@@ -20,8 +20,8 @@ from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.evaluate.records import records_of
+from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.export.writing.exporter import export_records
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import make_knowledge
 from arena.gate.report import GateReport

@@ -17,8 +17,7 @@ import httpx
 
 from arena.api.board import Board
 from arena.chain.keys import HttpAuth, generate_signer, keypair_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
 from arena.door.form import Parser

@@ -10,9 +10,9 @@ import msgspec
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
+from arena.export.exporter import export_records
+from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
-from arena.export.reading import read_rows
-from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
 from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier

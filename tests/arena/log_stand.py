@@ -292,11 +292,11 @@ class MemoryLog:
                 yield record
 
     async def filed_records(self, validator, *, after_seq=0):
-        from arena.records.model import FiledRecord, Filing, filing_of
+        from arena.records.model import Entry, Filing, filing_of
 
         async for record in self.records(validator, after_seq=after_seq):
             filing = filing_of(record.content) or Filing("", "", "")
-            yield FiledRecord(**msgspec.structs.asdict(record), filing=filing)
+            yield Entry(**msgspec.structs.asdict(record), filing=filing)
 
     async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
         return [self.stored[name] for name in names if name in self.stored]

@@ -17,8 +17,8 @@ from arena.api.client import TailClient
 from arena.api.server import TailServer
 from arena.chain.keys import verify
 from arena.chain.port import Signer
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
 from arena.records.model import SignedRecord
 from arena.records.sequencer import Sequencer
 from arena.store.postgres import PostgresStore

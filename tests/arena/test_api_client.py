@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from arena.api.client import RowCheck
 from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, keypair_signer, verify
-from arena.export.reading import read_row
-from arena.export.writing.assembly import log_row
+from arena.export.assembly import log_row
+from arena.export.files import read_row
 from arena.records.model import SignedRecord
 from arena.records.sequencer import Sequencer
 from arena.store.location import StoreLocation, write_location

@@ -13,8 +13,8 @@ import pytest
 
 from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, verify
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
 from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import StoredCheckpoint

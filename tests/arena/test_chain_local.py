@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import KeypairSigner, keypair_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, open_subtensor
 from arena.chain.port import Signer
 from foundation.errors import ArenaError

@@ -11,8 +11,7 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
 from arena.chain.port import Signer
-from arena.chain.real import BittensorSubtensor
-from arena.chain.sdk_client import Connection
+from arena.chain.real import BittensorSubtensor, Connection
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
 from neurons.settings.inputs import chain_of

@@ -15,7 +15,7 @@ from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
-from arena.export.writing.assembly import signed_content
+from arena.export.assembly import signed_content
 from arena.records.model import HostFacts, RecordContent
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
 from tests.arena.local_peers import PeerFault

@@ -13,11 +13,10 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
+from arena.export.files import CHECKSUM, MANIFEST, file_hash, read_manifest, write_manifest
 from arena.export.model import Manifest
 from arena.export.row import EpisodeFacts
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import file_hash
+from arena.export.verification import verify_export
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from tests.arena.agents_stand import (

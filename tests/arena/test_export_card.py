@@ -17,7 +17,7 @@ import yaml
 
 from arena.chain.keys import verify
 from arena.export.model import FORMATS, Format
-from arena.export.verify.verification import verify_export
+from arena.export.verification import verify_export
 from tests.arena.agents_stand import NOW_MS, AgentsLog, season
 from tests.arena.export_stand import export
 from tests.arena.log_stand import START_MS, release

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.verify.verification import verify_export
+from arena.export.verification import verify_export
 from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import StoredCheckpoint

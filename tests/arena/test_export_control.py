@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.export.verify.verification import verify_export
+from arena.export.verification import verify_export
 from arena.records.body import decode_content
 from tests.arena.export_stand import ExportLog, export, rows
 from tests.arena.log_stand import episode, release

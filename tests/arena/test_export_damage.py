@@ -12,10 +12,8 @@ import pytest
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.reading import read_lines
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import describe
+from arena.export.files import MANIFEST, describe, read_lines, read_manifest, write_manifest
+from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 

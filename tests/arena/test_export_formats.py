@@ -18,13 +18,12 @@ import zstandard
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
 from arena.export.conversation import ExecutedCall, Turn
-from arena.export.formats.forms import convert
-from arena.export.formats.parquet import ParquetFile, read_rows, schema
+from arena.export.files import describe, write_manifest
+from arena.export.forms import convert
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
+from arena.export.parquet import ParquetFile, read_rows, schema
 from arena.export.row import EpisodeFacts, TrajectoryFacts, ViewContext, row_of
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import write_manifest
-from arena.export.writing.shards import describe
+from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
 from harness.tools.registry import profile_schemas

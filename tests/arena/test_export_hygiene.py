@@ -7,8 +7,8 @@ import hashlib
 import msgspec
 
 from arena.chain.keys import verify
-from arena.export.reading import read_lines
-from arena.export.verify.verification import verify_export
+from arena.export.files import read_lines
+from arena.export.verification import verify_export
 from arena.records.model import StoredBody
 from foundation.canonical import canonical_bytes
 from foundation.errors import Failure

@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
+from arena.export.files import MANIFEST
+from arena.export.journal import JOURNAL
 from arena.export.model import FORMATS
-from arena.export.verify.verification import verify_export
-from arena.export.writing.journal import JOURNAL
-from arena.export.writing.manifest import MANIFEST
+from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.arena.export_stand import ExportLog, export, released_race, rows

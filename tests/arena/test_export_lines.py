@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from arena.export.assembly import log_row, whole_line
+from arena.export.files import read_row
 from arena.export.model import Trajectory
-from arena.export.reading import read_row
-from arena.export.writing.assembly import log_row, whole_line
 from arena.records.body import encode_body, encode_content
 from arena.records.model import SignedRecord
 from foundation.errors import Failure

@@ -18,10 +18,9 @@ import pytest
 import zstandard
 
 from arena.chain.keys import verify
+from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, file_hash, read_manifest, write_manifest
 from arena.export.model import FORMATS
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
-from arena.export.writing.shards import file_hash
+from arena.export.verification import verify_export
 from foundation.canonical import canonical_bytes
 from tests.arena.agents_stand import NOW_MS, AgentsLog, promotion
 from tests.arena.export_stand import ExportLog, export, released_race, replace

@@ -18,9 +18,9 @@ import pytest
 import typer
 
 from arena.chain.keys import verify
+from arena.export.files import read_lines
 from arena.export.model import FORMATS
-from arena.export.reading import read_lines
-from arena.export.verify.verification import verify_export
+from arena.export.verification import verify_export
 from arena.records.body import encode_body, encode_content
 from arena.records.log import head_after, signing_message
 from arena.records.model import (

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.chain.keys import verify
-from arena.export.verify.verification import verify_export
-from arena.export.writing.exporter import continued
-from arena.export.writing.manifest import read_manifest
+from arena.export.exporter import continued
+from arena.export.files import read_manifest
+from arena.export.verification import verify_export
 from arena.records.body import decode_content
 from arena.records.model import Context, EvaluationRecord, GateRecord
 from foundation.errors import ArenaError

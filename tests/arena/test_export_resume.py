@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.verify.verification import verify_export
-from arena.export.writing.journal import JOURNAL
+from arena.export.journal import JOURNAL
+from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, rows
 from tests.arena.log_stand import release

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.redaction import find_secrets, scrub
+from arena.secrets import find_secrets, scrub
 from foundation.canonical import foreign_text
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"

@@ -65,7 +65,7 @@ def log_of(*payload_lists, bodies=()) -> MemoryLog:
 
 
 def check(log: MemoryLog, records: list[SignedRecord], **expected) -> VerifyReport:
-    return asyncio.run(verify_records(records, verify_signature=verify, bodies_of=log.bodies, **expected))
+    return asyncio.run(verify_records(records, verify_signature=verify, bodies_of=log.frames, **expected))
 
 
 def test_a_whole_log_verifies_and_is_counted() -> None:

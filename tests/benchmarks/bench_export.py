@@ -24,9 +24,9 @@ import msgspec
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
+from arena.export.exporter import export_records
 from arena.export.model import Format, Request
-from arena.export.verify.verification import verify_export
-from arena.export.writing.exporter import export_records
+from arena.export.verification import verify_export
 from arena.records.model import ReleasedProblem, ReleaseRecord
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer, start_embedded

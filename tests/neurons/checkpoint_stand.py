@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Commitment, Signer
 from arena.records.model import Head, StoredCheckpoint
 from arena.store.embedded import EmbeddedServer

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from arena.bank.stock import BatchStock
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.policies import DEMO
 from arena.policy import Policy

@@ -193,7 +193,7 @@ def commands(folder: Path, *words: str) -> object:
         began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
-            begun = (".*.journal", "killed.*.jsonl", "killed.bodies/*.json", "killed/episodes.jsonl")
+            begun = (".*.journal", "killed.*.jsonl", "killed/episodes.jsonl")
             while running.poll() is None and not any(any(folder.glob(pattern)) for pattern in begun):
                 time.sleep(0.02)
             os.kill(raylet_of(OTHER), signal.SIGKILL)
@@ -205,7 +205,7 @@ def commands(folder: Path, *words: str) -> object:
 def rollouts(folder: Path, packed: str) -> object:
     """The episodes of `packed` on the cluster, the second node killed after the first
     episode; as text."""
-    from neurons.cluster.model_episodes import by_executor
+    from neurons.cluster.episodes import by_executor
     from neurons.cluster.ray_executor import open_cluster
 
     lost: list[int] = []

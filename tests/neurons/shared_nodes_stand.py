@@ -28,8 +28,7 @@ from arena.bank.partition_file import unpartitioned
 from arena.bank.sealing import deal, lock_all, write_sealed
 from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import HttpAuth, keypair_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.door.client import DoorClient, FoundDoor, deliver, find_doors

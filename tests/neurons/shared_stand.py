@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from arena.bank.stock import BatchStock
 from arena.chain.keys import generate_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms

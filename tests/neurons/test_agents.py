@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from harness.agents.registry import reference_agent
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
 from neurons.cli.app import main
+from neurons.practice.run import LocalRun, read_run
 
 Arena = Callable[..., tuple[int, str, str]]
 
@@ -54,16 +54,18 @@ BASELINE = "baseline:scripted-expert"
 
 
 def test_the_same_agent_and_problem_give_the_same_body_and_the_kept_trace_has_its_hash(
-    arena: Arena, tmp_path: Path
+    arena: Arena, desk: Path
 ) -> None:
     source = reference_agent(BASELINE).source
-    code, shown, _ = arena("run", source, "--count", "2", "--json", "--bodies", str(tmp_path / "traces"))
+    code, shown, _ = arena("run", source, "--count", "2", "--json")
+
     first = json.loads(shown)
     assert code == 0
-    for row in first:
-        kept = (tmp_path / "traces" / f"{row['problem_id']}.json").read_bytes()
-        assert hashlib.sha256(kept).hexdigest() == row["body_sha256"]
-    again = json.loads(arena("run", source, "--count", "2", "--json")[1])
+    kept = read_run((desk / "cache" / "agent-arena" / "last-run.json").read_bytes())
+    assert isinstance(kept, LocalRun)
+    done = [row.evaluation for row in kept.rows if row.evaluation]
+    assert [one.body.body_hash() for one in done] == [row["body_sha256"] for row in first]
+    again = json.loads(arena("run", source, "--count", "2", "--json", "--workers", "2")[1])
     assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in first]
 
 
@@ -111,7 +113,7 @@ def test_a_fault_of_the_agents_own_is_a_row_with_its_code_and_exit_code_1(
         (["--problems", "absent.jsonl"], 2, "P4001"),
         (["--policy", "no-such-policy"], 2, "no-such-policy"),
         (["--policy", "paper"], 3, "OPENAI_BASE_URL"),
-        (["--model-url", "http://127.0.0.1:9/v1"], 3, "U300"),
+        (["--model-url", "http://127.0.0.1:9/v1"], 3, "U3002"),
     ],
 )
 def test_what_cannot_be_run_is_told_with_the_reason(arena: Arena, options: list[str], expected: int, said: str) -> None:

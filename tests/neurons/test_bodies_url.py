@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from arena.api.client import TailClient
 from arena.chain.keys import keypair_signer, verify
-from arena.export.reading import read_row
+from arena.export.files import read_row
 from arena.store.location import read_location
 from arena.store.objects import folder_location
 from foundation.errors import ArenaError

@@ -102,7 +102,7 @@ def evaluation(tmp_path: Path) -> Callable[..., list[str]]:
 
     def words(out: str, *more: object) -> list[str]:
         report, state = tmp_path / f"{out}.json", tmp_path / "state"
-        set_of_30 = ["--problems", "s1", "--turns", "4", "--parallel", "3"]
+        set_of_30 = ["--problems", "s1", "--decode", "turns_max=4", "--parallel", "3"]
         asked = ["eval", "scripted", "--model", "scripted-expert", *set_of_30, "--out", report, "--state-dir", state]
         return list(map(str, [*asked, *more]))
 
@@ -111,16 +111,6 @@ def evaluation(tmp_path: Path) -> Callable[..., list[str]]:
 
 def episodes_of(report: Path) -> list[bytes]:
     return sorted(report.with_suffix(".episodes.jsonl").read_bytes().splitlines())
-
-
-def test_processes_evaluate_as_one_process_does(evaluation: Callable[..., list[str]], tmp_path: Path) -> None:
-    for out, workers in (("here", 0), ("processes", 2)):
-        with pytest.raises(SystemExit) as ended:
-            main(evaluation(out, "--workers", workers))
-        assert not ended.value.code
-    here, processes = tmp_path / "here.json", tmp_path / "processes.json"
-    assert here.read_bytes() == processes.read_bytes()
-    assert len(episodes_of(here)) == 30 and episodes_of(here) == episodes_of(processes)
 
 
 @needs_a_cluster

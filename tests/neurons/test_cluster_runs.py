@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,11 +18,19 @@ from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
 from harness.agents.registry import reference_agent
 from neurons.cli.app import main
-from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
-from neurons.cluster.model_episodes import EndpointEpisodes, SampledEpisodes, by_executor, inputs_of, stage_episodes
-from neurons.practice.opening import miner_settings, open_bench, open_settings
-from neurons.practice.problems import ContentCache, cached_practice
-from neurons.practice.run import Asked, run_problems
+from neurons.cluster.episodes import (
+    AgentEpisodes,
+    EndpointEpisodes,
+    SampledEpisodes,
+    bench_alike,
+    by_executor,
+    place_of,
+    ports_alike,
+    run_elsewhere,
+    stage_episodes,
+)
+from neurons.practice.opening import open_bench, open_settings
+from neurons.practice.run import Asked, practice_set, run_here
 from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
 from training.model import Decode
@@ -44,28 +51,18 @@ def places(arena_base: Path, small_catalogue: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def ports(places: tuple[Path, Path]) -> Iterator[EvaluatePorts]:
-    with open_local_ports(miner_settings(None, places[1], places[0]).settings) as opened:
+    with open_local_ports(open_settings(places[1], "demo", places[0])) as opened:
         yield opened
 
 
 @pytest.fixture
 def asked(ports: EvaluatePorts, tmp_path: Path) -> list[Asked]:
-    known = cached_practice(ContentCache(tmp_path / "cache", lambda line: None), ports.catalogue, 1, 20)
-    return [(problem, ports) for problem in known[:5]]
+    return [(problem, ports) for problem in practice_set(tmp_path, ports.catalogue)[:5]]
 
 
 @pytest.fixture
 def episodes(places: tuple[Path, Path], ports: EvaluatePorts) -> AgentEpisodes:
-    state, catalogue = places
-    return AgentEpisodes(
-        source=SOURCE,
-        policy=None,
-        catalogue=catalogue,
-        state_dir=state,
-        model_urls=(),
-        model=None,
-        alike=alike(ports),
-    )
+    return AgentEpisodes(source=SOURCE, place=place_of(places[1], "demo", places[0], ports_alike(ports)))
 
 
 @pytest.fixture
@@ -86,48 +83,35 @@ def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problem
         done = [row.evaluation for row in rows]
         return [(one.body.problem_id, one.body.body_hash(), one.score_e4) for one in done]
 
-    no_limit = {"time_limit_s": 0.0, "clock": time.monotonic}
-    plain = bodies(run_problems(SOURCE, asked, **no_limit))
+    plain = bodies(run_here(SOURCE, asked, 1))
     assert [name for name, _, _ in plain] == [problem.problem_id for problem, _ in asked]
-    assert bodies(run_elsewhere(episodes, asked, ProcessExecutor(2), **no_limit)) == plain
-    assert bodies(run_elsewhere(episodes, asked[:2], HERE, **no_limit)) == plain[:2]
+    assert bodies(run_here(SOURCE, asked, 2)) == plain
+    assert bodies(run_elsewhere(episodes, asked[:3], ProcessExecutor(2))) == plain[:3]
+    assert bodies(run_elsewhere(episodes, asked[:2], HERE)) == plain[:2]
 
 
 def test_a_machine_with_another_index_policy_or_jail_runs_nothing(asked: list[Asked], episodes: AgentEpisodes) -> None:
-    for place, name in enumerate(("index", "policy", "jail")):
-        other = tuple("f" * 64 if number == place else one for number, one in enumerate(episodes.alike))
-        unlike = msgspec.structs.replace(episodes, alike=other)
-        with pytest.raises(ArenaError, match=f"{name} ") as caught:
-            list(run_elsewhere(unlike, asked[:1], HERE, time_limit_s=0.0, clock=time.monotonic))
+    for place in range(3):
+        other = tuple("f" * 64 if number == place else one for number, one in enumerate(episodes.place.alike))
+        unlike = msgspec.structs.replace(episodes, place=msgspec.structs.replace(episodes.place, alike=other))
+        with pytest.raises(ArenaError, match="where the work is ffff") as caught:
+            list(run_elsewhere(unlike, asked[:1], HERE))
         assert caught.value.failure.code == HOST_UNLIKE
 
 
 @needs_a_cluster
-def test_a_cluster_runs_an_agent_as_one_process_does_a_node_killed_or_not(
-    places: tuple[Path, Path], tmp_path: Path, ended: Ended
-) -> None:
+def test_a_cluster_runs_an_agent_as_one_process_does(places: tuple[Path, Path], tmp_path: Path, ended: Ended) -> None:
     agent = tmp_path / "agent.py"
     agent.write_text(SOURCE)
     state, catalogue = places
 
-    def line(name: str) -> list[object]:
-        here = ["--state-dir", state, "--catalogue", catalogue, "--bodies", tmp_path / f"{name}.bodies"]
-        return ["run", agent, "--count", "12", "--json", *here]
-
-    code, out, _ = ended(*line("here"))
+    line = ["run", agent, "--count", "12", "--json", "--state-dir", state, "--catalogue", catalogue]
+    code, out, _ = ended(*line)
     assert code == 0
-    words = [*line("cluster"), "+", "kill", *line("killed")]
-    found = apart(tmp_path, "commands", *words)
-    assert isinstance(found, list) and [one for one, _, _ in found] == [0, 0], found
-    rows = [
-        [(row["problem_id"], row["body_sha256"]) for row in json.loads(text)] for text in (out, *(f[1] for f in found))
-    ]
-    assert len(rows[0]) == 12 and rows[0] == rows[1] == rows[2]
-    bodies = [
-        {path.name: path.read_bytes() for path in (tmp_path / f"{name}.bodies").iterdir()}
-        for name in ("here", "cluster", "killed")
-    ]
-    assert bodies[0] == bodies[1] == bodies[2]
+    ((code, there, told),) = apart(tmp_path, "commands", *line)
+    assert code == 0, told
+    rows = [[(row["problem_id"], row["body_sha256"]) for row in json.loads(text)] for text in (out, there)]
+    assert len(rows[0]) == 12 and rows[0] == rows[1]
 
 
 @needs_a_cluster
@@ -161,7 +145,7 @@ def recipe_of(stage: str, text: str) -> Recipe:
 
 @pytest.fixture
 def bench(places: tuple[Path, Path]) -> RunContext:
-    return open_bench(open_settings(places[1], "demo", places[0]), tool_profile="paper4")
+    return open_bench(open_settings(places[1], "demo", places[0]))
 
 
 @pytest.fixture
@@ -172,8 +156,8 @@ def jobs(asked: list[Asked]) -> list[Job]:
 @pytest.fixture
 def sampled(bench: RunContext, places: tuple[Path, Path]) -> SampledEpisodes:
     """Rollouts by tokens of the scripted model."""
-    inputs = inputs_of(bench, catalogue=places[1], policy="demo", state_dir=places[0], profile="paper4")
-    made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), inputs)
+    place = place_of(places[1], "demo", places[0], bench_alike(bench))
+    made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), place)
     assert isinstance(made, SampledEpisodes)
     return made
 
@@ -194,7 +178,7 @@ def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
 ) -> None:
     lines = by_executor(3, sampled, ProcessExecutor(2))(jobs)
     assert [msgspec.json.encode(line) for line in lines] == here(sampled, bench, jobs)
-    taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), sampled.inputs)
+    taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), sampled.place)
     assert isinstance(taught, EndpointEpisodes)
     one, two = ([*by_executor(3, taught, executor)(jobs)] for executor in (HERE, ProcessExecutor(2)))
     assert one == two and [line.result.is_success for line in one] == [True] * len(jobs)

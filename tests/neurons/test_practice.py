@@ -20,7 +20,6 @@ from neurons.cli.agent import app as init_app
 from neurons.cli.explain import app as explain_app
 from neurons.cli.explain import topics_of
 from neurons.cli.submission import status_lines
-from neurons.practice.problems import ContentCache
 from tests.judge.bodies import COMPARED, episode
 
 RUN = CliRunner()
@@ -36,35 +35,6 @@ def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path
     again = RUN.invoke(init_app, ["init", str(folder)])
     assert again.exit_code == 2
     assert (folder / "agent.py").read_text() == "mine"
-
-
-class Maker:
-    def __init__(self) -> None:
-        self.made = 0
-
-    def __call__(self) -> str:
-        self.made += 1
-        return f"line one\nnumber {self.made}\n"
-
-
-def test_what_is_kept_is_made_once_by_recipe_and_again_when_it_was_damaged(tmp_path: Path) -> None:
-    said: list[str] = []
-    cache, make = ContentCache(tmp_path, said.append), Maker()
-    assert cache.text("kind", ("a", 1), make) == cache.text("kind", ("a", 1), make) == "line one\nnumber 1\n"
-    assert cache.text("kind", ("b", 1), make) == "line one\nnumber 2\n"
-    for damage in (
-        lambda data: data[:-3],
-        lambda data: b"",
-        lambda data: data.replace(b"one", b"two"),
-        lambda data: b"\xff",
-    ):
-        (entry,) = [path for path in (tmp_path / "kind").iterdir() if b"number" in path.read_bytes()][:1]
-        entry.write_bytes(damage(entry.read_bytes()))
-        before = make.made
-        texts = {cache.text("kind", ("a", 1), make), cache.text("kind", ("b", 1), make)}
-        assert make.made == before + 1
-        assert all(text.startswith("line one\n") for text in texts)
-    assert not said
 
 
 class Page(html.parser.HTMLParser):

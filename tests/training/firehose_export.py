@@ -9,8 +9,8 @@ from pathlib import Path
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
+from arena.export.exporter import export_records
 from arena.export.model import Format, Manifest, Request
-from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
 from arena.records.log import first_head, head_after
 from arena.records.model import (

@@ -7,9 +7,6 @@ plain or JSON, escaped any number of times: a replacement needs no escaping, so 
 
 It won't find: passwords of fewer than 20 characters outside an address, recovery phrases that stand alone, bare hex
 keys that nothing names (they look like our own hashes), or credentials that were encoded or split.
-
-On their way out: what `cleaned` returns holds nothing that `holds_secret` would find; where removal fails there is no
-trajectory. Signed bytes are never changed: a record with a credential is withheld from the log as a stub.
 """
 
 from __future__ import annotations
@@ -19,8 +16,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
-
-from arena.export.model import Trajectory
 
 Kind = Literal[
     "anthropic",
@@ -209,23 +204,3 @@ def _blocks(data: bytes) -> Iterator[Secret]:
 def holds_secret(content: bytes) -> bool:
     """Whether canonical bytes hold what looks like a credential."""
     return bool(find_secrets(content))
-
-
-def cleaned(trajectory: Trajectory) -> Trajectory | None:
-    """The trajectory with every credential replaced, or None when it can't be."""
-    plain = _scrubbed(msgspec.to_builtins(trajectory))
-    try:
-        clean = msgspec.convert(plain, Trajectory)
-    except msgspec.ValidationError:  # a credential stood where only certain words may
-        return None
-    return None if holds_secret(msgspec.json.encode(clean)) else clean
-
-
-def _scrubbed(value: object) -> object:
-    if isinstance(value, str):
-        return scrub(value) if find_secrets(value) else value
-    if isinstance(value, dict):
-        return {key: _scrubbed(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_scrubbed(item) for item in value]
-    return value

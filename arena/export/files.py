@@ -1,27 +1,162 @@
-"""Reading an export back: its lines, rows, verdicts and trajectories, a shard at a time.
+"""The files of an export: how they are named, written, hashed and read back.
 
-Trajectories come out as the exporter handed them to the views, from the log rows (and scrubbed rows) alone;
-memory is bounded by a line and by one small entry per verdict. What can't be read raises ArenaError V2050 with file and
-line.
+Lines are compressed with zstd; what cannot be read raises ArenaError V2050 or V2074 with file and line. The manifest
+is written last and atomically, so a folder with one is complete: its sha256 file shows a damaged
+manifest, the signature a false one. Trajectories come out as the exporter handed them to the views.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
 
-from arena.export.model import LogRow, Trajectory, Withheld
-from arena.export.writing.shards import LOG, SCRUBBED, shard_name
+from arena.chain.port import Signer, Verifier
+from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.records.body import decode_body, decode_content
 from arena.records.model import Envelope, EvaluationRecord, VerdictRecord
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Pool
+
+if TYPE_CHECKING:
+    pass
+
+
+ZSTD_LEVEL = 1
+
+
+class LinesFile:
+    """A file of lines being written."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.rows = path, 0
+        self._file = path.open("wb")
+        compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
+        self._stream = compressor.stream_writer(self._file, closefd=False)
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Add lines, given without their ends."""
+        if lines:
+            self._stream.write(b"\n".join((*lines, b"")))
+            self.rows += len(lines)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._stream.flush(zstandard.FLUSH_FRAME)
+        self._file.close()
+
+    def __enter__(self) -> LinesFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
+SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
+AGENTS, SOURCES, POLICIES, LAYOUT = "agents.jsonl", "agents", "policies", "FORMATS.md"
+REFERENCES = "references.jsonl.zst"  # log rows from outside the range that rows in it refer to
+_HASHED_AT_ONCE = 1 << 20
+
+
+def shard_name(number: int) -> str:
+    """The file name of a shard in `log/` and `scrubbed/`."""
+    return f"{number:06d}.jsonl.zst"
+
+
+def shard_is_full(trajectories: int, rows: int, rows_per_shard: int) -> bool:
+    """Whether the next row begins another shard."""
+    return trajectories >= rows_per_shard or rows >= rows_per_shard * LOG_ROWS_PER_ROW
+
+
+def describe(folder: Path, path: Path, rows: int) -> ShardFile:
+    """A complete file as the manifest names it, on disk for good."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sha256, size_bytes = file_hash(path)
+    return ShardFile(path=path.relative_to(folder).as_posix(), sha256=sha256, size_bytes=size_bytes, rows=rows)
+
+
+def file_hash(path: Path) -> tuple[str, int]:
+    """sha256 (hex) and size in bytes of a file."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_HASHED_AT_ONCE):
+            digest.update(chunk)
+            size += len(chunk)
+    return digest.hexdigest(), size
+
+
+MANIFEST, CHECKSUM, SIGNATURE = "manifest.json", "manifest.sha256", "manifest.sig"
+
+
+def write_manifest(folder: Path, manifest: Manifest, signer: Signer | None = None) -> None:
+    """Write the manifest and what goes with it, the manifest itself last."""
+    content = canonical_bytes(manifest)
+    digest = hashlib.sha256(content)
+    write_whole(folder / CHECKSUM, _checksum_text(digest.hexdigest()))
+    if signer:
+        signature = signer.sign(MANIFEST_DOMAIN + digest.digest()).hex()
+        write_whole(folder / SIGNATURE, f"{signer.hotkey} {signature}\n".encode())
+    write_whole(folder / MANIFEST, content)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an export. Raises ArenaError V2074 when there is none or it is of no version known."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        manifest = read_canonical(content, Manifest)
+    except (OSError, *UNREADABLE_JSON) as error:
+        raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
+    if manifest.version != MANIFEST_VERSION:
+        detail = f"version {manifest.version}, this release reads version {MANIFEST_VERSION}; export again"
+        raise ArenaError("V2074", f"{folder / MANIFEST}: {detail}")
+    if canonical_bytes(manifest) != content:
+        raise ArenaError("V2074", f"{folder / MANIFEST}: not in canonical form")
+    return manifest
+
+
+def signer_of(folder: Path, verify_signature: Verifier) -> str:
+    """The hotkey that signed the manifest, "" for an unsigned one.
+
+    Raises ArenaError V2074 when the checksum does not fit the manifest, or the signature does not.
+    """
+    digest = hashlib.sha256((folder / MANIFEST).read_bytes())
+    try:
+        if (folder / CHECKSUM).read_bytes() != _checksum_text(digest.hexdigest()):
+            raise ArenaError("V2074", f"{CHECKSUM} is not that of the manifest")
+    except OSError as error:
+        raise ArenaError("V2074", f"{CHECKSUM}: {error}") from error
+    if not (folder / SIGNATURE).exists():
+        return ""
+    try:
+        text = (folder / SIGNATURE).read_text("ascii")
+        hotkey, _, signature = text.removesuffix("\n").partition(" ")
+        raw = bytes.fromhex(signature)
+    except ValueError as error:
+        raise ArenaError("V2074", f"{SIGNATURE}: {error}") from error
+    if text != f"{hotkey} {raw.hex()}\n" or not verify_signature(hotkey, MANIFEST_DOMAIN + digest.digest(), raw):
+        raise ArenaError("V2074", f"{SIGNATURE} is not a signature of this manifest")
+    return hotkey
+
+
+def _checksum_text(sha256: str) -> bytes:
+    return f"{sha256}  {MANIFEST}\n".encode()
+
 
 LINE_BYTES_MAX = 160 << 20  # two bodies of the largest size, and their envelope
 _READ_AT_ONCE = 1 << 20

@@ -12,23 +12,32 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from arena.chain.port import Signer, Verifier
-from arena.export.agents import AgentRow
-from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
-from arena.export.row import ViewContext
+from arena.export import journal as journals
+from arena.export.agents import AgentRow, gather_supplement, refer_to_promotions, write_supplement
+from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
+from arena.export.card import write_card
+from arena.export.files import (
+    LOG,
+    MANIFEST,
+    REFERENCES,
+    SCRUBBED,
+    VIEWS,
+    LinesFile,
+    describe,
+    read_manifest,
+    shard_is_full,
+    shard_name,
+    write_manifest,
+)
+from arena.export.journal import Journal
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile, Trajectory
+from arena.export.row import ViewContext, row_of
 from arena.export.selection import Selection, check_request, releases_of
-from arena.export.writing import journal as journals
-from arena.export.writing.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
-from arena.export.writing.card import write_card
-from arena.export.writing.journal import Journal
-from arena.export.writing.lines import LinesFile
-from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import REFERENCES, Outgoing, ShardWriter, describe, require_views, shard_is_full
-from arena.export.writing.supplement import gather_supplement, refer_to_promotions, write_supplement
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
@@ -37,6 +46,10 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
+
+if TYPE_CHECKING:
+    from arena.export.parquet import ParquetFile
+
 
 PAGE = 128
 PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
@@ -342,3 +355,73 @@ def write_notes(folder: Path, log: LogRange) -> list[ShardFile]:
             write_whole(path, note.encode())
             files.append(describe(folder, path, 1))
     return files
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A row as it is written. `line`: of `log/`, without its end; empty for a row that only views are made of."""
+
+    line: bytes
+    trajectory: Trajectory | None = None
+    is_scrubbed: bool = False
+
+
+def require_views(request: Request) -> None:
+    """Load what writes views, where any is asked for. Raises ArenaError V2073: better now than half-way."""
+    if request.forms:
+        try:
+            import arena.export.forms  # noqa: F401
+        except ImportError as error:
+            raise ArenaError("V2073", f"views need pyarrow: {error}") from error
+
+
+class ShardWriter:
+    """One shard being written: its files of lines and its Parquet file, each begun with its first row."""
+
+    def __init__(self, folder: Path, request: Request, number: int, context: ViewContext, threads: Executor) -> None:
+        """`folder` is the export's; lines are compressed on `threads`, beside the rows of the views."""
+        self.number, self._context, self._threads = number, context, threads
+        self._folder, self._request = folder, request
+        self._lines: dict[str, LinesFile] = {}
+        self._rows: ParquetFile | None = None
+
+    def write(self, rows: Sequence[Outgoing]) -> None:
+        """Add rows, in log order. Returns when every file has taken them."""
+        shown = [row.trajectory for row in rows if row.trajectory is not None]
+        scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]
+        lines = [row.line for row in rows if row.line]
+        written = self._threads.submit(self._part(LOG).write, lines) if lines else None
+        if scrubbed:
+            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
+        if shown and self._request.forms:
+            file = self._parquet()
+            for trajectory in shown:
+                file.add(row_of(trajectory, self._context))
+        if written:
+            written.result()
+
+    def finish(self) -> list[ShardFile]:
+        """Complete every file, and make the other forms: the files as the manifest names them, on disk for good."""
+        for lines in self._lines.values():
+            lines.close()
+        files = [(lines.path, lines.rows) for lines in self._lines.values()]
+        if self._rows is not None:
+            from arena.export.forms import convert
+
+            self._rows.close()
+            files.append((self._rows.path, self._rows.rows))
+            for form in self._request.forms[1:]:
+                view = self._folder / VIEWS / form
+                files += convert(form, self._rows.path, view, self.number, self._request.arguments)
+        return [describe(self._folder, path, rows) for path, rows in files]
+
+    def _part(self, part: str) -> LinesFile:
+        if part not in self._lines:
+            self._lines[part] = LinesFile(self._folder / part / shard_name(self.number))
+        return self._lines[part]
+
+    def _parquet(self) -> ParquetFile:
+        if self._rows is None:
+            from arena.export.parquet import ParquetFile
+
+            self._rows = ParquetFile(self._folder / VIEWS / "parquet" / f"{self.number:06d}.parquet")
+        return self._rows

@@ -16,12 +16,10 @@ from typing import Any
 
 import msgspec
 
-from arena.export.agents import POLICIES, SOURCES, AgentTally
-from arena.export.model import Cursor, LogRange, Request, ShardFile, Trajectory
+from arena.export.assembly import Assembled
+from arena.export.files import CHECKSUM, LOG, MANIFEST, POLICIES, SCRUBBED, SIGNATURE, SOURCES, VIEWS
+from arena.export.model import AgentTally, Cursor, LogRange, Request, ShardFile, Trajectory
 from arena.export.selection import race_of
-from arena.export.writing.assembly import Assembled
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE
-from arena.export.writing.shards import LOG, SCRUBBED, VIEWS
 from arena.records.log import LogStart
 from foundation.durable_files import SCRATCH, write_whole
 from foundation.errors import ArenaError

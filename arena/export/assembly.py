@@ -16,7 +16,6 @@ import msgspec
 import zstandard
 
 from arena.export.model import LogRow, Trajectory, Withheld
-from arena.export.redaction import cleaned, holds_secret
 from arena.export.selection import Selection, race_of
 from arena.records.body import BODY_BYTES_MAX, decode_body, decode_content, is_canonical
 from arena.records.model import (
@@ -28,6 +27,7 @@ from arena.records.model import (
     SignedRecord,
     VerdictRecord,
 )
+from arena.secrets import find_secrets, holds_secret, scrub
 from arena.store.port import Store
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
@@ -276,3 +276,23 @@ def _counted(
             withheld = _content_reason(record, row_bytes_max) or reason
             return ExportedVerdict(record, payload.verdict, withheld)
     return None
+
+
+def cleaned(trajectory: Trajectory) -> Trajectory | None:
+    """The trajectory with every credential replaced, or None when it can't be."""
+    plain = _scrubbed(msgspec.to_builtins(trajectory))
+    try:
+        clean = msgspec.convert(plain, Trajectory)
+    except msgspec.ValidationError:  # a credential stood where only certain words may
+        return None
+    return None if holds_secret(msgspec.json.encode(clean)) else clean
+
+
+def _scrubbed(value: object) -> object:
+    if isinstance(value, str):
+        return scrub(value) if find_secrets(value) else value
+    if isinstance(value, dict):
+        return {key: _scrubbed(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_scrubbed(item) for item in value]
+    return value

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from arena.export.agents import AGENTS, AgentRow, SourceState
+from arena.export.agents import AgentRow, SourceState
+from arena.export.files import AGENTS, describe
 from arena.export.model import Format, Manifest, ShardFile
-from arena.export.writing.shards import describe
 from problems.model import POOLS
 
 CARD = "README.md"
@@ -242,7 +242,7 @@ def _front_matter(manifest: Manifest, splits: Sequence[Split]) -> str:
     lines += ["language:", "- en", "task_categories:", "- text-generation", "tags:", "- agents", "- tool-use"]
     lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}"]
     if splits:
-        from arena.export.formats.parquet import schema  # an export of the log alone does without
+        from arena.export.parquet import schema  # an export of the log alone does without
 
         lines += ["dataset_info:", "- config_name: default", "  features:"]
         for field in schema():
