@@ -32,17 +32,16 @@ _ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
 GROUPS: dict[str, str] = {
     "Who this validator is": "wallet_name wallet_hotkey wallet_path wallet_password_file wallet_proxy network netuid"
     " mechanism",
-    "Rules of the race": "policy operator_hotkey bank_hotkey bank_days_min models shadow",
+    "Rules of the race": "policy operator_hotkey bank_hotkey models shadow",
     "Folders and store": "state_dir catalogue_dir guest_dir database_dsn bodies_url",
     "Jails and workers": "workers sandbox",
     "Model endpoint": "openai_base_url openai_api_key",
-    "Judge endpoint": "judge_base_url judge_api_key judge_prompt_micro_usd judge_completion_micro_usd"
-    " judge_reasoning_tokens judge_reasoning_effort judge_race_tokens judge_race_micro_usd",
-    "Door for miners": "door_host door_port local_chain_port",
-    "Public reads": "serve_host serve_port serve_sn15",
-    "Racing with other validators": "share public_endpoint exchange_port",
-    "Checkpoints and anchors": "checkpoint_every_s checkpoint_dir anchor_every_s",
-    "Log and metrics": "log_format log_level metrics_host metrics_port parent_pid",
+    "Judge endpoint": "judge_base_url judge_api_key judge_reasoning_tokens judge_reasoning_effort judge_race_tokens",
+    "Door for miners": "public_host door_port local_chain_port",
+    "Public reads": "serve_port serve_sn15",
+    "Racing with other validators": "share public_endpoint",
+    "Checkpoints and anchors": "checkpoint_dir",
+    "Log and metrics": "log_level metrics_host metrics_port parent_pid",
 }
 _FLAGS = {
     "wallet_name": "--wallet.name",

@@ -211,7 +211,6 @@ def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
         "--guest-dir": settings.guest_dir,
         "--workers": settings.workers,
         "--sandbox": settings.sandbox,
-        "--log-format": "json",
         "--parent-pid": os.getpid(),
     }
     arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]

@@ -111,7 +111,6 @@ class Node:
     metrics: Metrics
     log: FilteringBoundLogger
     judge_budgets: JudgeBudgets
-    bank_days_min: int = 30  # a stock that lasts for less is warned of
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
     operator_files: OperatorFiles | None = None  # None: it takes nobody's

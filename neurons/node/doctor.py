@@ -25,6 +25,7 @@ from arena.chain.port import LOCAL_NETWORK, Subtensor
 from foundation.codes import lookup
 from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
 from foundation.errors import ArenaError
+from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.settings.inputs import chain_of, signer_of, unix_ms
 from neurons.settings.settings import Settings, usable_cores
 
@@ -299,8 +300,8 @@ def check_bank(settings: Settings) -> DoctorCheck:
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
     found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
-    if level.is_low(settings.bank_days_min):
-        wanted = f"a validator needs {settings.bank_days_min} days"
+    if level.is_low(BANK_DAYS_MIN):
+        wanted = f"a validator needs {BANK_DAYS_MIN} days"
         fix = f"{wanted}: ask the operator for batches"
         return DoctorCheck("warn", found, fix)
     return DoctorCheck("ok", found)

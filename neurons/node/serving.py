@@ -56,7 +56,7 @@ async def serve() -> None:
     lines = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     setup = msgspec.json.decode(await lines.readline(), type=ServingSetup)
-    configure_logs(setup.log_format, setup.log_level)
+    configure_logs(setup.log_level)
     stop = asyncio.Event()
     heeding = asyncio.create_task(heed_node(lines, stop))
     async with contextlib.AsyncExitStack() as stack:

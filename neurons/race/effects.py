@@ -55,6 +55,7 @@ from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
 from arena.visibility.rule import stated_opening_ms
 from foundation.errors import ArenaError
+from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node, Sharing
 from neurons.race.admission import keep_standings
@@ -171,7 +172,7 @@ class RaceEffects:
         now_ms = self._node.now_ms()
         coming_ms = coming_closes_ms(now_ms, rules, HORIZON_RACES)
         level = await asyncio.to_thread(self._node.stock.level, coming_ms, now_ms, undrawn)
-        if level.is_low(self._node.bank_days_min):
+        if level.is_low(BANK_DAYS_MIN):
             self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
         return event
 

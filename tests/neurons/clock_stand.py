@@ -35,7 +35,7 @@ from harness.trace import Totals
 from judge.budget import JudgeBudget
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
-from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.judge_budget import JudgeBudgets
 from neurons.loops.node import Node
 from neurons.race.clock import RaceClock
@@ -65,7 +65,7 @@ LOG = structlog.wrap_logger(  # its own: what other tests configure, or close, d
     processors=[structlog.processors.JSONRenderer()],
     wrapper_class=structlog.make_filtering_bound_logger(0),
 )
-RULES = CheckpointRules(every_s=1_800, anchor_every_s=3_600)
+CHECKPOINT_EVERY_S = 1_800
 START_MS = 1_800_000_000_000
 BLOCK_MS = 1_000
 
@@ -140,7 +140,7 @@ class Desk:
 
     def begin(self) -> None:
         """The loops of a new process."""
-        self.checkpoints = CheckpointLoop(self.node, RULES)
+        self.checkpoints = CheckpointLoop(self.node, every_s=CHECKPOINT_EVERY_S)
         self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True), self.checkpoints)
         self.weights = WeightsLoop(self.node, self.clock)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from arena.records.log import note_sha256
+from neurons.health.node_file import ANCHOR_EVERY_S
 from neurons.loops.checkpoints import PAUSES
 from tests.arena.chain_faults import reorg, set_finality_lag
-from tests.neurons.checkpoint_stand import RULES, LogDesk
+from tests.neurons.checkpoint_stand import LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 
 
@@ -16,7 +17,7 @@ async def desk(log_desk: LogDesk) -> LogDesk:
     """A log with a checkpoint that is due to be anchored."""
     log_desk.time.pass_s(20)
     await log_desk.signed()
-    log_desk.time.pass_s(RULES.anchor_every_s)
+    log_desk.time.pass_s(ANCHOR_EVERY_S)
     await log_desk.checkpoints.open()
     return log_desk
 

@@ -41,7 +41,6 @@ def make_setup(server: EmbeddedServer, folder: Path, reads: socket.socket, door:
         clients=4,
         is_sn15_served=False,
         door=door.fileno(),
-        log_format="json",
         log_level="info",
     )
 

@@ -35,7 +35,6 @@ from neurons.health.node_file import (
     Wait,
 )
 from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, page
-from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop, next_deadline
@@ -69,10 +68,7 @@ BEAT = Heartbeat(
         has_permit=True,
         placed_block=5_090,
     ),
-    checkpoint_every_s=600,
-    anchor_every_s=3_600,
     bank_until_ms=NOW_MS + 40 * DAY_MS,
-    bank_days_min=30,
 )
 STORE = StoreFacts(
     hotkey="5Hot",
@@ -244,8 +240,7 @@ async def live(folder: Path, dsn: str, signer: Signer) -> None:
         await store.put_weights_result(replace(OK, status="rate_limited"))
         watch = ChainWatch(desk.node)
         await watch.turn()
-        schedules = CheckpointRules(every_s=600, anchor_every_s=3_600)
-        heart = HeartbeatLoop(desk.node, watch, schedules, logs=lambda: [RaceLog(store, QUALIFYING)])
+        heart = HeartbeatLoop(desk.node, watch, logs=lambda: [RaceLog(store, QUALIFYING)])
         drain = StopSignal(time)
         drain.failed("weights", ArenaError("U3030", "away"))
         beat = await heart.beat(drain)

@@ -117,7 +117,6 @@ async def _run(net: Localnet, run: DemoRun) -> DemoView:
         "--catalogue-dir": run.settings.catalogue_dir,
         "--guest-dir": run.settings.guest_dir,
         "--workers": 2,
-        "--log-format": "json",
         "--parent-pid": os.getpid(),
     }
     arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
