@@ -192,7 +192,7 @@ def check_postgres(settings: Settings) -> DoctorCheck:
     """The embedded server's binary runs as the user it will run as. A DSN is named, not dialled."""
     if settings.database_dsn.get_secret_value():
         return DoctorCheck("ok", "by the DSN that is set; the embedded one is not used")
-    from arena.store.embedded.binaries import binaries, server_user
+    from arena.store.embedded import binaries, server_user
 
     user = server_user()
     places: dict[str, Any] = {}

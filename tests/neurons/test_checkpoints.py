@@ -10,10 +10,9 @@ import asyncpg
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.log.anchors import note_sha256, require_anchor
-from arena.records.log.checkpoint import read_checkpoint
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.log import note_sha256, read_checkpoint, require_anchor
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from neurons.health.node_file import ANCHOR_EVERY_S
