@@ -18,9 +18,10 @@ import zstandard
 
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.selection import Selection, race_of
-from arena.records.body import decode_body, decode_content, is_canonical
+from arena.records.body import BODY_BYTES_MAX, decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
+    BodyFrame,
     Envelope,
     EvaluationRecord,
     RecordContent,
@@ -29,8 +30,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.secrets import find_secrets, holds_secret, scrub
-from arena.store.bodies import BODY_BYTES_MAX
-from arena.store.port import BodyFrame, Store
+from arena.store.port import Store
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict

@@ -38,8 +38,7 @@ from arena.export.journal import Journal
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import ViewContext, row_of
 from arena.export.selection import Selection, check_request, releases_of
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.walk import LogStart, LogWalk
+from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.rule import embargoed_races

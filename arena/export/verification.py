@@ -41,11 +41,10 @@ from arena.export.journal import Journal
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.export.selection import Selection, check_request, race_of, releases_of
 from arena.records.body import decode_body, decode_content, is_canonical
-from arena.records.log.checkpoint import Checkpoint, read_checkpoint
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
-from arena.records.verify.inspection import Entry, RecordFinding, inspect
-from arena.records.verify.log_check import LogCheck
-from arena.records.verify.report import VerifyReport
+from arena.records.inspection import RecordFinding, inspect
+from arena.records.log import Checkpoint, read_checkpoint
+from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
+from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
 from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
@@ -437,8 +436,6 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
         return ScannedRow("a row is whole, or a stub with its reason", finding, row.withheld)
     if raw is None or finding.faults:
         return ScannedRow("", finding, row.withheld)
-    if finding.facts is None or finding.unread:
-        return ScannedRow("it is whole and of a version this release does not read", finding)
     content = decode_content(raw)
     if (body is not None) != isinstance(content.payload, EvaluationRecord):
         return ScannedRow("an evaluation, and nothing else, has a body", finding)

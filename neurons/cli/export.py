@@ -22,7 +22,7 @@ from neurons.cli.store_reading import logs_of
 if TYPE_CHECKING:
     from arena.chain.port import Signer
     from arena.export.model import Cursor, Manifest, Request
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
 
 _E4 = 10_000
 OutOption = Annotated[Path, typer.Option("--out", help="Folder to write, empty or holding this export unfinished.")]

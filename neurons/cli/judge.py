@@ -27,7 +27,7 @@ from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, logs_of, r
 if TYPE_CHECKING:
     from arena.evaluate.replay import ReplayComparison, ReplayRow
     from arena.records.model import EvaluationRecord
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from harness.trace import EvaluationBody
     from judge.explanation import Explanation
     from judge.verdict import UnscoredVerdict, Verdict

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arena.bank.batch import Disclosure
     from arena.race.admission import RaceRecords
     from arena.records.model import SettlementRecord
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
 
 app = typer.Typer(

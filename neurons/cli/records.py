@@ -28,10 +28,9 @@ from neurons.cli.store_reading import logs_of, open_store, read_or_none, state_f
 from neurons.cli.verify import prove, schema, verifier, verify
 
 if TYPE_CHECKING:
-    from arena.records.body import Unread
     from arena.records.model import Payload, RecordContent, SignedRecord
     from arena.store.port import UsageTotal
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from arena.view.lines import StyledLine
 
 POLL_S = 1.0
@@ -190,7 +189,7 @@ async def _tail_store(
         elif isinstance(content, RecordContent):
             typer.echo(record_line(record, content, names))
         else:
-            typer.echo(f"{record.seq:>7}  not decoded: {content.name if content else 'not a record'}")
+            typer.echo(f"{record.seq:>7}  not decoded")
 
 
 async def _records(
@@ -270,16 +269,14 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     return f"{payload.state}, top {_named(payload.top_agent_version_id, names)}".strip()
 
 
-def record_lines(
-    record: SignedRecord, content: RecordContent | Unread | None, *, is_whole: bool
-) -> Iterator[StyledLine]:
+def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whole: bool) -> Iterator[StyledLine]:
     """One record field by field. `is_whole`: nothing is folded or cut."""
     from arena.records.model import RecordContent
     from arena.view.lines import StyledLine
 
     yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
     if not isinstance(content, RecordContent):
-        yield StyledLine(f"{content.name}: a later format" if content else "its content can't be decoded", "bad")
+        yield StyledLine("its content can't be decoded", "bad")
         yield StyledLine(printable(record.content.decode(errors="replace")))
         return
     payload = content.payload
@@ -322,7 +319,7 @@ def plain(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-def plain_content(record: SignedRecord, content: RecordContent | Unread | None) -> Any:
+def plain_content(record: SignedRecord, content: RecordContent | None) -> Any:
     """A content's builtins; the text of one that was not decoded."""
     from arena.records.model import RecordContent
 

@@ -22,7 +22,7 @@ from neurons.cli.presenter import echo_json, show_progress
 from neurons.cli.store_reading import location_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
-    from arena.store.embedded.binaries import PgTools
+    from arena.store.embedded import PgTools
 
 
 app = typer.Typer(
@@ -55,14 +55,6 @@ ObjectsOption = Annotated[
         "--objects",
         help="Where bodies lie that are not in Postgres: file:///folder or s3://bucket/prefix?endpoint=...&region=..."
         " Default: what the state folder says; with a DSN, ARENA_BODIES_URL.",
-    ),
-]
-ToolsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tools",
-        help="With --owner-dsn: folder of pg_dump and pg_restore, no older than the server. Default: the installed"
-        " package's (version 18, without TLS).",
     ),
 ]
 
@@ -138,7 +130,6 @@ def backup(
     owner_dsn: OptionalOwnerDsn = "",
     state_dir: StateDirOption = None,
     objects: ObjectsOption = "",
-    tools: ToolsOption = None,
     copy: Annotated[
         bool, typer.Option("--copy/--refer", help="Copy bodies from the object store, or only say where they are.")
     ] = True,
@@ -157,7 +148,7 @@ def backup(
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
     location = objects or of_node.objects
-    with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
         manifest = asyncio.run(
             back_up(
                 server.owner_dsn,
@@ -190,7 +181,6 @@ def restore(
     hotkey: Annotated[
         str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
     ] = "",
-    tools: ToolsOption = None,
     new_passwords: Annotated[
         bool,
         typer.Option(
@@ -219,7 +209,7 @@ def restore(
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
     with (
-        _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
+        _owned(owner_dsn, state_dir, is_rekeying=new_passwords) as server,
         show_progress() as progress,
     ):
         restored = asyncio.run(
@@ -248,17 +238,15 @@ def restore(
 
 
 @contextlib.contextmanager
-def _owned(
-    owner_dsn: str, state_dir: Path | None, tools: Path | None, *, is_rekeying: bool = False
-) -> Iterator[OwnedServer]:
+def _owned(owner_dsn: str, state_dir: Path | None, *, is_rekeying: bool = False) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
-        from arena.store.embedded.binaries import own_tools
+        from arena.store.embedded import own_tools
 
         dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
-        yield OwnedServer(owner_dsn, own_tools(tools), dsn_for)
+        yield OwnedServer(owner_dsn, own_tools(), dsn_for)
         return
-    from arena.store.embedded.server import start_embedded
+    from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
@@ -269,7 +257,7 @@ def _owned(
 
 def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
     """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
-    from arena.store.postgres.connect import login_dsn
+    from arena.store.connect import login_dsn
     from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)

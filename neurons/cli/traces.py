@@ -21,8 +21,8 @@ from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed, 
 from arena.export.model import LogRow
 from arena.export.selection import releases_of
 from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.records.verify.inspection import Entry, inspect
+from arena.records.inspection import inspect
+from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
@@ -33,7 +33,7 @@ from neurons.race.sentences import names_of
 from problems.model import Pool
 
 if TYPE_CHECKING:
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
 
 
 class FoundTrace(NamedTuple):

@@ -26,12 +26,11 @@ from neurons.settings import flags as wallet_flags
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
     from arena.export.verification import Wrong
-    from arena.records.log.checkpoint import Checkpoint
+    from arena.records.log import Checkpoint
     from arena.records.model import SignedRecord
-    from arena.records.verify.proof import Proof
-    from arena.records.verify.sources import SourcesReport
-    from arena.records.verify.verification import VerifyReport
-    from arena.store.postgres.store import PostgresStore
+    from arena.records.proof import Proof
+    from arena.records.verification import SourcesReport, VerifyReport
+    from arena.store.postgres import PostgresStore
 
 NETUID = 15
 DEFECTS_SHOWN = 10
@@ -140,7 +139,7 @@ def prove(
     proof says nothing about what the record holds; its content is a file of its own, and what it says about a problem
     is not public before the problem's release.
     """
-    from arena.records.verify.proof import encode_proof
+    from arena.records.proof import encode_proof
 
     notes = [_read_note(path) if path else "" for path in (checkpoint, older)]
     found = store.run(lambda log: _prove(log, which, validator, *notes))
@@ -160,7 +159,7 @@ def schema(
     name: Annotated[str, typer.Argument(metavar="record|body", help="Record contents, or bodies.")] = "record",
 ) -> None:
     """Print the JSON Schema of records or bodies: every field with its type and its meaning."""
-    from arena.records.json_schema import SCHEMA_NAMES, published_schema
+    from arena.records.body import SCHEMA_NAMES, published_schema
 
     for known in SCHEMA_NAMES:
         if name == known:
@@ -173,7 +172,7 @@ def verifier() -> None:
     """Print the stand-alone script that checks a proof: under 200 lines, standard library only, to be read first."""
     from importlib.resources import files
 
-    typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
+    typer.echo(files("arena.records").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
 
 
 def verify_folder(
@@ -238,9 +237,9 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
     from arena.chain.keys import verify as verify_signature
     from arena.export.files import LOG, MANIFEST, read_manifest, read_rows
     from arena.export.verification import Wrong
-    from arena.records.log.anchors import require_anchor
-    from arena.records.verify.log_check import LogCheck, LogStart
-    from arena.store.port import LogLeaf, StoredCheckpoint
+    from arena.records.log import LogStart, require_anchor
+    from arena.records.model import LogLeaf, StoredCheckpoint
+    from arena.records.verification import LogCheck
 
     manifest = read_manifest(folder)
     log = manifest.log
@@ -285,8 +284,7 @@ async def _verify(
     is_quiet: bool,
 ) -> tuple[VerifyReport, SourcesReport]:
     from arena.chain.keys import verify as verify_signature
-    from arena.records.verify.sources import verify_sources
-    from arena.records.verify.verification import verify_store
+    from arena.records.verification import verify_sources, verify_store
     from neurons.cluster.choice import processes_for
 
     points, begins = _read_points(checkpoints), _read_points(since)
@@ -310,7 +308,7 @@ def _read_points(paths: list[Path]) -> list[Checkpoint]:
     """The signed checkpoints of these files. Raises ArenaError V2050 for one that its validator did not sign, V2027 for
     a file that can't be read."""
     from arena.chain.keys import verify as verify_signature
-    from arena.records.log.checkpoint import read_checkpoint
+    from arena.records.log import read_checkpoint
 
     return [read_checkpoint(_read_note(path), verify_signature) for path in paths]
 
@@ -336,7 +334,7 @@ async def _prove(
     store: PostgresStore, which: str, validator: str, note: str, older_note: str
 ) -> tuple[Proof, SignedRecord] | None:
     from arena.chain.keys import verify as verify_signature
-    from arena.records.verify.proof import prove as prove_record
+    from arena.records.proof import prove as prove_record
 
     found = await find_record(store, which, validator)
     if found is None:
@@ -352,7 +350,7 @@ async def _prove(
 
 def report_lines(report: VerifyReport) -> Iterator[str]:
     """The verification's result: how far it went, what it could not check, and the bad records, the first one first."""
-    from arena.records.verify.report import DEFECTS_KEPT
+    from arena.records.verification import DEFECTS_KEPT
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
     yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
@@ -366,8 +364,6 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
         yield f"  anchors not checked against the chain: {len(report.anchors) - checked}; --chain checks them"
     if report.leaves:
         yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
-    for name, count in report.unread.items():
-        yield f"  {count} of {name}: a later format, its hashes and signatures hold, its content was not read"
     if report.is_ok:
         yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
         return

@@ -22,10 +22,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from arena.chain.keys import verify
-from arena.records.log.anchors import committed_checkpoint, note_sha256
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.walk import LogStart, LogWalk
-from arena.store.port import StoredCheckpoint
+from arena.records.log import (
+    Checkpoint,
+    LogStart,
+    LogWalk,
+    checkpoint_of,
+    committed_checkpoint,
+    note_sha256,
+    read_checkpoint,
+    sign_checkpoint,
+)
+from arena.records.model import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import STORE_REFUSED
 from foundation.durable_files import replacing

@@ -14,16 +14,15 @@ from structlog.typing import FilteringBoundLogger
 from arena.bank.port import Bank
 from arena.chain.local_http import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
-from arena.exchange.operator_files.release import FilesRelease, Operator
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SubmissionCache
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
+from arena.records.sequencer import Sequencer
 from arena.store.port import Store
 from neurons.health.metrics import Metrics
 from neurons.loops.judge_budget import JudgeBudgets

@@ -24,12 +24,12 @@ from arena.chain.port import Subtensor, is_local
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
-from arena.store.embedded.server import embedded_server
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen

@@ -51,8 +51,7 @@ from arena.race.model import Batch, Candidate, Top, describe_batch
 from arena.race.schedule import Moment, coming_closes_ms
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
-from arena.records.log.anchors import note_sha256
-from arena.records.log.checkpoint import read_checkpoint
+from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
 from arena.visibility.rule import stated_opening_ms
 from foundation.errors import ArenaError

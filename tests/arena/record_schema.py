@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from arena.records.json_schema import SchemaName
+from arena.records.body import SchemaName
 from arena.records.model import RecordContent, SignedRecord
 from harness.trace import EvaluationBody
 

@@ -15,11 +15,10 @@ from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, verify
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import StoredCheckpoint
+from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt, item
 from tests.arena.tail_stand import Author, rows, serving
 

@@ -14,7 +14,7 @@ from arena.chain.keys import generate_signer
 from arena.exchange.port import Peer
 from arena.exchange.pull import PULL_ROWS_MAX, PullPace
 from arena.export.model import LogRow
-from arena.records.log.hash_chain import signing_message
+from arena.records.log import signing_message
 from tests.arena.exchange_case import Case, Handmade
 from tests.arena.local_peers import LocalPeers, PeerFault
 

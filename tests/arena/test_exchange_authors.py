@@ -13,8 +13,7 @@ from arena.chain.keys import generate_signer, verify
 from arena.exchange.log_digest import add_tally, read_tally
 from arena.exchange.port import ROW_BYTES_MAX, Count
 from arena.exchange.pull import Pulled, Wanted
-from arena.records.log.anchors import note_sha256
-from arena.records.verify.log_check import LogStart
+from arena.records.log import LogStart, note_sha256
 from foundation.errors import ArenaError
 from tests.arena.exchange_case import Case, Handmade
 from tests.arena.exchange_stand import FAST, RACE

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
-from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import ShareRules
 from arena.exchange.port import Peer
 from arena.exchange.pull import PullPace
 from arena.race.settle import settle

@@ -22,10 +22,17 @@ from arena.export.files import read_lines
 from arena.export.model import FORMATS
 from arena.export.verification import verify_export
 from arena.records.body import encode_body, encode_content
-from arena.records.log.hash_chain import head_after, signing_message
-from arena.records.model import Context, EvaluationRecord, Payload, RecordContent, SignedRecord, VerdictRecord
-from arena.records.verify.verification import verify_store
-from arena.store.port import StoredBody
+from arena.records.log import head_after, signing_message
+from arena.records.model import (
+    Context,
+    EvaluationRecord,
+    Payload,
+    RecordContent,
+    SignedRecord,
+    StoredBody,
+    VerdictRecord,
+)
+from arena.records.verification import verify_store
 from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
 from harness.trace import EvaluationBody, FailedCompletion

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
-from arena.exchange.operator_files.release import PIECE_BYTES, Operator, SharedFile, check_release
-from arena.exchange.operator_files.release_pull import ReleasePuller
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import PIECE_BYTES, Operator, ReleaseStore, SharedFile, check_release
 from arena.exchange.port import Peer
+from arena.exchange.pull import ReleasePuller
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import HttpNet, LocalNet, Node
 from tests.arena.local_peers import LocalPeers, PeerFault

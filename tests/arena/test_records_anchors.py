@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Signer
-from arena.records.log.anchors import committed_checkpoint, note_sha256, require_anchor
-from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
-from arena.store.port import StoredCheckpoint
+from arena.records.log import Checkpoint, committed_checkpoint, note_sha256, require_anchor, sign_checkpoint
+from arena.records.model import StoredCheckpoint
 from foundation.errors import ArenaError
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")

@@ -22,13 +22,12 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.records.log.checkpoint import sign_checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.report import Defect, VerifyReport
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import is_running, start_embedded
+from arena.records.log import sign_checkpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import Defect, VerifyReport, verify_store
+from arena.store.embedded import is_running, start_embedded
 from arena.store.location import StoreLocation, default_state_dir, read_location, write_location
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cli.records import utc_time

@@ -10,9 +10,8 @@ import asyncpg
 import pytest
 
 from arena.records.body import encode_content
-from arena.records.log.filing import Filing, filing_of
-from arena.records.model import Payload, RecordContent
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.model import Filing, Payload, RecordContent, filing_of
+from arena.store.embedded import EmbeddedServer
 from tests.arena.log_stand import HOST, START_MS, attempt, episode, release, settlement
 from tests.arena.test_store_append import MINE, SHA, Log, content
 

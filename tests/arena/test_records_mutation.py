@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log.checkpoint import Checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import Head
-from arena.records.verify.inspection import Entry, inspect
-from arena.records.verify.log_check import LogCheck
-from arena.records.verify.report import VerifyReport
+from arena.records.inspection import inspect
+from arena.records.log import Checkpoint
+from arena.records.model import Entry, Head
+from arena.records.sequencer import Sequencer
+from arena.records.verification import LogCheck, VerifyReport
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")

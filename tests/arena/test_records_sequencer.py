@@ -10,10 +10,10 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
-from arena.records.log.hash_chain import first_head, head_after, record_hash, signing_message
-from arena.records.log.sequencer import SIGNING_ATTEMPTS, Sequencer
-from arena.records.model import SIGNATURE_DOMAIN, SignedRecord
-from arena.store.port import HeadMovedError, LeaseLostError, StoredBody
+from arena.records.log import first_head, head_after, record_hash, signing_message
+from arena.records.model import SIGNATURE_DOMAIN, SignedRecord, StoredBody
+from arena.records.sequencer import SIGNING_ATTEMPTS, Sequencer
+from arena.store.port import HeadMovedError, LeaseLostError
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode, settlement
 from tests.arena.whole_log import verify_records
@@ -45,7 +45,7 @@ async def test_records_are_numbered_timed_chained_and_signed_in_order() -> None:
     assert [decode_content(record.content).payload for record in log.log] == payloads
     assert [decode_content(record.content).recorded_ms for record in log.log] == [START_MS + n for n in (1, 2, 3)]
     assert head_after(log.log[-1]) == head
-    report = await verify_records(log.log, verify_signature=verify, bodies_of=log.bodies)
+    report = await verify_records(log.log, verify_signature=verify, bodies_of=log.frames)
     assert report.is_ok, report.defects
 
 
@@ -62,7 +62,7 @@ async def test_a_moved_head_is_read_again_and_the_record_signed_again() -> None:
         await first.append([attempt(number)])
         await second.append([attempt(number, 2)])
     assert [record.seq for record in log.log] == list(range(1, 9))
-    report = await verify_records(log.log, verify_signature=verify, bodies_of=log.bodies)
+    report = await verify_records(log.log, verify_signature=verify, bodies_of=log.frames)
     assert report.is_ok, report.defects
 
 

@@ -8,10 +8,10 @@ import pytest
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.records.model import Subject
-from arena.records.verify.sources import SourcesReport, verify_sources
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.verification import SourcesReport, verify_sources
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredSubmission
-from arena.store.postgres.store import SOURCES_PER_PAGE, PostgresStore
+from arena.store.postgres import SOURCES_PER_PAGE, PostgresStore
 from arena.submissions.model import make_submission
 from tests.arena.test_store_roles import as_owner
 

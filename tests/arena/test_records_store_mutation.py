@@ -11,13 +11,12 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.chain.port import Signer
-from arena.records.log.checkpoint import sign_checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.report import VerifyReport
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import sign_checkpoint
+from arena.records.model import StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import VerifyReport, verify_store
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from tests.arena.conftest import OpenStore, running_server
 from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, release, settlement
 from tests.arena.test_store_roles import as_owner
@@ -295,7 +294,7 @@ async def test_a_doubled_row_at_the_end_of_a_page_is_found_in_full_and_as_a_leaf
         f" where {{log}} and seq = {PAGE}"
     )
     assert (await report_of(store)).defects[0].seq == PAGE
-    monkeypatch.setattr("arena.store.postgres.log.LEAVES_PER_PAGE", PAGE)
+    monkeypatch.setattr("arena.store.postgres.LEAVES_PER_PAGE", PAGE)
     report = await verify_store(store, verify, since=[point])
     assert report.leaves == PAGE + 2
     assert report.defects[0].seq == PAGE

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.merkle import EMPTY_ROOT, MerkleFrontier
-from arena.records.log.sequencer import Sequencer
+from arena.records.log import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.merkle import EMPTY_ROOT, MerkleFrontier
 from arena.records.model import SignedRecord, Subject, UnscoredOutcome
-from arena.records.verify.verification import VerifyReport
+from arena.records.sequencer import Sequencer
+from arena.records.verification import VerifyReport
 from foundation.errors import ArenaError, Failure
 from harness.trace import Totals
 from tests.arena.log_stand import (
@@ -65,7 +65,7 @@ def log_of(*payload_lists, bodies=()) -> MemoryLog:
 
 
 def check(log: MemoryLog, records: list[SignedRecord], **expected) -> VerifyReport:
-    return asyncio.run(verify_records(records, verify_signature=verify, bodies_of=log.bodies, **expected))
+    return asyncio.run(verify_records(records, verify_signature=verify, bodies_of=log.frames, **expected))
 
 
 def test_a_whole_log_verifies_and_is_counted() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
-from arena.records.log.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
+from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
 from foundation.errors import ArenaError
 from neurons.cli.options import StoreFlags
 from neurons.cli.verify import hold_against, verify_folder

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from arena.store.schema import migrate, provision_validator, role_of
 from tests.arena.test_store_roles import as_owner
 

@@ -10,22 +10,13 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.records.body import decode_content
-from arena.records.log.hash_chain import first_head
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import (
-    EVERY_STATE,
-    AgreedStanding,
-    AttemptUsage,
-    HeadMovedError,
-    LogLeaf,
-    StoredCheckpoint,
-    StoredSubmission,
-    WeightsResult,
-)
-from arena.store.postgres.log import LEAVES_PER_PAGE, RECORDS_PER_PAGE
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import first_head
+from arena.records.model import LogLeaf, StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import EVERY_STATE, AgreedStanding, AttemptUsage, HeadMovedError, StoredSubmission, WeightsResult
+from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, settlement, subject

@@ -18,10 +18,10 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
 from tests.postgres_stand import start_new

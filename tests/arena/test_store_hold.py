@@ -14,10 +14,9 @@ import asyncpg
 import pytest
 
 from arena.chain.port import Signer
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.binaries import SOCKET_NAME
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import SOCKET_NAME, EmbeddedServer
+from arena.store.postgres import PostgresStore
 from arena.store.schema import role_of
 from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore

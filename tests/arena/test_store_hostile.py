@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.model import BodyFrame
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
-from arena.store.port import BodyFrame
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.test_store_append import BODY, SHA, Log, evaluation

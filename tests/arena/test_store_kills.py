@@ -21,11 +21,11 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from arena.store.backups import compare_objects
-from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.append_forever import ITEMS
 from tests.postgres_stand import lay_server

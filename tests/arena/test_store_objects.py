@@ -11,12 +11,13 @@ import pytest
 from obstore.store import LocalStore, S3Store
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.bodies import BODY_BYTES_MAX, restore_bodies
+from arena.records.body import BODY_BYTES_MAX, restore_bodies
+from arena.records.model import BodyFrame, StoredBody
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
-from arena.store.port import BodyFrame, HeadMovedError, StoredBody
-from arena.store.postgres.store import PostgresStore
+from arena.store.port import HeadMovedError
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.test_store_roles import as_owner

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from arena.store.port import LeaseLostError
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt, episode, item, subject
 
 LONG_MS = 60_000

@@ -9,12 +9,13 @@ import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.log.checkpoint import sign_checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import AttemptUsage, Lease, StoredCheckpoint, StoredSubmission, WeightsResult
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import sign_checkpoint
+from arena.records.model import StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import AttemptUsage, Lease, StoredSubmission, WeightsResult
+from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from foundation.errors import ArenaError
 from harness.inference.gateway import ModelUsage

@@ -21,13 +21,12 @@ import msgspec
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
-from arena.records.log.checkpoint import read_checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.proof import prove
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer, start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import read_checkpoint, sign_checkpoint, signing_message
+from arena.records.proof import prove
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row

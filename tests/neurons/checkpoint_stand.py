@@ -10,10 +10,9 @@ from pathlib import Path
 from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Commitment, Signer
-from arena.records.model import Head
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import Head, StoredCheckpoint
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop

@@ -23,11 +23,11 @@ from arena.policy import Policy
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import Lease, Store, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.canonical import text_hash
 from foundation.errors import Failure

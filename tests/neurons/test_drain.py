@@ -15,7 +15,7 @@ from arena.chain.keys import verify
 from arena.chain.port import Metagraph
 from arena.race.decider import qualifying_items
 from arena.records.body import decode_content
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from harness.sandbox.port import SandboxLevel
 from neurons import validator as supervisor
 from neurons.health.node_file import RestingSlot

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from foundation.codes.row import Owner
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict

@@ -165,8 +165,8 @@ def is_worker(process_id: int) -> bool:
 def attempts_in(run: DemoRun) -> list[str]:
     from arena.records.body import decode_content
     from arena.records.model import AttemptRecord
-    from arena.store.embedded.server import start_embedded
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.embedded import start_embedded
+    from arena.store.postgres import PostgresStore
 
     async def read() -> list[str]:
         server = await asyncio.to_thread(start_embedded, run.folder)
@@ -185,7 +185,7 @@ def claimed_fences(run: DemoRun) -> int:
     """How many leases were ever given out, by the server's own count."""
     import asyncpg
 
-    from arena.store.embedded.server import start_embedded
+    from arena.store.embedded import start_embedded
 
     async def read() -> int:
         server = await asyncio.to_thread(start_embedded, run.folder)

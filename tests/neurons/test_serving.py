@@ -16,7 +16,7 @@ import structlog
 
 from arena.chain.keys import generate_signer
 from arena.policies import DEMO
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from harness.catalogue.server import listen
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.serving import Serving, ServingSetup

@@ -19,8 +19,8 @@ import msgspec
 
 from arena.chain.keys import keypair_signer
 from arena.policy import Policy
-from arena.store.embedded.server import start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import commit, waiting_row
 from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
