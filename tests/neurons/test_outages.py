@@ -29,7 +29,6 @@ from tests.neurons.shared_nodes_stand import free_port
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
 PATIENT = replace(SMALL, name="patient", inference=replace(SMALL.inference, attempts=1, backoff_ms=10))
-PROBLEMS = (SMALL.qualifying.problems, SMALL.race.problems)
 
 
 def follow(run: DemoRun, until: Callable[[DemoView], bool], process: subprocess.Popen[bytes]) -> DemoView:
@@ -39,7 +38,7 @@ def follow(run: DemoRun, until: Callable[[DemoView], bool], process: subprocess.
         async with asyncio.timeout(150):
             while True:
                 try:
-                    async for view in watch(run, process, PROBLEMS):
+                    async for view in watch(run, process):
                         if until(view):
                             return view
                     raise AssertionError("the race ended first")
