@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -95,12 +94,6 @@ def run(folder: Path, program: str, home: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings(home))
     assert done.returncode == 0, (block, done.stdout, done.stderr)
     return done.stdout
-
-
-def test_a_card_has_no_shell_block_but_those_that_are_run_here(folders: dict[str, Path]) -> None:
-    programs = {name: [block.split()[0] for block in blocks(folder, "sh")] for name, folder in folders.items()}
-    assert programs.pop("whole") == ["zstdcat", "inspect", "arena"]
-    assert programs == {"tables": ["arena"], "log": ["zstdcat", "arena"]}
 
 
 def test_the_command_that_verifies_runs_in_the_cards_folder(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -196,12 +189,3 @@ def test_a_name_stays_in_its_cell(tmp_path: Path) -> None:
     export(log, tmp_path, now_ms=START_MS)
     assert r"| a\|b\](x)\# \`c | `" in card(tmp_path)
     assert verify_export(tmp_path, verify).is_ok
-
-
-def languages(text: str) -> Sequence[str]:
-    return re.findall(r"^```(\w+)$", text, re.MULTILINE)
-
-
-def test_no_block_of_a_card_is_in_a_language_that_these_tests_do_not_run(folders: dict[str, Path]) -> None:
-    for folder in folders.values():
-        assert set(languages(card(folder))) <= {"python", "sh", "sql"}
