@@ -260,12 +260,6 @@ ROWS = (
         "nothing was written",
         "let the validator sign a checkpoint; one is signed on its schedule",
     ),
-    row(
-        "V2072",
-        "earlier export cannot be continued",
-        "nothing was written",
-        "give the folder of a finished export of the same validator, pools and filters",
-    ),
     row("V2073", "export request is wrong", "nothing was written", "read `arena records export --help`"),
     row(
         "V2074",
@@ -312,12 +306,6 @@ ROWS = (
         "its settlement and the weights after it are late",
         "look at the node's log for what it waits for",
         True,
-    ),
-    row(
-        "V2119",
-        "endpoint is not of a form that the chain holds",
-        "nothing was published",
-        "give an address and a port: http://203.0.113.7:8750",
     ),
     row(
         "V2140",
