@@ -7,7 +7,9 @@ from typing import Literal
 
 import msgspec
 
-AGENTS = Path(__file__).parent / "agents"
+SOURCE = (Path(__file__).parent / "agents" / "programs.py").read_text(
+    encoding="utf-8"
+)  # all programs; a query names one
 
 # What the host can find after an attack. An attack is stopped when it was tried and nothing of this was found.
 Harm = Literal[
@@ -123,8 +125,3 @@ BOMBS = (
     Bomb(agent="loop_for_ever", limits={"agent_time_ms": 2_000}, amount=600, little=1, stops=("wall_clock",)),
     Bomb(agent="stop_itself", limits={"agent_time_ms": 2_000}, amount=2, little=1, stops=("wall_clock",)),
 )  # fmt: skip
-
-
-def source_of(agent: str) -> str:
-    """The text of an agent file."""
-    return (AGENTS / f"{agent}.py").read_text(encoding="utf-8")
