@@ -126,21 +126,6 @@ _sn15.settle([])
     assert [params["name"] for _, params in told["sent"]] == ["recommend_product", "terminate"]
 
 
-def test_a_tool_of_the_agents_own_runs_as_it_is_written_whatever_its_name():
-    program = """
-from src.agent.agent_interface import Tool, execute_tool_call
-answers["check_product_match"] = '{"matched": true}'
-@Tool
-def check_product_match(product_id, requirements): return "mine"
-@Tool
-def calculate_voucher(product_prices, rounding): return "mine"
-out = [execute_tool_call("check_product_match", {"product_id": "1", "requirements": "{}"})["result"],
-       execute_tool_call("calculate_voucher", {"product_prices": "1", "rounding": 2})["result"]]
-"""
-    told = guest(program)
-    assert (told["out"], told["sent"]) == (["mine", "mine"], [])
-
-
 def test_the_proxy_client_takes_sn15s_arguments_and_sends_no_key():
     program = """
 import os
@@ -162,19 +147,6 @@ out = [client.proxy_url, client.max_retries, client.post("/inference/chat/comple
     assert failed == [None] * 4
     assert "a key" not in json.dumps(told["sent"])
     assert told["sent"][-1] == ["tool.call", {"name": "find_product", "arguments": '{"q": "x"}'}]
-
-
-def test_threads_may_share_a_client():
-    program = """
-from concurrent.futures import ThreadPoolExecutor
-from src.agent.proxy_client import ProxyClient
-client = ProxyClient()
-with ThreadPoolExecutor(4) as pool:
-    out = list(pool.map(lambda n: client.get("/search/find_product", {"q": str(n), "page": 1}), range(20)))
-"""
-    told = guest(program)
-    assert told["out"] == [[]] * 20
-    assert sorted(int(params["arguments"]["q"]) for _, params in told["sent"]) == list(range(20))
 
 
 # -- pages
@@ -242,11 +214,6 @@ def test_a_search_gives_the_page_that_sn15s_server_gives(params: dict[str, objec
     request = SearchRequest(**{"q": "", "page": "", **raw})  # type: ignore[arg-type]
     expected = [json.loads(json.dumps(listed(product))) for product in catalogue.search(request)]
     assert client.get("/search/find_product", params) == expected
-
-
-def test_the_searches_of_the_test_before_are_not_all_empty(client):
-    pages = [client.get("/search/find_product", params) for params in SEARCHES]
-    assert sum(bool(page) for page in pages) >= 8
 
 
 def test_details_come_for_known_ids_and_a_missing_argument_fails(client):
