@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
 from foundation.errors import ArenaError
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import memory_limit_bytes
 from harness.sandbox.port import GuestChoice

@@ -189,8 +189,7 @@ def over_http(base_url: str, timeout_ms: int = 10_000) -> Gateway:
 
 @pytest.fixture(scope="module", params=["scripted", "other"])
 def base_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    server = start_scripted_server() if request.param == "scripted" else OtherServer()
-    with server:
+    with start_scripted_server() if request.param == "scripted" else OtherServer() as server:
         yield server.base_url
 
 

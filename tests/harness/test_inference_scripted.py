@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.scripted import MODELS, complete, start_scripted_server
-from harness.inference.scripted_brief import RequestError, read_brief, read_text_calls
+from harness.inference.scripted.brief import read_brief
+from harness.inference.scripted.model import RequestError, read_text_calls
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
@@ -325,6 +326,6 @@ def test_the_server_refuses_as_an_endpoint_would(body: bytes, status: int) -> No
 def test_a_port_in_use_is_said_plainly() -> None:
     with start_scripted_server() as server:
         port = int(server.base_url.split(":")[2].split("/")[0])
-        with pytest.raises(ArenaError) as caught:
-            start_scripted_server(port)
+        with pytest.raises(ArenaError) as caught, start_scripted_server(port):
+            pass
     assert caught.value.failure.code == "U3001"

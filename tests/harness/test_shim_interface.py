@@ -24,7 +24,8 @@ PROBLEM = Problem(problem_id="p", bucket="product", query="q", rewards=(RewardIt
 PRELUDE = f"""
 import json, sys
 sys.path.insert(0, {str(GUEST)!r})
-from arena_sdk import ToolError, _link, _sn15
+import sn15
+from arena_sdk import ToolError, _link
 sent = []
 answers = {{}}
 def transport(method, params):
@@ -36,7 +37,7 @@ def transport(method, params):
                 "finish_reason": "stop", "usage": {{"prompt_tokens": 3, "completion_tokens": 4}}}}
     return {{"result": answers.get(params["name"], "[]"), "failure": None}}
 _link.connect(transport, schemas={profile_schemas("sn15")!r}, models=("m1", "m2"))
-_sn15.install()
+sn15.install()
 """
 
 
@@ -50,11 +51,11 @@ def guest(program: str) -> object:
 
 def test_the_modules_import_under_sn15s_names_only_when_they_are_asked_for():
     program = """
-out = [_sn15.is_used(), "src" in sys.modules]
+out = [sn15.is_used(), "src" in sys.modules]
 import src.agent.agent_interface as ai
 from src.agent import proxy_client
 from src.agent.proxy_client import ProxyClient
-out += [_sn15.is_used(), ai.list_tools(), ProxyClient is proxy_client.ProxyClient]
+out += [sn15.is_used(), ai.list_tools(), ProxyClient is proxy_client.ProxyClient]
 try:
     import src.agent.problem_scorer
 except ImportError as error:
@@ -119,7 +120,7 @@ def recommend_product(product_ids): return "mine"
 def terminate(status="success"): return "bye"
 out = [execute_tool_call("recommend_product", {"product_ids": "1"})["result"]]
 out += [execute_tool_call("terminate", {})["result"], len(sent)]
-_sn15.settle([])
+sn15.settle([])
 """
     told = guest(program)
     assert told["out"] == ["mine", "bye", 1]
@@ -188,7 +189,8 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 @pytest.fixture
 def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(GUEST))
-    from arena_sdk import _link, sn15_proxy  # type: ignore[attr-defined]
+    from arena_sdk import _link  # type: ignore[attr-defined]
+    from sn15.proxy import ProxyClient  # type: ignore
 
     toolbox = make_toolbox("sn15", catalogue, PROBLEM)
 
@@ -200,7 +202,7 @@ def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
         return {"result": outcome.result, "failure": None}
 
     _link.connect(transport, schemas=toolbox.schemas, models=())
-    return sn15_proxy.ProxyClient()
+    return ProxyClient()
 
 
 def first_text(value: object) -> str:

@@ -7,9 +7,8 @@ from typing import Literal
 
 import msgspec
 
-SOURCE = (Path(__file__).parent / "agents" / "programs.py").read_text(
-    encoding="utf-8"
-)  # all programs; a query names one
+_AGENTS = Path(__file__).parent / "agents"
+SOURCES = tuple(path.read_text(encoding="utf-8") for path in sorted(_AGENTS.glob("*.py")))
 
 # What the host can find after an attack. An attack is stopped when it was tried and nothing of this was found.
 Harm = Literal[
@@ -125,3 +124,8 @@ BOMBS = (
     Bomb(agent="loop_for_ever", limits={"agent_time_ms": 2_000}, amount=600, little=1, stops=("wall_clock",)),
     Bomb(agent="stop_itself", limits={"agent_time_ms": 2_000}, amount=2, little=1, stops=("wall_clock",)),
 )  # fmt: skip
+
+
+def source_of(program: str) -> str:
+    """The agent file that holds a program: a problem's query names the one to run."""
+    return next(source for source in SOURCES if f"def {program}(target)" in source)

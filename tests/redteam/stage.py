@@ -25,7 +25,7 @@ from foundation.errors import ArenaError
 from harness.sandbox.guest_files import open_guest_root
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
-from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCE
+from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCES
 from tests.redteam.grounds import open_grounds
 from tests.redteam.trial import Trial, report, run_agent, run_attack, try_agent
 
@@ -54,7 +54,7 @@ def main() -> int:
 
 def _play(wanted: str, state: Path, *, is_bounded: bool) -> int:
     try:
-        sandbox = open_sandbox(state, reference_sha256s=frozenset({text_hash(SOURCE)}), slots=2, wanted=wanted)
+        sandbox = open_sandbox(state, reference_sha256s=frozenset(map(text_hash, SOURCES)), slots=2, wanted=wanted)
     except ArenaError as error:
         _say("no-level", str(error))
         return NO_LEVEL

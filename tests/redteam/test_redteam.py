@@ -21,7 +21,7 @@ from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules
 from tests.harness.jail_stand import reference_sandbox
-from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCE
+from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCES
 from tests.redteam.stages import CONTROL, REPOSITORY, Findings, Stages, Start, open_stages
 from tests.redteam.trial import WatchingToolbox, is_record_true
 
@@ -59,7 +59,7 @@ def control(stages: Stages) -> Findings:
 def test_the_suite_is_large_and_every_agent_is_used():
     used = {attack.agent for attack in (*ATTACKS, *FORGERIES, *BOMBS)} | {a.first for a in ATTACKS if a.first}
     used |= {a.beside for a in ATTACKS if a.beside} | {"honest"}
-    assert used == set(re.findall(r"^def (\w+)\(target\)", SOURCE, re.MULTILINE))
+    assert used == set(re.findall(r"^def (\w+)\(target\)", "\n".join(SOURCES), re.MULTILINE))
     assert len(ATTACKS) + len(FORGERIES) + len(BOMBS) >= 30
 
 

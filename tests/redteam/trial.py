@@ -23,7 +23,7 @@ from harness.trace import EvaluationBody, ToolCall
 from harness.work import WorkMeter
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
-from tests.redteam.attacks import SOURCE, Attack
+from tests.redteam.attacks import Attack, source_of
 from tests.redteam.grounds import Grounds, open_grounds
 
 _REFUSALS = {errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EAFNOSUPPORT}
@@ -146,7 +146,7 @@ def run_agent(
     )
     toolbox = WatchingToolbox(watch)
     ports = EpisodePorts(toolbox=toolbox, gateway=StandGateway(), sandbox=sandbox)
-    return run_episode(SOURCE, problem, ports, rules(**{"agent_time_ms": 15_000, **limits})), toolbox
+    return run_episode(source_of(agent), problem, ports, rules(**{"agent_time_ms": 15_000, **limits})), toolbox
 
 
 def is_record_true(body: EvaluationBody, log: list[tuple[str, str, str]]) -> bool:
