@@ -14,13 +14,14 @@ from tests.harness.jail_stand import (
     WHY_NO_JAIL,
     CallHost,
     best_sandbox,
+    has_jail,
     jail_without_cgroup,
     reference_sandbox,
     run,
 )
 from tests.harness.sandbox_contract import EndingsContract, SandboxContract
 
-needs_jail = pytest.mark.skipif("not has_jail()", reason=WHY_NO_JAIL)
+needs_jail = pytest.mark.skipif(not has_jail(), reason=WHY_NO_JAIL)
 
 
 @needs_jail
