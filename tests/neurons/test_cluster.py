@@ -90,7 +90,7 @@ def test_one_process_processes_a_cluster_and_a_killed_node_give_one_corpus(day: 
     run_command(*build("processes"), "--workers", "2")
     check = ["records", "verify", "--export", day, "--json"]
     stored = build("stored", folder_location(day))
-    lines = [check, "+", *build("cluster"), "+", "kill", *build("killed"), "+", *stored, "+", *check]
+    lines = [*check, "+", *build("cluster"), "+", "kill", *build("killed"), "+", *stored, "+", *check]
     found = apart(tmp_path, "commands", *lines)
     assert isinstance(found, list) and {code for code, _, _ in found} == {0}, found
     verified = [json.loads(out) for _, out, _ in (found[0], found[-1])]
