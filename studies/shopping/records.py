@@ -18,8 +18,7 @@ import msgspec
 from arena.bank.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.evaluate.records import records_of
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate, records_of
 from arena.export.exporter import export_records
 from arena.export.model import Request
 from arena.gate.isolation import inspect_isolated
@@ -45,7 +44,7 @@ from foundation.canonical import canonical_bytes, text_hash
 from foundation.durable_files import write_whole
 from harness.agents.registry import published_sources, reference_agents
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.tools.printed import printed_tools
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
