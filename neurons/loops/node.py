@@ -1,5 +1,7 @@
-"""One validator node: the open ports its loops share; `neurons.node.opening` opens and closes them. What judging costs in
-each race is held against the operator's budget, in a file per race."""
+"""One validator node: the open ports its loops share; `neurons.node.opening` opens and closes them.
+
+What judging costs in each race is held against the operator's budget, in a file per race.
+"""
 
 from __future__ import annotations
 
