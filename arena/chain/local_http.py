@@ -19,14 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from arena.api.server import address_of, serve_app
 from arena.chain.local import LocalSubtensor, extrinsic_payload
 from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
-from arena.door.form import read_body
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import TAIL_BAD_REQUEST
 from foundation.errors import ArenaError, Failure
-from harness.catalogue.server import Connections
+from harness.catalogue.server import Connections, address_of, read_body, serve_app
 
 ROUTE = "/v1/local-chain"
 QUESTION_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 20, 16 << 20

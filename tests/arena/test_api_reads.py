@@ -108,7 +108,7 @@ async def test_an_address_has_its_share_and_others_have_theirs():
     asked = Asked()
     assert [(await asked.get("192.0.2.1")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
     refused = await asked.get("192.0.2.1")
-    assert (refused.json()["code"], refused.headers["retry-after"]) == ("V2090", "1")
+    assert (refused.json()["code"], refused.headers["retry-after"]) == ("V2112", "1")
     assert (await asked.get("192.0.2.2")).status_code == 200
     asked.now_s += 0.5
     assert [(await asked.get("192.0.2.1")).status_code for _ in range(2)] == [200, 429]

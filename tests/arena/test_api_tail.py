@@ -238,7 +238,7 @@ def test_a_client_that_leaves_gives_its_place_back(author: Author) -> None:
             with following(server.address) as stream:
                 stream.next()
                 busy = httpx.get(f"{server.address}/v1/tail")
-                assert (busy.status_code, busy.json()["code"], busy.headers["retry-after"]) == (503, "V2083", "5")
+                assert (busy.status_code, busy.json()["code"], busy.headers["retry-after"]) == (429, "V2112", "5")
             while server.server.places.taken:
                 threading.Event().wait(0.02)
         assert len(rows(server.address)) == 1

@@ -103,4 +103,4 @@ def test_any_short_header_is_read_or_refused(text: str) -> None:
     try:
         assert read_form(f"multipart/form-data; boundary=b;{text}", body) == FORM
     except ArenaError as refused:
-        assert refused.failure.code == "V2204"
+        assert refused.failure.code == "V2081"

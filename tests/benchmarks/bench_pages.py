@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.api.board import REFRESH_S, Board
-from arena.api.server import make_tail_app
 from arena.api.tail import Places, Tail
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
@@ -31,6 +30,7 @@ from arena.records.model import Payload, ReleasedProblem, SettlementRecord
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredBody, StoredSubmission
 from arena.store.postgres.store import PostgresStore
+from arena.web.server import make_tail_app
 from foundation.canonical import text_hash
 from tests.arena.agents_stand import promotion
 from tests.arena.log_stand import HOST, Clock, body, episode, release, settlement
