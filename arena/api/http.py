@@ -1,5 +1,5 @@
-"""What all servers of a node share: the one shape of a refusal, shares of requests by address, ETags, and the OpenAPI
-document made from the values that are sent.
+"""What all servers of a node share: the one shape of a refusal, shares of requests by address, ETags, the OpenAPI
+document made from the values that are sent, bodies read within a size and a time, and uvicorn on one socket.
 
 A client that asks more often than its share gets 429 and a time to come back, before anything is read for it; an IPv6
 client counts by its /64, and what is remembered of addresses is bounded.
@@ -7,23 +7,29 @@ client counts by its /64, and what is remembered of addresses is bounded.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import hashlib
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from arena.exchange.limits import ShareRules, Shares
+from arena.exchange.peer_service import ShareRules, Shares
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server import network_of
+from harness.catalogue.server import Connections, GuardedProtocol, network_of
 
 RETRY_S = 5
 _STATUS = {
@@ -243,3 +249,89 @@ def make_app(title: str, refused_as: type = ErrorAnswer, **options: Any) -> Fast
 
     app.openapi = with_components  # type: ignore[method-assign]
     return app
+
+
+_STREAMS_STOP_S = 5
+DISCARD_BYTES, DISCARD_S = 4 << 20, 2.0
+
+
+async def serve_app(
+    app: ASGIApp,
+    listener: socket.socket,
+    connections: Connections,
+    stop: asyncio.Event,
+    closing: asyncio.Event,
+    explain: Callable[[str], bytes] | None = None,
+) -> None:
+    """Serve an application until `stop` is set; `closing` is set then, for streams that would go on for ever.
+    `explain`: what a client reads that was dropped before it had made a request."""
+
+    class Unsignalled(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:  # whoever runs it decides when it stops
+            yield
+
+    server = Unsignalled(
+        uvicorn.Config(
+            app,
+            http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_STREAMS_STOP_S,
+        )
+    )
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        closing.set()
+        server.should_exit = True
+        await serving
+
+
+def address_of(listener: socket.socket) -> str:
+    """The base URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes:
+    """The whole body. Raises ArenaError V2202 beyond `most_bytes`, V2203 beyond `within_s`, V2081 if encoded."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ArenaError("V2081", "the body is compressed")
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:20]) > most_bytes:
+        await discard_body(request)
+        raise ArenaError("V2202", f"more than {most_bytes} bytes")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most_bytes:
+                    raise ArenaError("V2202", f"more than {most_bytes} bytes")
+    except TimeoutError as error:
+        raise ArenaError("V2203", f"not whole after {within_s:g} s") from error
+    except ClientDisconnect as error:
+        raise ArenaError("V2203", "the client left") from error
+    return bytes(body)
+
+
+async def discard_body(request: Request) -> None:
+    """Let a body of a stated length go by, within a size and a time, before it is refused: a connection that is closed
+    while its client sends loses the answer."""
+    if request.headers.get("content-length", "0") == "0":
+        return
+    left = DISCARD_BYTES
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(DISCARD_S):
+            async for piece in request.stream():
+                left -= len(piece)
+                if left < 0:
+                    return

@@ -25,7 +25,7 @@ from arena.exchange.streams import Places, RowStream
 from arena.export.assembly import Assembled, assemble, load_page, signed_content
 from arena.export.model import Cursor, Request
 from arena.export.selection import Selection, releases_of
-from arena.records.log.anchors import note_sha256
+from arena.records.log import note_sha256
 from arena.records.model import Head, ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.rule import embargoed_races, opening_text, released_moment

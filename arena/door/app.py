@@ -19,7 +19,7 @@ import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.http import add_refusals, described, json_response, make_app, refused
+from arena.api.http import add_refusals, described, discard_body, json_response, make_app, read_body, refused
 from arena.chain.keys import HttpCheck
 from arena.door.form import PARTS, read_form
 from arena.door.service import (
@@ -31,12 +31,12 @@ from arena.door.service import (
     read_pause,
 )
 from arena.door.status import StatusService, SubmissionStatus
-from arena.exchange.limits import ShareRules, Shares
+from arena.exchange.peer_service import ShareRules, Shares
 from arena.policy import Policy
 from arena.store.port import HotkeyState, Store
 from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server import discard_body, network_of, read_body
+from harness.catalogue.server import network_of
 
 _FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
 _Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]

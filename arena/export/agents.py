@@ -20,14 +20,14 @@ from arena.export.assembly import log_row, signed_content
 from arena.export.files import AGENTS, LAYOUT, POLICIES, SOURCES, describe
 from arena.export.journal import Journal
 from arena.export.model import AgentTally, Manifest, ShardFile
-from arena.export.row import PriceTable, ViewContext
+from arena.export.row import ViewContext
 from arena.export.selection import Selection
 from arena.policy import Policy
-from arena.race.settle import policy_of
+from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord
 from arena.secrets import holds_secret, scrub
 from arena.store.port import Store
-from arena.visibility.rule import Moment, may_see, source_opening_ms
+from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
@@ -157,8 +157,8 @@ class Supplement(msgspec.Struct, frozen=True, kw_only=True):
 
     def context(self) -> ViewContext:
         """What views show of it."""
-        prices = {name: price_table(msgspec.json.decode(text, type=Policy)) for name, text in self.policies.items()}
-        return ViewContext(names=self.names, prices=prices)
+        policies = {name: msgspec.json.decode(text, type=Policy) for name, text in self.policies.items()}
+        return ViewContext(names=self.names, policies=policies)
 
 
 async def gather_supplement(store: Store, journal: Journal, selection: Selection) -> Supplement:
@@ -252,10 +252,9 @@ class StatedSupplement:
         for path, policy in policies.items():
             if path != policy_path(policy.policy_sha256):
                 raise ArenaError("V2050", f"{path}: it is not the policy of this hash")
-        self._policies = {policy.policy_sha256 for policy in policies.values()}
         self.context = ViewContext(
             names={agent: row.name for agent, row in self._rows.items() if row.name is not None},
-            prices={policy.policy_sha256: price_table(policy) for policy in policies.values()},
+            policies={policy.policy_sha256: policy for policy in policies.values()},
         )
 
     def agents(self, tallies: Mapping[str, AgentTally], promotions: Mapping[str, Promotion]) -> tuple[AgentRow, ...]:
@@ -276,7 +275,11 @@ class StatedSupplement:
                 raise ArenaError("V2050", f"{source_path(sha256)}: the source is missing, or of another hash")
             if holds_secret((self._folder / file.path).read_bytes()):
                 raise ArenaError("V2050", f"{file.path}: it holds what looks like a credential")
-        needed = [*map(source_path, sources), *map(policy_path, self._policies & set(self._manifest.policies)), LAYOUT]
+        needed = [
+            *map(source_path, sources),
+            *map(policy_path, self.context.policies.keys() & set(self._manifest.policies)),
+            LAYOUT,
+        ]
         found = [self._named[path] for path in needed if path in self._named]
         return [*(msgspec.structs.replace(file, rows=0) for file in found), write_agents(made, agents)]
 
@@ -284,11 +287,6 @@ class StatedSupplement:
 def write_agents(folder: Path, rows: Sequence[AgentRow]) -> ShardFile:
     """Write the agents' rows, one a line."""
     return _written(folder, AGENTS, b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
-
-
-def price_table(policy: Policy) -> PriceTable:
-    """What a policy says of prices."""
-    return PriceTable(policy.inference.models, policy.limits)
 
 
 def _written(folder: Path, name: str, content: bytes, rows: int) -> ShardFile:

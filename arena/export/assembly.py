@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 import zstandard
 
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.selection import Selection, race_of
-from arena.records.body import decode_body, decode_content, is_canonical
+from arena.records.body import BODY_BYTES_MAX, decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
+    BodyFrame,
+    Envelope,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
@@ -27,8 +30,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.secrets import find_secrets, holds_secret, scrub
-from arena.store.bodies import BODY_BYTES_MAX
-from arena.store.port import BodyFrame, Store
+from arena.store.port import Store
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
@@ -38,13 +40,6 @@ _NOTHING = b'"content":null,"body":null,"withheld":null}'  # how a row without c
 _CONTENT, _BODY, _END = b'"content":', b',"body":', b',"withheld":null}'
 
 
-class Signed(msgspec.Struct, frozen=True):
-    """A record whose content could be read."""
-
-    record: SignedRecord
-    content: RecordContent
-
-
 class Page(msgspec.Struct, frozen=True):
     """Some records in a row and what is stored about those that may go out."""
 
@@ -52,30 +47,22 @@ class Page(msgspec.Struct, frozen=True):
     contents: list[RecordContent | None]  # None: can't be read
     reasons: list[Withheld | None]
     frames: dict[str, BodyFrame]  # bodies at rest, by body hash
-    verdicts: dict[str, list[Signed]]  # on a body, in log order
+    verdicts: dict[str, list[tuple[SignedRecord, RecordContent]]]  # on a body, in log order
 
 
-class Assembled(msgspec.Struct, frozen=True):
+class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     """One record as it goes out."""
 
     seq: int
     race_id: str
     prev: str
     content_sha256: str
-    line: bytes  # of log/, without its end
-    kind: str  # "" for a stub
-    withheld: Withheld | None
+    line: bytes  # of log/, without its end; empty where only views are made
+    kind: str = ""  # "" for a stub
+    withheld: Withheld | None = None
     trajectory: Trajectory | None = None
     is_scrubbed: bool = False
     references: tuple[LogRow, ...] = ()
-
-
-class ExportedVerdict(msgspec.Struct, frozen=True):
-    """The verdict that counts for an evaluation, and why its record does not stand whole in `log/`, if it does not."""
-
-    record: SignedRecord
-    verdict: Verdict | UnscoredVerdict
-    withheld: Withheld | None
 
 
 async def load_page(store: Store, validator: str, records: list[SignedRecord], selection: Selection) -> Page:
@@ -94,18 +81,15 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
         }
     )  # fmt: skip
     frames: dict[str, BodyFrame] = {}
-    verdicts: dict[str, list[Signed]] = {}
+    verdicts: dict[str, list[tuple[SignedRecord, RecordContent]]] = {}
     if wanted:
         frames = {frame.body_sha256: frame for frame in await store.frames(wanted, validator)}
-        page = {record.seq: place for place, record in enumerate(records)}  # most stand behind their evaluation
-        for record in await store.verdicts_on(wanted, validator):
-            place = page.get(record.seq)
-            if place is not None and records[place] == record:
-                content = contents[place]
-            else:
-                content = signed_content(record.content, record.content_sha256)
+        read = {record.content_sha256: content for record, content in zip(records, contents, strict=True)}
+        for record in await store.verdicts_on(wanted, validator):  # most stand on the page, behind their evaluation
+            name = record.content_sha256
+            content = read[name] if name in read else signed_content(record.content, name)
             if content and isinstance(content.payload, VerdictRecord):
-                verdicts.setdefault(content.payload.verdict.body_sha256, []).append(Signed(record, content))
+                verdicts.setdefault(content.payload.verdict.body_sha256, []).append((record, content))
     return Page(records, contents, reasons, frames, verdicts)
 
 
@@ -123,43 +107,43 @@ def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int,
     rows = []
     for record, content, reason in zip(page.records, page.contents, page.reasons, strict=True):
         if content is None or reason is not None:
-            rows.append(_stub(record, content, reason or "undecodable"))
+            rows.append(_row(record, content, reason or "undecodable"))
         elif isinstance(content.payload, EvaluationRecord):
             name = content.payload.body_sha256
             if name in page.frames and name not in bodies:
-                rows.append(_stub(record, content, "oversize"))
+                rows.append(_row(record, content, "oversize"))
                 continue
-            body = bodies.get(name)
             counted = _counted(page.verdicts.get(name, ()), selection, last_seq, row_bytes_max)
-            rows.append(_evaluation(record, content, body, counted, selection, first_seq, row_bytes_max))
+            rows.append(
+                _evaluation(
+                    record, content, content.payload, bodies.get(name), counted, selection, first_seq, row_bytes_max
+                )
+            )
         elif isinstance(content.payload, ReleaseRecord):  # always goes out: everything else hangs on it
-            rows.append(_whole(record, content, None))
+            rows.append(_row(record, content))
         else:
-            held = _content_reason(record, row_bytes_max)
-            rows.append(_stub(record, content, held) if held else _whole(record, content, None))
+            rows.append(_row(record, content, _content_reason(record, row_bytes_max)))
     return rows
 
 
 def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
     """The content of these bytes, or None when they are not what was signed, not of this version or not canonical."""
-    if hashlib.sha256(content).hexdigest() != content_sha256:
-        return None
-    try:
-        read = decode_content(content)
-    except ArenaError:
-        return None
-    return read if read.version == RECORD_VERSION and is_canonical(content, read) else None
+    read = _addressed(content, content_sha256, decode_content)
+    return read if read is not None and read.version == RECORD_VERSION else None
 
 
-def addressed_body(content: bytes, body_sha256: str) -> EvaluationBody | None:
-    """The body of these bytes, or None when they do not have this hash, are not of this version or not canonical."""
-    if hashlib.sha256(content).hexdigest() != body_sha256:
+_T = TypeVar("_T", RecordContent, EvaluationBody)
+
+
+def _addressed(content: bytes, sha256: str, decode: Callable[[bytes], _T]) -> _T | None:
+    """The value of these bytes, or None when they do not have this hash, can't be read or are not canonical."""
+    if hashlib.sha256(content).hexdigest() != sha256:
         return None
     try:
-        read = decode_body(content)
+        read = decode(content)
     except ArenaError:
         return None
-    return read if read.version == BODY_VERSION and is_canonical(content, read) else None
+    return read if is_canonical(content, read) else None
 
 
 def log_row(
@@ -167,11 +151,7 @@ def log_row(
 ) -> LogRow:
     """A record's row: whole with `content`, a stub with `withheld`."""
     return LogRow(
-        validator=record.validator,
-        seq=record.seq,
-        prev=record.prev,
-        content_sha256=record.content_sha256,
-        signature=record.signature,
+        **{name: getattr(record, name) for name in Envelope.__struct_fields__},
         content=None if content is None else msgspec.Raw(content),
         body=None if body is None else msgspec.Raw(body),
         withheld=withheld,
@@ -184,16 +164,25 @@ def whole_line(record: SignedRecord, body: bytes | None) -> bytes:
     return b"".join((envelope, _CONTENT, record.content, _BODY, body or b"null", _END))
 
 
-def _stub(record: SignedRecord, content: RecordContent | None, reason: Withheld) -> Assembled:
+def _row(
+    record: SignedRecord, content: RecordContent | None, withheld: Withheld | None = None, body: bytes | None = None
+) -> Assembled:
+    """A record whole, or a stub."""
+    is_whole = content is not None and withheld is None
     return Assembled(
-        record.seq,
-        race_of(content) if content else "",
-        record.prev,
-        record.content_sha256,
-        msgspec.json.encode(log_row(record, withheld=reason)),
-        "",
-        reason,
+        seq=record.seq,
+        race_id=race_of(content) if content else "",
+        prev=record.prev,
+        content_sha256=record.content_sha256,
+        line=whole_line(record, body) if is_whole else msgspec.json.encode(log_row(record, withheld=withheld)),
+        kind=kind_of(content) if content is not None and is_whole else "",
+        withheld=withheld,
     )
+
+
+def kind_of(content: RecordContent) -> str:
+    """The kind of a record."""
+    return str(content.payload.__struct_config__.tag)
 
 
 def _content_reason(record: SignedRecord, row_bytes_max: int) -> Withheld | None:
@@ -202,40 +191,27 @@ def _content_reason(record: SignedRecord, row_bytes_max: int) -> Withheld | None
     return "secret" if holds_secret(record.content) else None
 
 
-def _whole(record: SignedRecord, content: RecordContent, body: bytes | None) -> Assembled:
-    return Assembled(
-        record.seq,
-        race_of(content),
-        record.prev,
-        record.content_sha256,
-        whole_line(record, body),
-        str(content.payload.__struct_config__.tag),
-        None,
-    )
-
-
 def _evaluation(
     record: SignedRecord,
     content: RecordContent,
+    evaluation: EvaluationRecord,
     stored: bytes | None,
-    counted: ExportedVerdict | None,
+    counted: tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None,
     selection: Selection,
     first_seq: int,
     row_bytes_max: int,
 ) -> Assembled:
     """The row and trajectory of an evaluation that the release rule lets out."""
-    evaluation = content.payload
-    assert isinstance(evaluation, EvaluationRecord)
-    body = addressed_body(stored, evaluation.body_sha256) if stored else None
-    if stored is None or body is None:
-        return _stub(record, content, "undecodable")
-    verdict = counted.verdict if counted else None
+    body = _addressed(stored, evaluation.body_sha256, decode_body) if stored else None
+    if stored is None or body is None or body.version != BODY_VERSION:
+        return _row(record, content, "undecodable")
+    judging, verdict, verdict_withheld = counted or (None, None, None)
     if reason := selection.evaluation_reason(evaluation, body, verdict):
-        return _stub(record, content, reason)
-    if len(record.content) + len(stored) > row_bytes_max or (counted and counted.withheld == "oversize"):
-        return _stub(record, content, "oversize")
+        return _row(record, content, reason)
+    if len(record.content) + len(stored) > row_bytes_max or verdict_withheld == "oversize":
+        return _row(record, content, "oversize")
     is_secret = holds_secret(record.content) or holds_secret(stored)
-    row = _stub(record, content, "secret") if is_secret else _whole(record, content, stored)
+    is_scrubbed = is_secret or verdict_withheld == "secret"
     pool, cluster_id = selection.problem(evaluation)
     trajectory = Trajectory(
         validator=record.validator,
@@ -246,35 +222,31 @@ def _evaluation(
         evaluation=evaluation,
         body=body,
         verdict=verdict,
-        verdict_seq=counted.record.seq if counted else 0,
+        verdict_seq=judging.seq if judging else 0,
         pool=pool,
         cluster_id=cluster_id,
     )
-    is_scrubbed = is_secret or (counted is not None and counted.withheld == "secret")
     references: tuple[LogRow, ...] = ()
-    if counted and not is_scrubbed and (counted.withheld or counted.record.seq < first_seq):
-        references = (log_row(counted.record, content=counted.record.content),)
-    shown = cleaned(trajectory) if is_scrubbed else trajectory
+    if judging and not is_scrubbed and (verdict_withheld or judging.seq < first_seq):
+        references = (log_row(judging, content=judging.content),)
     return msgspec.structs.replace(
-        row,
-        trajectory=shown,
+        _row(record, content, "secret" if is_secret else None, stored),
+        trajectory=cleaned(trajectory) if is_scrubbed else trajectory,
         is_scrubbed=is_scrubbed,
         references=references,
     )
 
 
 def _counted(
-    verdicts: Sequence[Signed], selection: Selection, last_seq: int, row_bytes_max: int
-) -> ExportedVerdict | None:
-    """The first verdict that the release rule lets out; later ones on the same body never count."""
-    for one in verdicts:
-        record, payload = one.record, one.content.payload
-        if record.seq > last_seq or not isinstance(payload, VerdictRecord):
-            continue
-        reason = selection.reason(record.seq, one.content)
-        if reason not in ("unreleased", "pool"):
-            withheld = _content_reason(record, row_bytes_max) or reason
-            return ExportedVerdict(record, payload.verdict, withheld)
+    verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, last_seq: int, row_bytes_max: int
+) -> tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None:
+    """The first verdict that the release rule lets out, and why its record does not stand whole in `log/`, if it does
+    not; later ones on the same body never count."""
+    for record, content in verdicts:
+        if record.seq <= last_seq and isinstance(content.payload, VerdictRecord):
+            reason = selection.reason(record.seq, content)
+            if reason not in ("unreleased", "pool"):
+                return record, content.payload.verdict, _content_reason(record, row_bytes_max) or reason
     return None
 
 

@@ -23,6 +23,22 @@ _MARKS = "\\`*_[]<>|#"  # what would end a cell of foreign text, or begin someth
 _MIXED = "mixed"  # the split of a view that does not part pools, where more than `train` was asked for
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
+_FRONT = """---
+pretty_name: Agent arena trajectories
+license: other
+license_name: see-the-card
+language:
+- en
+task_categories:
+- text-generation
+tags:
+- agents
+- tool-use
+- trajectories
+- shopping
+size_categories:
+- {size}"""
+
 _ABOUT = """# Agent arena trajectories
 
 Shopping agents at work on ShoppingBench problems, recorded by the host that executed their tool calls and model
@@ -52,14 +68,14 @@ _SOURCE: dict[SourceState, str] = {
     "missing": "open, but not kept by this validator",
 }
 
-_WITHHELD: dict[str, str] = {
-    "unreleased": "the race's batch is not released; a later export brings it",
-    "pool": "the problem's pool was not asked for by name",
-    "filter": "the filters of this export leave it out, or it is of a control agent that was not asked for",
-    "exported": "an earlier export of this cursor brought it",
-    "secret": "its signed bytes hold what looks like a credential; the trajectory is here with it removed",
+WITHHELD: dict[str, str] = {
+    "unreleased": "their race is not released yet; a later export brings them",
+    "pool": "their problems' pool was not asked for by name (--pool)",
+    "filter": "the filters leave them out, or they are of a control agent that was not asked for",
+    "exported": "an earlier export of this cursor brought them",
+    "secret": "their signed bytes hold what looks like a credential; the views have them with it removed",
     "oversize": "larger than this export allows",
-    "undecodable": "its bytes are not a record or body of a version this release reads: quarantined",
+    "undecodable": "can't be read as a record or body of a version this release knows: quarantined",
 }
 
 _LEFT_OUT = """## What was left out
@@ -136,14 +152,6 @@ select *, usd / nullif(solved, 0) as usd_per_solved,
   round(usd_per_solved / max(usd_per_solved) over (), 4) as against_dearest
 from rows order by agent = 'all', asr desc, agent
 ```
-
-How varied each day is:
-
-```sql
-select recorded_day, count(*) as trajectories, count(distinct miner_hotkey) as teams,
-  count(distinct agent_version_id) as agents, round(avg(is_agentic::int), 4) as agentic_share
-from '{glob}' group by recorded_day order by recorded_day
-```
 """
 
 _WITH: dict[Format, str] = {
@@ -213,7 +221,7 @@ def write_card(folder: Path, manifest: Manifest, agents: Sequence[AgentRow]) -> 
 def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:
     """The card, Markdown with front matter."""
     splits = _splits(manifest)
-    withheld = [(reason, str(count), _WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
+    withheld = [(reason, str(count), WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
     left_out = _LEFT_OUT.format(
         table=_table(("reason", "records", "why"), withheld) if withheld else "Nothing.",
         quarantined=", ".join(map(str, manifest.quarantined[:50])) or "none",
@@ -238,22 +246,18 @@ def _splits(manifest: Manifest) -> list[Split]:
 
 def _front_matter(manifest: Manifest, splits: Sequence[Split]) -> str:
     size = next((name for limit, name in _SIZES if manifest.trajectories < limit), "n>1M")
-    lines = ["---", "pretty_name: Agent arena trajectories", "license: other", "license_name: see-the-card"]
-    lines += ["language:", "- en", "task_categories:", "- text-generation", "tags:", "- agents", "- tool-use"]
-    lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}"]
+    lines = [_FRONT.format(size=size)]
     if splits:
         from arena.export.parquet import schema  # an export of the log alone does without
 
         lines += ["dataset_info:", "- config_name: default", "  features:"]
-        for field in schema():
-            lines += _feature(field.name, field.type)
+        lines += [line for field in schema() for line in _feature(field.name, field.type)]
         lines.append("  splits:")
-        for split in splits:
-            size = f"    num_bytes: {split.size_bytes}"
-            lines += [f"  - name: {split.name}", size, f"    num_examples: {split.rows}"]
+        for one in splits:
+            lines += [f"  - name: {one.name}", f"    num_bytes: {one.size_bytes}", f"    num_examples: {one.rows}"]
         lines += ["configs:", "- config_name: default", "  data_files:"]
-        for split in splits:
-            lines += [f"  - split: {split.name}", f"    path: {split.glob}"]
+        for one in splits:
+            lines += [f"  - split: {one.name}", f"    path: {one.glob}"]
     return "\n".join([*lines, "---", ""])
 
 

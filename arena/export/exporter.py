@@ -9,7 +9,7 @@ and never writes to it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,6 +23,7 @@ from arena.export.assembly import Assembled, Page, assemble, load_page, log_row,
 from arena.export.card import write_card
 from arena.export.files import (
     LOG,
+    LOG_ROWS_PER_ROW,
     MANIFEST,
     REFERENCES,
     SCRUBBED,
@@ -30,16 +31,14 @@ from arena.export.files import (
     LinesFile,
     describe,
     read_manifest,
-    shard_is_full,
     shard_name,
     write_manifest,
 )
 from arena.export.journal import Journal
-from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile, Trajectory
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import ViewContext, row_of
 from arena.export.selection import Selection, check_request, releases_of
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.walk import LogStart, LogWalk
+from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.rule import embargoed_races
@@ -133,7 +132,12 @@ async def _run(
     releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
     selection = Selection(journal.request, releases_of(releases), log.start, log.embargoed)
     supplement = await gather_supplement(store, journal, selection)
-    writing = _Writing(folder, journal, supplement.context(), threads)
+
+    def keep(behind: Journal, files: list[ShardFile]) -> None:
+        behind.files += files
+        journals.save(folder, behind)
+
+    writing = Writing(folder, journal, supplement.context(), threads, keep)
     first_seq, last_seq, row_bytes_max = log.first_seq, log.last_seq, journal.request.row_bytes_max
     assembled = (
         await asyncio.to_thread(
@@ -145,7 +149,7 @@ async def _run(
         await asyncio.to_thread(writing.take, rows)
         if progress:
             progress(writing.walk.seq - first_seq + 1, last_seq - first_seq + 1)
-    await asyncio.to_thread(writing.finish)
+    cursor = await asyncio.to_thread(writing.finish)
     journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
     needed = journal.tally.races | refer_to_promotions(journal, supplement)
     async for record, release in _releases(store, log.validator, log.start.after_seq):  # in front of the range
@@ -153,68 +157,78 @@ async def _run(
             row = log_row(record, content=record.content)
             journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
     files, agents = await write_supplement(store, folder, journal, supplement)
-    journal.files += files
-    cursor = journal.waiting.next_cursor(writing.walk.position())
-    return await asyncio.to_thread(_complete, folder, journal, cursor, software, agents)
+    if references := sorted(journal.tally.references.items(), key=lambda one: int(one[0])):
+        with LinesFile(folder / REFERENCES) as lines:
+            lines.write([line.encode() for _, line in references])
+        files.append(describe(folder, folder / REFERENCES, len(references)))
+    return await asyncio.to_thread(make_manifest, folder, journal, files, cursor, software, agents)
 
 
-class _Writing:
-    """The writing end: counts rows, cuts shards and keeps the journal. One call at a time."""
+class Writing:
+    """The writing end: counts rows and cuts shards. One call at a time."""
 
-    def __init__(self, folder: Path, journal: Journal, context: ViewContext, threads: Executor) -> None:
-        self._folder, self._journal, self._context, self._threads = folder, journal, context, threads
-        self.walk = LogWalk(journal.here)
-        self._rows = self._trajectories = 0  # of the shard being written
+    def __init__(
+        self,
+        folder: Path,
+        journal: Journal,
+        context: ViewContext,
+        threads: Executor,
+        keep: Callable[[Journal, list[ShardFile]], None],
+    ) -> None:
+        """`keep` is called beside the next shard's rows with the journal behind a complete one and its files."""
+        self._folder, self._context, self._threads, self._keep = folder, context, threads, keep
+        self.journal, self.walk = journal, LogWalk(journal.here)
+        self.rows = self._trajectories = 0  # of the shard being written
         self._shard: ShardWriter | None = None
         self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
 
-    def take(self, rows: list[Assembled]) -> None:
+    def take(self, rows: Sequence[Assembled]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
-        segment = list[Outgoing]()
+        segment, most = list[Assembled](), self.journal.request.rows_per_shard
         for row in rows:
-            if shard_is_full(self._trajectories, self._rows, self._journal.request.rows_per_shard):
+            if self._trajectories >= most or self.rows >= most * LOG_ROWS_PER_ROW:
                 self._write(segment)
                 self._end_shard()
                 segment = []
-            is_released = row.withheld != "unreleased" and row.race_id not in self._journal.log.embargoed
-            self._journal.waiting.note(self.walk.position, row.race_id, is_released=is_released)
+            is_released = row.withheld != "unreleased" and row.race_id not in self.journal.log.embargoed
+            self.journal.waiting.note(self.walk.position, row.race_id, is_released=is_released)
             self.walk.follow(row.seq, row.prev, row.content_sha256)
-            self._journal.tally.add(row)
-            segment.append(Outgoing(row.line, row.trajectory, row.is_scrubbed))
-            self._rows += 1
+            self.journal.tally.add(row)
+            segment.append(row)
+            self.rows += 1
             self._trajectories += row.trajectory is not None
         self._write(segment)
 
-    def finish(self) -> None:
-        """Complete the shard being written, if there is one: all rows were taken."""
+    def finish(self) -> Cursor:
+        """Complete the shard being written, if there is one: all rows were taken. Where the next export goes on."""
         self._end_shard()
         self._await_kept()
+        return self.journal.waiting.next_cursor(self.walk.position())
 
-    def _write(self, rows: Sequence[Outgoing]) -> None:
+    def _write(self, rows: Sequence[Assembled]) -> None:
         if rows:
             if self._shard is None:
-                request, number = self._journal.request, self._journal.shards
+                request, number = self.journal.request, self.journal.shards
                 self._shard = ShardWriter(self._folder, request, number, self._context, self._threads)
             self._shard.write(rows)
 
     def _end_shard(self) -> None:
-        """Let the shard be completed, and the journal say so, while the next one is written; one at a time."""
+        """Let the shard be completed while the next one is written; one at a time."""
         self._await_kept()
         if self._shard is not None:
-            self._journal.shards += 1
-            self._journal.here = self.walk.position()
-            self._keeping = self._threads.submit(self._keep, journals.copy(self._journal), self._shard)
-            self._shard, self._rows, self._trajectories = None, 0, 0
+            self.journal.shards += 1
+            self.journal.here = self.walk.position()
+            self._keeping = self._threads.submit(self._complete, journals.copy(self.journal), self._shard)
+            self._shard, self.rows, self._trajectories = None, 0, 0
 
     def _await_kept(self) -> None:
         if self._keeping is not None:
-            self._journal.files += self._keeping.result()
+            self.journal.files += self._keeping.result()
             self._keeping = None
 
-    def _keep(self, behind: Journal, shard: ShardWriter) -> list[ShardFile]:
+    def _complete(self, behind: Journal, shard: ShardWriter) -> list[ShardFile]:
         files = shard.finish()
-        behind.files += files
-        journals.save(self._folder, behind)
+        self._keep(behind, files)
         return files
 
 
@@ -320,50 +334,32 @@ async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterato
             yield record, content.payload
 
 
-def _complete(folder: Path, journal: Journal, cursor: Cursor, software: str, agents: Sequence[AgentRow]) -> Manifest:
-    """Write the files about the whole export, and the manifest value."""
-    log, tally = journal.log, journal.tally
-    files = [*journal.files, *write_notes(folder, log)]
-    if tally.references:
-        rows = [tally.references[seq].encode() for seq in sorted(tally.references, key=int)]
-        with LinesFile(folder / REFERENCES) as lines:
-            lines.write(rows)
-        files.append(describe(folder, folder / REFERENCES, len(rows)))
-    manifest = Manifest(
-        exported_ms=journal.exported_ms,
-        request=journal.request,
-        log=log,
-        cursor=cursor,
-        files=sorted_files(files),
-        software=software,
-        **tally.stated(),
-    )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
-
-
-def sorted_files(files: Iterable[ShardFile]) -> tuple[ShardFile, ...]:
-    """Files as the manifest lists them."""
-    return tuple(sorted(files, key=lambda file: file.path))
-
-
-def write_notes(folder: Path, log: LogRange) -> list[ShardFile]:
-    """Write the signed checkpoints of the range's ends under `folder`."""
-    files = []
+def make_manifest(
+    folder: Path,
+    journal: Journal,
+    beside: Sequence[ShardFile],
+    cursor: Cursor,
+    software: str,
+    agents: Sequence[AgentRow],
+) -> Manifest:
+    """Write notes and card into `folder`: the manifest of an export of these shards and the files `beside` them."""
+    log, files = journal.log, [*journal.files, *beside]
     for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
         if note:
             path = folder / CHECKPOINTS / f"{log.validator}-{size}.txt"
             path.parent.mkdir(exist_ok=True)
             write_whole(path, note.encode())
             files.append(describe(folder, path, 1))
-    return files
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """A row as it is written. `line`: of `log/`, without its end; empty for a row that only views are made of."""
-
-    line: bytes
-    trajectory: Trajectory | None = None
-    is_scrubbed: bool = False
+    manifest = Manifest(
+        exported_ms=journal.exported_ms,
+        request=journal.request,
+        log=log,
+        cursor=cursor,
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        software=software,
+        **journal.tally.stated(),
+    )
+    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
 
 
 def require_views(request: Request) -> None:
@@ -385,7 +381,7 @@ class ShardWriter:
         self._lines: dict[str, LinesFile] = {}
         self._rows: ParquetFile | None = None
 
-    def write(self, rows: Sequence[Outgoing]) -> None:
+    def write(self, rows: Sequence[Assembled]) -> None:
         """Add rows, in log order. Returns when every file has taken them."""
         shown = [row.trajectory for row in rows if row.trajectory is not None]
         scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]

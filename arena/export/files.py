@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ import zstandard
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.records.body import decode_body, decode_content
-from arena.records.model import Envelope, EvaluationRecord, VerdictRecord
+from arena.records.model import Envelope, EvaluationRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
@@ -67,17 +66,11 @@ LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the reques
 SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
 AGENTS, SOURCES, POLICIES, LAYOUT = "agents.jsonl", "agents", "policies", "FORMATS.md"
 REFERENCES = "references.jsonl.zst"  # log rows from outside the range that rows in it refer to
-_HASHED_AT_ONCE = 1 << 20
 
 
 def shard_name(number: int) -> str:
     """The file name of a shard in `log/` and `scrubbed/`."""
     return f"{number:06d}.jsonl.zst"
-
-
-def shard_is_full(trajectories: int, rows: int, rows_per_shard: int) -> bool:
-    """Whether the next row begins another shard."""
-    return trajectories >= rows_per_shard or rows >= rows_per_shard * LOG_ROWS_PER_ROW
 
 
 def describe(folder: Path, path: Path, rows: int) -> ShardFile:
@@ -93,12 +86,8 @@ def describe(folder: Path, path: Path, rows: int) -> ShardFile:
 
 def file_hash(path: Path) -> tuple[str, int]:
     """sha256 (hex) and size in bytes of a file."""
-    digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while chunk := file.read(_HASHED_AT_ONCE):
-            digest.update(chunk)
-            size += len(chunk)
-    return digest.hexdigest(), size
+        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
 
 
 MANIFEST, CHECKSUM, SIGNATURE = "manifest.json", "manifest.sha256", "manifest.sig"
@@ -219,39 +208,6 @@ def read_rows(path: Path) -> Iterator[LogRow]:
             yield read_row(line)
         except ArenaError as error:
             raise ArenaError("V2050", f"{path.name}, line {number}: {error.failure.detail}") from error
-
-
-class VerdictFile:
-    """The verdicts of an export, first on each body, kept beside memory."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
-        self._places: dict[bytes, tuple[int, int, int]] = {}  # body hash -> record number, offset, length
-
-    def add(self, seq: int, content: bytes, record: VerdictRecord) -> None:
-        """Keep a verdict record unless an earlier one on its body is kept."""
-        name = record.verdict.body_sha256.encode()
-        kept = self._places.get(name)
-        if kept is None or seq < kept[0]:
-            self._file.seek(0, 2)
-            self._places[name] = (seq, self._file.tell(), len(content))
-            self._file.write(content)
-
-    def find(self, body_sha256: str) -> tuple[int, Verdict | UnscoredVerdict | None]:
-        """Number and value of the first verdict on a body; 0 and None where there is none."""
-        place = self._places.get(body_sha256.encode())
-        if place is None:
-            return 0, None
-        seq, offset, length = place
-        self._file.seek(offset)
-        payload = decode_content(self._file.read(length)).payload
-        return seq, payload.verdict if isinstance(payload, VerdictRecord) else None
-
-    def __enter__(self) -> VerdictFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
 
 
 def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:

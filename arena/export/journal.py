@@ -20,7 +20,7 @@ from arena.export.assembly import Assembled
 from arena.export.files import CHECKSUM, LOG, MANIFEST, POLICIES, SCRUBBED, SIGNATURE, SOURCES, VIEWS
 from arena.export.model import AgentTally, Cursor, LogRange, Request, ShardFile, Trajectory
 from arena.export.selection import race_of
-from arena.records.log.walk import LogStart
+from arena.records.log import LogStart
 from foundation.durable_files import SCRATCH, write_whole
 from foundation.errors import ArenaError
 

@@ -24,7 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from arena.records.log.walk import LogStart
+from arena.records.log import LogStart
 from arena.records.model import Envelope, EvaluationRecord, RecordContent, Subject
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict

@@ -11,24 +11,22 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.agents import AgentRow, Promotion, StatedSupplement, first_promotions, promotion_of
-from arena.export.card import write_card
-from arena.export.exporter import PAGE, Outgoing, ShardWriter, require_views, sorted_files, write_notes
+from arena.export.agents import Promotion, StatedSupplement, first_promotions, promotion_of
+from arena.export.assembly import Assembled, kind_of
+from arena.export.exporter import PAGE, Writing, make_manifest, require_views
 from arena.export.files import (
     CHECKSUM,
     LOG,
     MANIFEST,
     REFERENCES,
-    SCRUBBED,
     SIGNATURE,
-    VerdictFile,
     file_hash,
     read_lines,
     read_manifest,
@@ -36,27 +34,29 @@ from arena.export.files import (
     read_rows,
     read_scrubbed,
     row_trajectory,
-    shard_is_full,
     shard_name,
     signer_of,
 )
-from arena.export.journal import ShardCounts, Waiting
+from arena.export.journal import Journal
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory, Withheld
-from arena.export.row import ViewContext
 from arena.export.selection import Selection, check_request, race_of, releases_of
 from arena.records.body import decode_body, decode_content, is_canonical
-from arena.records.log.checkpoint import Checkpoint, read_checkpoint
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
-from arena.records.verify.inspection import Entry, RecordFinding, inspect
-from arena.records.verify.log_check import LogCheck, LogStart
-from arena.records.verify.report import VerifyReport
+from arena.records.inspection import RecordFinding, inspect
+from arena.records.log import Checkpoint, read_checkpoint
+from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
+from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
 from foundation.codes.names import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
+from judge.verdict import UnscoredVerdict, Verdict
 
+BATCH_LINES, BATCH_BYTES = 128, 8 << 20
+
+_ENCODER = msgspec.msgpack.Encoder()
+_LINES = msgspec.msgpack.Decoder(list[bytes])
 WRONG_KEPT = 100
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
 
@@ -109,9 +109,9 @@ def verify_export(
         return msgspec.structs.replace(report, wrong=tuple(wrong[:WRONG_KEPT]))
     try:
         points = _read_range(manifest, verify_signature)
-        rows = _Rows(folder, manifest, verify_signature, executor, progress)
+        rows = _Rows(folder, manifest, LogCheck(points, starts=[log.start]), progress)
         with rare_collections():
-            found, wrong = rows.verify(points)
+            found, wrong = rows.verify(look_all(rows.lines(), verify_signature, executor))
     except ArenaError as error:
         if error.failure.code == VERIFIER_DIED:
             raise
@@ -166,64 +166,207 @@ def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoi
 
 
 class _Rows:
-    """The rows of one export, gone over twice."""
+    """The rows of one export: gone over once as records of a log, then once more against rule and request.
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: Manifest,
-        verify_signature: Verifier,
-        executor: Executor,
-        progress: PhaseProgress | None,
-    ) -> None:
-        self._folder, self._manifest = folder, manifest
-        self._verify_signature, self._executor, self._progress = verify_signature, executor, progress
+    On the second pass the views are made again by the exporter's own code, and the manifest is put together anew.
+    Nothing is read but `log/`, `scrubbed/`, the references and what the export states beside its log. What is wrong
+    raises ArenaError V2050 with the record's number.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, check: LogCheck, progress: PhaseProgress | None) -> None:
+        self._folder, self._manifest, self._check, self._progress = folder, manifest, check, progress
+        self._named = {file.path: file for file in manifest.files}
         self._shards = _shards(manifest)
+        self._reading: deque[tuple[str, int]] = deque()  # places of the lines that are looked at, in order
+        self._verdicts: dict[str, tuple[int, bytes]] = {}  # the first on each body, by its hash
+        self._releases: dict[str, ReleaseRecord] = {}
+        self._promotions: list[Promotion] = []
+        self._references: dict[int, str] = {}  # record number -> the race it releases, "" for another record
+        self._secret: set[int] = set()  # whole rows that hold what looks like a credential
+        self._used: set[int] = set()  # references that a row needs
+        self._selection = Selection(manifest.request, {}, manifest.log.start)
 
-    def verify(self, points: list[Checkpoint]) -> tuple[VerifyReport, list[Wrong]]:
-        """First chain, tree, signatures and references; then rules, trajectories and views. Raises ArenaError V2050."""
-        check = LogCheck(points, starts=[self._manifest.log.start])
-        with VerdictFile() as verdicts:
-            rows = LogRows(self._manifest, verdicts, check)
-            for path, scanned in self._scanned():
-                if path == REFERENCES:
-                    rows.take_reference(scanned)
-                else:
-                    rows.take(scanned)
-            found = check.report()
-            if found.defects:
-                return found, [
-                    Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}")
-                    for defect in found.defects
-                ]
-            rows.finish()
-            with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(1) as threads:
-                again = Remaking(self._folder, Path(name), self._manifest, rows, threads)
-                made = again.run(self._shards, lambda done: self._tell(check.records + done))
-            return found, _compare(self._manifest, made)
-
-    def _scanned(self) -> Iterator[tuple[str, ScannedRow]]:
-        """The lines of all files, looked at, each with its file. One that is no row is named by its number."""
+    def lines(self) -> Iterator[bytes]:
+        """The lines of references and log, in order."""
         shards = [f"{LOG}/{shard_name(number)}" for number in range(self._shards)]
-        paths = [REFERENCES, *shards] if (self._folder / REFERENCES).exists() else shards
-        read: deque[tuple[str, int]] = deque()  # what is being looked at, in order
-        before, ended = "", 0
+        for path in [REFERENCES, *shards] if REFERENCES in self._named else shards:
+            for number, line in enumerate(read_lines(self._folder / path), 1):
+                self._reading.append((path, number))
+                yield line
 
-        def lines() -> Iterator[bytes]:
-            for path in paths:
-                for number, line in enumerate(read_lines(self._folder / path), 1):
-                    read.append((path, number))
-                    yield line
+    def verify(self, scanned: Iterable[ScannedRow]) -> tuple[VerifyReport, list[Wrong]]:
+        """First chain, tree, signatures and references; then rules, trajectories and views. Raises ArenaError V2050."""
+        for row in scanned:
+            path, number = self._reading.popleft()
+            if row.finding is None:
+                raise ArenaError("V2050", f"{path}, line {number}: {row.wrong}")
+            if path == REFERENCES:
+                self._take_reference(row, row.finding)
+            else:
+                self._take(row, row.finding)
+        found, log = self._check.report(), self._manifest.log
+        if found.defects:
+            return found, [
+                Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}")
+                for defect in found.defects
+            ]
+        if (last_seq := self._check.position(log.validator).after_seq) != log.last_seq:
+            raise ArenaError("V2050", f"the log ends at record {last_seq}, not {log.last_seq}")
+        self._selection = Selection(self._manifest.request, releases_of(self._releases), log.start, log.embargoed)
+        with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(2) as threads:
+            return found, _compare(self._manifest, self._remade(Path(name), threads))
 
-        for scanned in look_all(lines(), self._verify_signature, self._executor):
-            path, number = read.popleft()
-            if scanned.finding is None:
-                raise ArenaError("V2050", f"{path}, line {number}: {scanned.wrong}")
-            yield path, scanned
-            if path != before:
-                self._tell(ended)
-            before, ended = path, ended + (path != REFERENCES)
-        self._tell(ended)
+    # -- the first pass
+    def _take_reference(self, scanned: ScannedRow, finding: RecordFinding) -> None:
+        """A row from outside the range (or a stub's own record) that rows of the range refer to."""
+        content, log = self._sound(scanned, finding), self._manifest.log
+        if content is None or finding.faults or finding.seq > log.last_seq:
+            raise _wrong(finding.seq, "a reference is a whole, signed record up to the end of the range")
+        if finding.seq <= max(self._references, default=0):
+            raise _wrong(finding.seq, "references stand once each, in order")
+        if not isinstance(content.payload, ReleaseRecord | VerdictRecord | SettlementRecord):
+            raise _wrong(finding.seq, "only releases, verdicts and settlements that open a source are referred to")
+        if isinstance(content.payload, ReleaseRecord) and finding.seq > log.start.after_seq:
+            raise _wrong(finding.seq, "a release of the range stands in the log")
+        self._references[finding.seq] = content.payload.race_id if isinstance(content.payload, ReleaseRecord) else ""
+
+    def _take(self, scanned: ScannedRow, finding: RecordFinding) -> None:
+        """The next row of the log."""
+        self._sound(scanned, finding)
+        if scanned.withheld == "exported" and finding.seq > self._manifest.log.start.exported_to:
+            raise _wrong(finding.seq, "no earlier export reached it")
+        self._check.take(finding)
+        if self._check.records % PAGE == 0:
+            self._tell(self._check.records)
+
+    def _sound(self, scanned: ScannedRow, finding: RecordFinding) -> RecordContent | None:
+        """The content of a whole row, as it was signed; what others refer to is kept. Raises ArenaError V2050."""
+        if scanned.wrong or finding.validator != self._manifest.log.validator:
+            raise _wrong(finding.seq, scanned.wrong or "it is of another log")
+        if scanned.content is None:
+            return None
+        content = decode_content(scanned.content)
+        payload = content.payload
+        if scanned.is_secret:
+            self._secret.add(finding.seq)
+        if isinstance(payload, ReleaseRecord):
+            self._releases.setdefault(payload.race_id, payload)
+        elif isinstance(payload, VerdictRecord):
+            first = self._verdicts.get(payload.verdict.body_sha256)
+            if first is None or finding.seq < first[0]:
+                self._verdicts[payload.verdict.body_sha256] = finding.seq, scanned.content
+        elif isinstance(payload, SettlementRecord) and not scanned.is_secret:
+            promotion = promotion_of(finding.seq, payload)
+            self._promotions += [promotion] if promotion else []
+        return content
+
+    # -- the second pass
+    def _remade(self, made: Path, threads: ThreadPoolExecutor) -> Manifest:
+        """The manifest this export must have, its views made again below `made`. Raises ArenaError V2050."""
+        manifest, stated = self._manifest, StatedSupplement(self._folder, self._manifest)
+        journal = Journal(
+            request=manifest.request, log=manifest.log, here=manifest.log.start, exported_ms=manifest.exported_ms
+        )
+
+        def drop(_: Journal, files: list[ShardFile]) -> None:
+            for file in files:  # its hash is known: a whole export need not fit where this one is made
+                (made / file.path).unlink()
+
+        writing, beside = Writing(made, journal, stated.context, threads, drop), list[ShardFile]()
+        for number in range(self._shards):
+            count = 0
+            for rows in self._pages(number):
+                writing.take(rows)
+                count += len(rows)
+            if (journal.shards, writing.rows) != (number, count):
+                raise ArenaError("V2050", f"{LOG}/{shard_name(number)}: the shard ends too early, or too late")
+            beside += self._counted(f"{LOG}/{shard_name(number)}", count)
+            self._tell(self._check.records + writing.walk.seq - manifest.log.start.after_seq)
+        cursor = self._next_cursor(writing.finish())
+        shown = first_promotions(one for one in self._promotions if self._selection.is_released(one.race_id))
+        promoted = [shown[agent] for agent in journal.tally.agents if agent in shown]
+        opened = {one.race_id for one in promoted if one.seq in self._references}
+        self._used.update(one.seq for one in promoted)
+        for seq, race_id in self._references.items():
+            if not (race_id in journal.tally.races | opened if race_id else seq in self._used):
+                raise ArenaError("V2050", f"record {seq}: nothing in the range refers to it")
+        agents = stated.agents(journal.tally.agents, shown)
+        beside += [*self._counted(REFERENCES, len(self._references)), *stated.files(made, agents)]
+        return make_manifest(made, journal, beside, cursor, manifest.software, agents)
+
+    def _pages(self, number: int) -> Iterator[list[Assembled]]:
+        """The rows of a shard as the exporter wrote them, some at a time."""
+        scrubbed, page = read_scrubbed(self._folder, number), list[Assembled]()
+        for row in read_rows(self._folder / LOG / shard_name(number)):
+            page.append(self._judged(row, scrubbed.get(row.seq)))
+            if len(page) == PAGE:
+                yield page
+                page = []
+        yield page
+
+    def _judged(self, row: LogRow, scrubbed: Trajectory | None) -> Assembled:
+        """A row of the log that release rule, request and hygiene let stand. Raises ArenaError V2050."""
+        content = None if row.content is None else decode_content(bytes(row.content))
+        trajectory = scrubbed or row_trajectory(row, self._verdict, self._selection.problem)
+        if scrubbed:
+            stated = (scrubbed.validator, scrubbed.content_sha256, scrubbed.signature)
+            if stated != (row.validator, row.content_sha256, row.signature):
+                raise _wrong(row.seq, "its scrubbed trajectory is of another record")
+            if row.withheld not in (None, "secret"):
+                raise _wrong(row.seq, f"withheld as {row.withheld}, and scrubbed")
+            if holds_secret(msgspec.json.encode(scrubbed)):
+                raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
+        elif trajectory:
+            self._used.add(trajectory.verdict_seq)
+        if content is not None:
+            self._judge(row, content, trajectory)
+        return Assembled(
+            seq=row.seq,
+            race_id=race_of(content) if content else "",
+            prev=row.prev,
+            content_sha256=row.content_sha256,
+            line=b"",
+            kind=kind_of(content) if content else "",
+            withheld=row.withheld,
+            trajectory=trajectory,
+            is_scrubbed=scrubbed is not None,
+        )
+
+    def _judge(self, row: LogRow, content: RecordContent, trajectory: Trajectory | None) -> None:
+        size = sum(memoryview(part).nbytes for part in (row.content, row.body) if part is not None)
+        if reason := self._selection.reason(row.seq, content):
+            raise _wrong(row.seq, f"it is whole and should be withheld: {reason}")
+        if not isinstance(content.payload, ReleaseRecord) and size > self._manifest.request.row_bytes_max:
+            raise _wrong(row.seq, "it is larger than the request allows")
+        if row.seq in self._secret:
+            raise _wrong(row.seq, "it holds what looks like a credential")
+        if (
+            isinstance(content.payload, EvaluationRecord)
+            and trajectory
+            and self._selection.evaluation_reason(content.payload, trajectory.body, trajectory.verdict)
+        ):
+            raise _wrong(row.seq, "the request's filters leave it out")
+
+    def _verdict(self, body_sha256: str) -> tuple[int, Verdict | UnscoredVerdict | None]:
+        """Number and value of the first verdict on a body; 0 and None where there is none."""
+        seq, content = self._verdicts.get(body_sha256, (0, b""))
+        payload = decode_content(content).payload if content else None
+        return seq, payload.verdict if isinstance(payload, VerdictRecord) else None
+
+    def _next_cursor(self, cursor: Cursor) -> Cursor:
+        """The cursor the rows lead to. Stubs do not tell their race: for those the manifest is believed, as far as it
+        names races that are released."""
+        log, stated = self._manifest.log, self._manifest.cursor.races
+        released = self._releases.keys() - set(log.embargoed)
+        is_plausible = set(cursor.races) <= set(stated) <= released | set(log.start.races)
+        is_waiting = cursor.after_seq != log.last_seq
+        if not is_waiting or not is_plausible:
+            return cursor
+        return msgspec.structs.replace(cursor, races=tuple(sorted(set(stated))))
+
+    def _counted(self, path: str, rows: int) -> list[ShardFile]:
+        """A file whose bytes were checked already: only its rows were counted again."""
+        return [msgspec.structs.replace(self._named[path], rows=rows)] if path in self._named else []
 
     def _tell(self, done: int) -> None:
         if self._progress:
@@ -253,10 +396,8 @@ def _compare(stated: Manifest, derived: Manifest) -> list[Wrong]:
     return wrong
 
 
-BATCH_LINES, BATCH_BYTES = 128, 8 << 20
-
-_ENCODER = msgspec.msgpack.Encoder()
-_LINES = msgspec.msgpack.Decoder(list[bytes])
+def _wrong(seq: int, detail: str) -> ArenaError:
+    return ArenaError("V2050", f"record {seq}: {detail}")
 
 
 class ScannedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -295,8 +436,6 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
         return ScannedRow("a row is whole, or a stub with its reason", finding, row.withheld)
     if raw is None or finding.faults:
         return ScannedRow("", finding, row.withheld)
-    if finding.facts is None or finding.unread:
-        return ScannedRow("it is whole and of a version this release does not read", finding)
     content = decode_content(raw)
     if (body is not None) != isinstance(content.payload, EvaluationRecord):
         return ScannedRow("an evaluation, and nothing else, has a body", finding)
@@ -335,221 +474,3 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-class LogRows:
-    """First every row is taken, then each whole one is judged."""
-
-    def __init__(self, manifest: Manifest, verdicts: VerdictFile, check: LogCheck) -> None:
-        """`check` goes over chain and tree of the same rows."""
-        self._manifest, self.verdicts, self._check = manifest, verdicts, check
-        self._waiting = Waiting()
-        self.tally = ShardCounts()
-        self._releases: dict[str, ReleaseRecord] = {}
-        self.references: dict[int, str] = {}  # record number -> the race it releases, "" for a verdict
-        self._secret: set[int] = set()  # whole rows that hold what looks like a credential
-        self._used: set[int] = set()  # verdicts among them that count for a trajectory, settlements that open a source
-        self._opened: set[str] = set()  # races of those settlements
-        self._promotions: list[Promotion] = []
-        self.selection = Selection(manifest.request, {}, manifest.log.start)
-
-    def take_reference(self, scanned: ScannedRow) -> None:
-        """A row from outside the range (or a stub's own record) that rows of the range refer to."""
-        finding, content = self._sound(scanned)
-        if content is None or finding.faults or finding.seq > self._manifest.log.last_seq:
-            raise _wrong(finding.seq, "a reference is a whole, signed record up to the end of the range")
-        if finding.seq <= max(self.references, default=0):
-            raise _wrong(finding.seq, "references stand once each, in order")
-        if not isinstance(content.payload, ReleaseRecord | VerdictRecord | SettlementRecord):
-            raise _wrong(finding.seq, "only releases, verdicts and settlements that open a source are referred to")
-        if isinstance(content.payload, ReleaseRecord) and finding.seq > self._manifest.log.start.after_seq:
-            raise _wrong(finding.seq, "a release of the range stands in the log")
-        self.references[finding.seq] = content.payload.race_id if isinstance(content.payload, ReleaseRecord) else ""
-        self._keep(scanned, content)
-
-    def take(self, scanned: ScannedRow) -> None:
-        """The next row of the log."""
-        finding, content = self._sound(scanned)
-        seq, log = finding.seq, self._manifest.log
-        race = race_of(content) if content else ""
-        is_released = scanned.withheld != "unreleased" and race not in log.embargoed
-        self._waiting.note(self._position, race, is_released=is_released)
-        if scanned.withheld:
-            self.tally.withheld[scanned.withheld] = self.tally.withheld.get(scanned.withheld, 0) + 1
-            if scanned.withheld == "undecodable":
-                self.tally.quarantined.append(seq)
-            if scanned.withheld == "exported" and seq > log.start.exported_to:
-                raise _wrong(seq, "no earlier export reached it")
-        if content is not None:
-            self._keep(scanned, content)
-            kind = str(content.payload.__struct_config__.tag)
-            self.tally.records[kind] = self.tally.records.get(kind, 0) + 1
-        self._check.take(finding)
-
-    def finish(self) -> None:
-        """All rows were taken. Raises ArenaError V2050 when they do not reach the end of the range."""
-        log, last_seq = self._manifest.log, self._position().after_seq
-        if last_seq != log.last_seq:
-            raise ArenaError("V2050", f"the log ends at record {last_seq}, not {log.last_seq}")
-        self.selection = Selection(self._manifest.request, releases_of(self._releases), log.start, log.embargoed)
-
-    def judge(self, row: LogRow, trajectory: Trajectory | None) -> None:
-        """Hold a row of the log against release rule, request and hygiene."""
-        if row.content is None:
-            return
-        size = sum(memoryview(part).nbytes for part in (row.content, row.body) if part is not None)
-        content = decode_content(bytes(row.content))
-        if reason := self.selection.reason(row.seq, content):
-            raise _wrong(row.seq, f"it is whole and should be withheld: {reason}")
-        if not isinstance(content.payload, ReleaseRecord) and size > self._manifest.request.row_bytes_max:
-            raise _wrong(row.seq, "it is larger than the request allows")
-        if row.seq in self._secret:
-            raise _wrong(row.seq, "it holds what looks like a credential")
-        if (
-            isinstance(content.payload, EvaluationRecord)
-            and trajectory
-            and self.selection.evaluation_reason(content.payload, trajectory.body, trajectory.verdict)
-        ):
-            raise _wrong(row.seq, "the request's filters leave it out")
-        if race := race_of(content):
-            self.tally.races.add(race)
-
-    def count(self, trajectory: Trajectory, *, is_scrubbed: bool) -> None:
-        """Count a trajectory, from its row or scrubbed."""
-        self.tally.add_trajectory(trajectory, is_scrubbed=is_scrubbed)
-        if not is_scrubbed and trajectory.verdict_seq in self.references:
-            self._used.add(trajectory.verdict_seq)
-
-    def promotions(self) -> dict[str, Promotion]:
-        """By agent, of settlements that may be shown; notes which references the agents' rows use. All was counted."""
-        shown = first_promotions(one for one in self._promotions if self.selection.is_released(one.race_id))
-        for agent in self.tally.agents:
-            if agent in shown and shown[agent].seq in self.references:
-                self._used.add(shown[agent].seq)
-                self._opened.add(shown[agent].race_id)
-        return shown
-
-    def check_references(self) -> None:
-        """All rows were judged. Raises ArenaError V2050 when a reference is of no use."""
-        for seq, race_id in self.references.items():
-            if not (race_id in self.tally.races | self._opened if race_id else seq in self._used):
-                raise ArenaError("V2050", f"record {seq}: nothing in the range refers to it")
-
-    def next_cursor(self) -> Cursor:
-        """The cursor the rows lead to. Stubs do not tell their race: for those the manifest is believed, as far as it
-        names races that are released."""
-        cursor, stated = self._waiting.next_cursor(self._position()), self._manifest.cursor.races
-        released = self._releases.keys() - set(self._manifest.log.embargoed)
-        is_plausible = set(cursor.races) <= set(stated) <= released | set(self._manifest.log.start.races)
-        if self._waiting.front is None or not is_plausible:
-            return cursor
-        return msgspec.structs.replace(cursor, races=tuple(sorted(set(stated))))
-
-    def _position(self) -> LogStart:
-        return self._check.position(self._manifest.log.validator)
-
-    def _sound(self, scanned: ScannedRow) -> tuple[RecordFinding, RecordContent | None]:
-        """The finding, and the content of a whole row that is as it was signed. Raises ArenaError V2050."""
-        if scanned.finding is None:
-            raise ArenaError("V2050", scanned.wrong)
-        if scanned.wrong or scanned.finding.validator != self._manifest.log.validator:
-            raise _wrong(scanned.finding.seq, scanned.wrong or "it is of another log")
-        return scanned.finding, None if scanned.content is None else decode_content(scanned.content)
-
-    def _keep(self, scanned: ScannedRow, content: RecordContent) -> None:
-        assert scanned.finding is not None and scanned.content is not None  # `_sound` gave the content
-        if scanned.is_secret:
-            self._secret.add(scanned.finding.seq)
-        if isinstance(content.payload, ReleaseRecord):
-            self._releases.setdefault(content.payload.race_id, content.payload)
-        elif isinstance(content.payload, VerdictRecord):
-            self.verdicts.add(scanned.finding.seq, scanned.content, content.payload)
-        elif isinstance(content.payload, SettlementRecord) and not scanned.is_secret:
-            promotion = promotion_of(scanned.finding.seq, content.payload)
-            self._promotions += [promotion] if promotion else []
-
-
-class Remaking:
-    """One pass over the shards that makes the views again, into a folder of its own."""
-
-    def __init__(
-        self, folder: Path, made: Path, manifest: Manifest, rows: LogRows, threads: ThreadPoolExecutor
-    ) -> None:
-        self._folder, self._made, self._manifest, self._rows = folder, made, manifest, rows
-        self._threads = threads
-        self._named = {file.path: file for file in manifest.files}
-        self._files: list[ShardFile] = []
-
-    def run(self, shards: int, progress: Callable[[int], None]) -> Manifest:
-        """The manifest this export must have. Raises ArenaError V2050."""
-        supplement, rows, done = StatedSupplement(self._folder, self._manifest), self._rows, 0
-        for number in range(shards):
-            done += self._shard(number, supplement.context, is_last=number == shards - 1)
-            progress(done)
-        agents: Sequence[AgentRow] = supplement.agents(rows.tally.agents, rows.promotions())
-        rows.check_references()
-        self._files += write_notes(self._made, self._manifest.log)
-        self._add_named(REFERENCES, len(rows.references))
-        self._files += supplement.files(self._made, agents)
-        made = msgspec.structs.replace(
-            self._manifest, cursor=rows.next_cursor(), files=sorted_files(self._files), **rows.tally.stated()
-        )
-        return msgspec.structs.replace(made, files=(*made.files, write_card(self._made, made, agents)))
-
-    def _shard(self, number: int, context: ViewContext, *, is_last: bool) -> int:
-        """Judge one shard's rows and write its views again: how many rows it has."""
-        request, scrubbed = self._manifest.request, read_scrubbed(self._folder, number)
-        writer = ShardWriter(self._made, request, number, context, self._threads)
-        count = trajectories = 0
-        left, batch = dict(scrubbed), list[Outgoing]()
-        for row in read_rows(self._folder / LOG / shard_name(number)):
-            if shard_is_full(trajectories, count, request.rows_per_shard):
-                raise _wrong(row.seq, "it stands in a shard that is full")
-            trajectory = self._trajectory(row, left.pop(row.seq, None))
-            self._rows.judge(row, trajectory)
-            count += 1
-            if trajectory is not None:
-                trajectories += 1
-                batch.append(Outgoing(b"", trajectory))
-            if len(batch) == PAGE:
-                writer.write(batch)
-                batch = []
-        if left:
-            raise ArenaError("V2050", f"{SCRUBBED}/{shard_name(number)}: no row {min(left)} in its log shard")
-        if not is_last and not shard_is_full(trajectories, count, request.rows_per_shard):
-            raise ArenaError("V2050", f"{LOG}/{shard_name(number)}: the shard ends too early")
-        writer.write(batch)
-        made = writer.finish()
-        self._files += made
-        for file in made:  # its hash is known: a whole export need not fit where this one is made
-            (self._made / file.path).unlink()
-        self._add_named(f"{LOG}/{shard_name(number)}", count)
-        if scrubbed:
-            self._add_named(f"{SCRUBBED}/{shard_name(number)}", len(scrubbed))
-        return count
-
-    def _trajectory(self, row: LogRow, scrubbed: Trajectory | None) -> Trajectory | None:
-        """The trajectory of a row, counted: from the row itself, or scrubbed."""
-        if scrubbed is None:
-            trajectory = row_trajectory(row, self._rows.verdicts.find, self._rows.selection.problem)
-            if trajectory is not None:
-                self._rows.count(trajectory, is_scrubbed=False)
-            return trajectory
-        stated = (scrubbed.validator, scrubbed.content_sha256, scrubbed.signature)
-        if stated != (row.validator, row.content_sha256, row.signature):
-            raise _wrong(row.seq, "its scrubbed trajectory is of another record")
-        if row.withheld not in (None, "secret"):
-            raise _wrong(row.seq, f"withheld as {row.withheld}, and scrubbed")
-        if holds_secret(msgspec.json.encode(scrubbed)):
-            raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
-        self._rows.count(scrubbed, is_scrubbed=True)
-        return scrubbed
-
-    def _add_named(self, path: str, rows: int) -> None:
-        """A file whose bytes were checked already: only its rows were counted again."""
-        if path in self._named:
-            self._files.append(msgspec.structs.replace(self._named[path], rows=rows))
-
-
-def _wrong(seq: int, detail: str) -> ArenaError:
-    return ArenaError("V2050", f"record {seq}: {detail}")

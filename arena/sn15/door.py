@@ -26,7 +26,16 @@ from fastapi import Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board
-from arena.api.http import RETRY_S, AgentFileError, add_refusals, described, json_response, make_app, status_of
+from arena.api.http import (
+    RETRY_S,
+    AgentFileError,
+    add_refusals,
+    described,
+    discard_body,
+    json_response,
+    make_app,
+    status_of,
+)
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
@@ -53,7 +62,6 @@ from arena.sn15.values import (
 from arena.store.port import StoredSubmission
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server import discard_body
 
 SKEW_S = 60  # of a timestamp, both ways
 NONCE_CHARS_MAX = 256

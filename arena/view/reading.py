@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from arena.evaluate import Evaluation
-from arena.store.port import StoredCheckpoint
+from arena.records.model import StoredCheckpoint
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.neutral import neutral_name, neutral_text
 from judge.render import Span, render

@@ -37,10 +37,8 @@ from arena.api.rows import (
 from arena.api.tail import Tail
 from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
-from arena.records.log.tiles import TiledLogs
-from arena.records.model import EvaluationRecord, Payload, VerdictRecord
-from arena.records.verify.proof import Proof
-from arena.store.port import StoredCheckpoint
+from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
+from arena.records.proof import Proof, TiledLogs
 from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.reading import (

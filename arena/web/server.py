@@ -17,19 +17,19 @@ from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arena.api.board import Board
-from arena.api.http import RequestLimits, add_refusals, make_app, refusal, require_known
+from arena.api.http import RequestLimits, add_refusals, address_of, make_app, refusal, require_known, serve_app
 from arena.api.reads import add_reads
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail, add_tail
 from arena.bank.batch import Explain, explain_nothing
 from arena.door.app import Door, explain_dropped, make_door_app
-from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import ShareRules
 from arena.exchange.routes import Exchange, add_exchange
 from arena.exchange.streams import Places
 from arena.sn15.door import CLOSED_PATHS, PATHS, make_closed_app, make_sn15_app
 from arena.sn15.routes import add_sn15_reads
 from arena.store.port import Store
 from arena.web.routes import add_pages
-from harness.catalogue.server import Connections, address_of, serve_app
+from harness.catalogue.server import Connections
 from problems.model import Problem
 
 _SHORT_REQUESTS = 32  # connections beside the streams

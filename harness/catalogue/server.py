@@ -9,7 +9,6 @@ keeps no state, writes no file.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import ipaddress
 import json
@@ -17,7 +16,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -482,94 +481,3 @@ class GuardedProtocol(asyncio.Protocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
-
-
-_STREAMS_STOP_S = 5
-DISCARD_BYTES, DISCARD_S = 4 << 20, 2.0
-
-
-async def serve_app(
-    app: Any,
-    listener: socket.socket,
-    connections: Connections,
-    stop: asyncio.Event,
-    closing: asyncio.Event,
-    explain: Callable[[str], bytes] | None = None,
-) -> None:
-    """Serve an application until `stop` is set; `closing` is set then, for streams that would go on for ever.
-    `explain`: what a client reads that was dropped before it had made a request."""
-    import uvicorn
-
-    class Unsignalled(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:  # whoever runs it decides when it stops
-            yield
-
-    server = Unsignalled(
-        uvicorn.Config(
-            app,
-            http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_STREAMS_STOP_S,
-        )
-    )
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        closing.set()
-        server.should_exit = True
-        await serving
-
-
-def address_of(listener: socket.socket) -> str:
-    """The base URL of a listening socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-async def read_body(request: Any, most_bytes: int, within_s: float) -> bytes:
-    """The whole body. Raises ArenaError V2202 beyond `most_bytes`, V2203 beyond `within_s`, V2081 if encoded."""
-    from starlette.requests import ClientDisconnect
-
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ArenaError("V2081", "the body is compressed")
-    declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared[:20]) > most_bytes:
-        await discard_body(request)
-        raise ArenaError("V2202", f"more than {most_bytes} bytes")
-    body = bytearray()
-    try:
-        async with asyncio.timeout(within_s):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > most_bytes:
-                    raise ArenaError("V2202", f"more than {most_bytes} bytes")
-    except TimeoutError as error:
-        raise ArenaError("V2203", f"not whole after {within_s:g} s") from error
-    except ClientDisconnect as error:
-        raise ArenaError("V2203", "the client left") from error
-    return bytes(body)
-
-
-async def discard_body(request: Any) -> None:
-    """Let a body of a stated length go by, within a size and a time, before it is refused: a connection that is closed
-    while its client sends loses the answer."""
-    from starlette.requests import ClientDisconnect
-
-    if request.headers.get("content-length", "0") == "0":
-        return
-    left = DISCARD_BYTES
-    with contextlib.suppress(TimeoutError, ClientDisconnect):
-        async with asyncio.timeout(DISCARD_S):
-            async for piece in request.stream():
-                left -= len(piece)
-                if left < 0:
-                    return

@@ -19,7 +19,7 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from neurons.settings.settings import Settings
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from arena.door.app import Door, DoorRules
 from arena.door.form import Parser
 from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
-from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
 from arena.web.server import DoorServer
 from harness.catalogue.server import listen

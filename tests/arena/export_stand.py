@@ -14,13 +14,10 @@ from arena.export.exporter import export_records
 from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.records.body import decode_content
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.log.sequencer import Sequencer
-from arena.records.log.walk import LogStart, LogWalk
-from arena.records.model import Payload, VerdictRecord
-from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint
+from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import BodyFrame, LogLeaf, Payload, StoredBody, StoredCheckpoint, VerdictRecord
+from arena.records.sequencer import Sequencer
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, episode, release
 
 replace = msgspec.structs.replace

@@ -18,9 +18,9 @@ from arena.chain.keys import verify
 from arena.chain.port import Signer
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.store.postgres import PostgresStore
 from arena.web.server import TailServer
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen

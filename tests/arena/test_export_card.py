@@ -136,7 +136,7 @@ EXPECTED = {  # agent, models -> episodes, agentic, solved, prompt tokens, unpri
 def test_the_cards_query_has_the_rows_of_the_papers_table(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    query, _ = blocks(folders[name], "sql")
+    (query,) = blocks(folders[name], "sql")
     monkeypatch.chdir(folders[name])
     table = duckdb.connect().sql(query)
     found = [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
 from arena.export.verification import verify_export
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cli.exit_codes import exit_code

@@ -9,7 +9,7 @@ import msgspec
 from arena.chain.keys import verify
 from arena.export.files import read_lines
 from arena.export.verification import verify_export
-from arena.store.port import StoredBody
+from arena.records.model import StoredBody
 from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
 from tests.arena.export_stand import ExportLog, export, replace

@@ -178,9 +178,7 @@ class SharedNode:
             "--catalogue-dir": self.network.catalogue_dir,
             "--guest-dir": self.network.base,
             "--operator-hotkey": OPERATOR.hotkey,
-            "--bank-days-min": 0,
             "--workers": 1,
-            "--log-format": "json",
             "--parent-pid": os.getpid(),
             "--public-endpoint": f"http://127.0.0.1:{self.port}",
         }

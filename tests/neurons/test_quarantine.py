@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from foundation.codes.row import Owner
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.health.node_file import NodeFile, RestingSlot
 from neurons.health.status import Status, assess
-from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
@@ -125,8 +124,7 @@ async def ask_for_verdicts(desk: Desk, pool: WorkerPool, seconds: int) -> None:
 
 
 async def status_of(desk: Desk) -> Status:
-    schedules = CheckpointRules(every_s=600, anchor_every_s=3_600)
-    beat = await HeartbeatLoop(desk.node, ChainWatch(desk.node), schedules, logs=desk.clock.current_logs).beat(
+    beat = await HeartbeatLoop(desk.node, ChainWatch(desk.node), logs=desk.clock.current_logs).beat(
         StopSignal(desk.time)
     )
     return assess(desk.time(), NodeFile(beat=beat), None, 100 << 30)

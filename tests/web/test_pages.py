@@ -23,9 +23,9 @@ from arena.chain.keys import generate_signer
 from arena.race.scores import resample
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord
-from arena.store.postgres import statements as sql
-from arena.store.postgres.connect import engine_url
-from arena.store.postgres.store import PostgresStore
+from arena.store import statements as sql
+from arena.store.connect import engine_url
+from arena.store.postgres import PostgresStore
 from arena.view.reading import Piece, TraceStep, TraceView
 from arena.web.pages import RACES_COMPARED, Pages
 from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace

@@ -9,6 +9,7 @@ that the log is consistent, not that others are shown the same log. Exit code 0:
 Sources: RFC 9162 section 2.1 (tree), C2SP signed-note and tlog-checkpoint, schnorrkel (sr25519), Merlin and STROBE
 (its transcripts), FIPS 202 (Keccak), RFC 9496 (ristretto255). Nothing here is secret, so time does not matter.
 """
+
 # ruff: noqa: D103
 
 import argparse

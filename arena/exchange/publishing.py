@@ -15,12 +15,13 @@ import msgspec
 from arena.bank.sealing import SealedFile, read_sealed
 from arena.bank.suite_signature import read_suite
 from arena.chain.port import Signer, Timelock, Verifier
-from arena.exchange.operator_files.release import (
+from arena.exchange.operator_files import (
     RELEASE_VERSION,
     SUITE_ENDINGS,
     FileKind,
     FilesRelease,
     Operator,
+    ReleaseStore,
     SharedFile,
     SignedRelease,
     check_release,
@@ -28,7 +29,6 @@ from arena.exchange.operator_files.release import (
     kind_by_name,
     sign_release,
 )
-from arena.exchange.operator_files.release_store import ReleaseStore
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError

@@ -1,9 +1,8 @@
 """The Merkle tree of an append-only log, after RFC 9162 section 2.1: roots, inclusion and consistency proofs.
 
-Leaf hash sha256(0x00 || entry), node hash sha256(0x01 || left || right), empty tree sha256(""). Everything
-streams. A growing tree is kept as the roots of its complete subtrees, one hash per bit of the size, and a proof is
-taken in one pass over the entries in the same little memory, because the subtrees it names do not overlap. The
-verifiers take untrusted numbers: they answer False, never raise and always end.
+Leaf hash sha256(0x00 || entry), node hash sha256(0x01 || left || right), empty tree sha256(""). A growing tree is kept
+as the roots of its complete subtrees, one hash per bit of the size.
+`arena.records.proof` makes proofs, `arena.records.verify_proof` checks them.
 """
 
 from __future__ import annotations
@@ -104,84 +103,6 @@ def consistency_ranges(first: int, second: int) -> list[LeafRange]:
     return found[::-1]
 
 
-class RangeHashes:
-    """The roots of some disjoint leaf ranges, taken from all entries in one pass."""
-
-    def __init__(self, ranges: Sequence[LeafRange]) -> None:
-        self._trees = [MerkleFrontier() for _ in ranges]
-        self._waiting = sorted(
-            ((first, end, tree) for (first, end), tree in zip(ranges, self._trees, strict=True)),
-            key=lambda row: row[0],
-            reverse=True,
-        )
-        self._next = 0
-
-    def append(self, entry: bytes) -> None:
-        """Take the next entry of the log, from leaf 0 on."""
-        if self._waiting and self._waiting[-1][0] <= self._next:
-            _, end, tree = self._waiting[-1]
-            tree.append(entry)
-            if self._next + 1 == end:
-                self._waiting.pop()
-        self._next += 1
-
-    def hashes(self) -> list[bytes]:
-        """The roots in the order of the ranges. Raises ArenaError V2051 while entries are missing."""
-        if self._waiting:
-            raise ArenaError("V2051", f"the log ends after {self._next} records")
-        return [tree.root() for tree in self._trees]
-
-
-def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
-    """True when `proof` shows the leaf hash at `index` in the tree of `size` and `root`. RFC 9162 section 2.1.3.2."""
-    if not 0 <= index < size:
-        return False
-    node, last, found = index, size - 1, leaf
-    for sibling in proof:
-        if last == 0:
-            return False
-        if node & 1 or node == last:
-            found = node_hash(sibling, found)
-            node, last = _climb_to_right(node, last)
-        else:
-            found = node_hash(found, sibling)
-        node, last = node >> 1, last >> 1
-    return last == 0 and found == root
-
-
-def verify_consistency(first: int, second: int, proof: Sequence[bytes], first_root: bytes, second_root: bytes) -> bool:
-    """True when `proof` shows that the tree of `second` leaves begins with the one of `first`. RFC 9162 section
-    2.1.4.2; a tree of no leaves is the beginning of every tree, and no proof is needed or accepted for it."""
-    if not 0 < first <= second:
-        return False
-    if first == second:
-        return not proof and first_root == second_root
-    path = [first_root, *proof] if first & (first - 1) == 0 else list(proof)
-    if not path:
-        return False
-    node, last = first - 1, second - 1
-    while node & 1:  # up to the root of the complete subtree that the old tree's last leaf closes
-        node, last = node >> 1, last >> 1
-    older = newer = path[0]
-    for sibling in path[1:]:
-        if last == 0:
-            return False
-        if node & 1 or node == last:
-            older, newer = node_hash(sibling, older), node_hash(sibling, newer)
-            node, last = _climb_to_right(node, last)
-        else:
-            newer = node_hash(newer, sibling)
-        node, last = node >> 1, last >> 1
-    return last == 0 and older == first_root and newer == second_root
-
-
 def _split(size: int) -> int:
     """The largest power of two below `size`, for size > 1: how many leaves the left subtree has."""
     return 1 << ((size - 1).bit_length() - 1)
-
-
-def _climb_to_right(node: int, last: int) -> tuple[int, int]:
-    """Past the levels where the node is a left child without a sibling."""
-    while node and not node & 1:
-        node, last = node >> 1, last >> 1
-    return node, last
