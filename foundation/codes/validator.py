@@ -222,24 +222,10 @@ ROWS = (
         "GET /openapi.json lists the routes, GET /v1/head the logs and where each ends",
     ),
     row(
-        "V2083",
-        "live tail serves as many clients as it may",
-        "nothing was read; the client comes back later",
-        "wait",
-        True,
-    ),
-    row(
         "V2089",
         "what was asked for is not public",
         "nothing was read",
         "wait until the moment named here, if one is; who may see what when: arena/visibility/README.md",
-    ),
-    row(
-        "V2090",
-        "too many requests from one address",
-        "nothing was read; the client comes back later",
-        "wait as long as `retry-after` says, or follow `GET /v1/tail` instead of asking again and again",
-        True,
     ),
     row(
         "V2084",
@@ -295,16 +281,9 @@ ROWS = (
     ),
     row(
         "V2117",
-        "newest signed checkpoint or anchor is too old",
-        "what was appended since is not protected outside the database",
-        "look at the disk of the checkpoint folders, and at the chain for the anchor",
-        True,
-    ),
-    row(
-        "V2118",
-        "race is past its deadline",
-        "its settlement and the weights after it are late",
-        "look at the node's log for what it waits for",
+        "checkpoint, anchor or race is late",
+        "records since are not protected outside the database; a late race's weights are late, too",
+        "look at the node's log for what it waits for: the disk of the checkpoint folders, the chain, other validators",
         True,
     ),
     row(

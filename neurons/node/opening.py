@@ -37,8 +37,7 @@ from harness.sandbox.port import SandboxLevel
 from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
-from neurons.loops.judge_budget import JudgeBudgets
-from neurons.loops.node import Node, SuiteVariants
+from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files

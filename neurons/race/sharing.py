@@ -13,7 +13,7 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from neurons.race.clock import RaceClock
 
 if TYPE_CHECKING:  # a node that races alone need not load the web framework
-    from arena.api.server import ExchangeServer
+    from arena.web.server import ExchangeServer
 
 import asyncio
 import contextlib
@@ -222,8 +222,8 @@ class SharingLoop:
 
 def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
     """Where and what this node answers the other validators."""
-    from arena.api.server import ExchangeServer
     from arena.exchange.routes import Exchange
+    from arena.web.server import ExchangeServer
 
     def terms(race_id: str) -> RaceTerms | None:
         current = clock.current()
