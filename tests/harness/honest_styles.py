@@ -10,7 +10,7 @@ import json
 
 import msgspec
 
-from tests.harness.honest_dialogues import HITS, QUERY, SHADES, Call, Message, compact, system, user
+from tests.harness.honest_dialogues import HITS, QUERY, Call, Message, compact, system, user
 
 WHOLE: Call = ("find_product", {"q": QUERY})
 LAMP: Call = ("find_product", {"q": "red reading lamp"})

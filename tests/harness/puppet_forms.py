@@ -7,10 +7,9 @@ that tell a model to make it; `MISSED` and `MISSED_OF_WORDS` name forms that `ha
 from __future__ import annotations
 
 import base64
-import html
 import json
 from collections.abc import Callable
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 Message = dict[str, object]
 Arguments = dict[str, object]

@@ -15,6 +15,7 @@ from harness.sandbox.cgroup import (
     Cgroups,
     find_cgroups,
     locate,
+    memory_limit_bytes,
     open_group,
     sweep_groups,
 )
@@ -117,6 +118,19 @@ def test_the_own_group_is_found_in_every_layout(membership, mounts, expected):
     else:
         version, memory, pids, cpu = expected
         assert found == Cgroups(version=version, memory=Path("/c", memory), pids=Path("/c", pids), cpu=Path("/c", cpu))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [("memory.max", "max", None), ("memory.max", "4096\n", 4096), ("memory.limit_in_bytes", str(2**63 - 4096), None),
+     ("memory.limit_in_bytes", "8192", 8192)],
+)  # fmt: skip
+def test_the_memory_of_the_own_group_is_known_when_it_is_limited(name, text, expected, tmp_path):
+    membership, mounts = (V2, V2_MOUNTS) if name == "memory.max" else (V1, V1_MOUNTS)
+    found = locate(membership, mounts.format(root=tmp_path))
+    found.memory.mkdir(parents=True)
+    (found.memory / name).write_text(text)
+    assert memory_limit_bytes(membership, mounts.format(root=tmp_path)) == expected
 
 
 def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
