@@ -17,8 +17,7 @@ from harness.inference.scripted import MODELS, start_scripted_server
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
-from harness.tools.environment import environment_problem
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import environment_problem, make_toolbox
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem
 from problems.outcome import OutcomeScore
@@ -119,7 +118,7 @@ def test_an_envelope_is_refused_as_sn15_refuses_it_and_extra_fields_are_passed_o
     problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
     told = guest(f"""
 problem = json.loads({_problem_text(problem)!r})
-_sn15.open_problem(problem)
+sn15.open_problem(problem)
 from src.agent.proxy_client import ProxyClient
 client = ProxyClient()
 good = {{**problem["environment"]["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1,
@@ -140,10 +139,10 @@ def test_after_terminate_a_turns_other_calls_are_told_that_it_is_over() -> None:
     problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
     told = guest(f"""
 problem = json.loads({_problem_text(problem)!r})
-_sn15.open_problem(problem)
+sn15.open_problem(problem)
 calls = [{{"call_id": n, "action": {{"name": name, "args": {{}}}}}} for n, name in
          (("1", "find_product"), ("2", "terminate"), ("3", "find_product"))]
-session = _sn15.session()
+session = sn15.session()
 turn = {{**problem["environment"]["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1, "calls": calls}}
 out = [[done["observation"]["done"] for done in session.call(turn)["calls"]], session.call(turn)["replayed"]]
 try:
