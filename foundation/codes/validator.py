@@ -233,12 +233,6 @@ ROWS = (
         "nothing was written",
         "let the validator sign a checkpoint; one is signed on its schedule",
     ),
-    row(
-        "V2072",
-        "earlier export cannot be continued",
-        "nothing was written",
-        "give the folder of a finished export of the same validator, pools and filters",
-    ),
     row("V2073", "export request is wrong", "nothing was written", "read `arena records export --help`"),
     row(
         "V2074",
@@ -278,12 +272,6 @@ ROWS = (
         "records since are not protected outside the database; a late race's weights are late, too",
         "look at the node's log for what it waits for: the disk of the checkpoint folders, the chain, other validators",
         True,
-    ),
-    row(
-        "V2119",
-        "endpoint is not of a form that the chain holds",
-        "nothing was published",
-        "give an address and a port: http://203.0.113.7:8750",
     ),
     row(
         "V2140",
