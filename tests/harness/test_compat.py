@@ -73,7 +73,7 @@ def test_a_page_of_what_was_examined_is_read_as_it_was_written(tmp_path: Path) -
     (tmp_path / "sources.json").write_text(json.dumps({"agents/b.py": {"source": "here | there", "version": "1"}}))
     rows = [row for kind in known_kinds() for row in examine_all(tmp_path, kind)]
     (row,) = read_page(write_page(rows, ran_on="2026-11-23", version="version 0"))
-    assert (row.name, row.source, row.version, row.date) == ("b", "here / there", "1", "not given")
+    assert (row.name, row.source, row.version, row.date) == ("the file", "here / there", "1", "not given")
     assert row.is_red and row.result.startswith("gate reject: import, line 1: subprocess; no process can be started")
     with pytest.raises(ValueError, match="not a row"):
         read_page("## Agents\n| a | b | c |\n")

@@ -81,7 +81,7 @@ def examine(record: Path) -> Sequence[Finding]:
             if not is_red:
                 result = f"answered, with {', '.join(wanted)}"
             found.append(
-                Finding(name=f"{release}: {shown}", ran=f"{shown} --network NODE", result=result, is_red=is_red)
+                Finding(name=release, ran=f"{shown} --network NODE", result=result, is_red=is_red)
             )
     return found
 
