@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from arena.api.server import address_of
+from arena.api.http import address_of
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -46,7 +46,6 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     is_sn15_served: bool
     door: int = NO_SOCKET
-    log_format: Literal["auto", "console", "json"]
     log_level: Literal["debug", "info", "warning", "error"]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 
 import msgspec
 
-from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from foundation.codes.names import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError
@@ -48,7 +48,7 @@ class ChainWatch:
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now.
 
-        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037, U3038 and V2032 while
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and V2032 while
         this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
         """
         chain, now_ms = self._node.chain, self._node.now_ms()

@@ -20,8 +20,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from arena.evaluate import Evaluation
-from arena.evaluate.records import records_of
+from arena.evaluate import Evaluation, records_of
 from arena.race.decider import after_fault, is_last_attempt, may_diverge, witness_item
 from arena.race.model import CountedEvaluation
 from arena.records.body import decode_body, encode_body
@@ -163,7 +162,6 @@ class EpisodeLoop:
             raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
         titles = None if release is None else cut_titles(release, (found,))
         return EvaluateJob(
-            job_id=lease.attempt_id,
             source=source,
             problem=found,
             titles=titles,
@@ -378,7 +376,7 @@ class VerdictLoop:
         stored = await node.store.body(record.body_sha256)
         if stored is None:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
-        reply = await node.pool.run(JudgeJob(job_id=record.body_sha256, body=decode_body(stored.content)))
+        reply = await node.pool.run(JudgeJob(body=decode_body(stored.content)))
         if isinstance(reply, Judged):
             self._put_off.pop(record.body_sha256, None)
             verdict = reply.verdict

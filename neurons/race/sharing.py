@@ -13,16 +13,15 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from neurons.race.clock import RaceClock
 
 if TYPE_CHECKING:  # a node that races alone need not load the web framework
-    from arena.api.server import ExchangeServer
+    from arena.web.server import ExchangeServer
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from arena.chain.extrinsic_form import split_endpoint
 from arena.chain.keys import HttpAuth, verify
-from arena.chain.port import Metagraph, Signer
+from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peer
@@ -95,7 +94,7 @@ async def open_sharing(
     """The ports of a node that shares races, None for one that does not.
 
     `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
-    ArenaError V2030 when it has no address that others reach, or the live tail's port; V2119 for an address that the
+    ArenaError V2030 when it has no address that others reach, or the live tail's port, or one that the
     chain can't hold; V2014 when the port cannot be had; V2114 (folders).
     """
     if not settings.share:
@@ -104,15 +103,14 @@ async def open_sharing(
     if not settings.public_endpoint:
         raise ArenaError("V2030", "share: others must reach this node, so public_endpoint is needed")
     endpoint = settings.public_endpoint.rstrip("/")
-    _, public_port = split_endpoint(endpoint)
-    port = settings.exchange_port or public_port
+    _, port = split_endpoint(endpoint)
     if port == settings.serve_port:
-        told = f"serve_port and the exchange both want port {port}: set another serve_port, or exchange_port"
+        told = f"serve_port and the exchange both want port {port}: set another serve_port"
         raise ArenaError("V2030", told)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))
-    with listen(settings.serve_host, port) as listener:
+    with listen(settings.public_host, port) as listener:
         async with HttpPeers(auth) as peers:
             yield Sharing(
                 listener=listener,
@@ -224,8 +222,8 @@ class SharingLoop:
 
 def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
     """Where and what this node answers the other validators."""
-    from arena.api.server import ExchangeServer
     from arena.exchange.routes import Exchange
+    from arena.web.server import ExchangeServer
 
     def terms(race_id: str) -> RaceTerms | None:
         current = clock.current()

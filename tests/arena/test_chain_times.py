@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.extrinsic_form import format_endpoint, split_endpoint
+from arena.chain.port import format_endpoint, split_endpoint
 from arena.chain.real import BLOCK_MS, BlockTimes
 from foundation.errors import ArenaError
 
@@ -71,4 +71,4 @@ def test_whatever_stands_on_chain_reads_as_an_endpoint_or_as_none(ip: int, port:
 def test_what_the_chain_cannot_hold_is_refused_with_its_code(text: str) -> None:
     with pytest.raises(ArenaError) as caught:
         split_endpoint(text)
-    assert caught.value.failure.code == "V2119"
+    assert caught.value.failure.code == "V2030"

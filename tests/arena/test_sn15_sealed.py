@@ -16,13 +16,13 @@ from arena.api.board import Board
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.door.status import StatusService
 from arena.race.machine import stream_of
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
+from arena.records.sequencer import Sequencer
 from arena.sn15.picture import OwnVersions, Picture
 from arena.sn15.values import version_uuid
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
 from tests.arena.log_stand import release
 from tests.arena.race_stand import RACE
@@ -50,11 +50,11 @@ async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
     subject = Subject(agent_version_id=agent, miner_hotkey=hotkey, agent_sha256="b2", commitment_block=7)
     stored = StoredSubmission(subject=subject, name="my-agent", state="qualified")
     await store.put_submission(stored, AGENT)
-    desk = StatusService(store, stand.chain, stand.policy)
     stages = []
 
     async def look(now_ms: int) -> None:
         board = Board(store, now_ms=lambda: now_ms)
+        desk = StatusService(store, stand.chain, stand.policy, board)
         await board.refresh()
         picture = Picture(board)
         own = OwnVersions(picture, await desk.of(hotkey), now_ms)

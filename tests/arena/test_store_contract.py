@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 
 import msgspec
@@ -10,25 +9,14 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.records.body import decode_content
-from arena.records.log.hash_chain import first_head
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import (
-    EVERY_STATE,
-    AgreedStanding,
-    AttemptUsage,
-    HeadMovedError,
-    LogLeaf,
-    StoredCheckpoint,
-    StoredSubmission,
-    WeightsResult,
-)
-from arena.store.postgres.log import LEAVES_PER_PAGE, RECORDS_PER_PAGE
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import LogLeaf, StoredCheckpoint
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import EVERY_STATE, AgreedStanding, AttemptUsage, HeadMovedError, StoredSubmission, WeightsResult
+from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
-from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, settlement, subject
+from tests.arena.log_stand import SUBJECT, attempt, episode, settlement, subject
 
 
 async def everything(store: PostgresStore, **wanted) -> list:
@@ -41,11 +29,6 @@ async def report_of(store: PostgresStore):
 
 
 # -- the log
-
-
-async def test_an_empty_log_ends_at_its_first_head(store: PostgresStore) -> None:
-    assert await store.head() == first_head(store.validator)
-    assert await everything(store) == []
 
 
 async def test_what_is_appended_comes_back_byte_for_byte_and_verifies(store, sequencer) -> None:
@@ -97,19 +80,6 @@ async def test_a_batch_is_appended_whole_or_not_at_all(store, sequencer) -> None
     with pytest.raises(ArenaError, match=r"V2025.*not stored"):
         await sequencer.append([attempt(1), *payloads])
     assert (await store.head()).seq == 0
-
-
-async def test_two_processes_of_one_hotkey_interleave_without_gap_or_double(open_store, signer) -> None:
-    stores = [await open_store(signer.hotkey) for _ in range(3)]
-    sequencers = [Sequencer(store, signer, Clock(), HOST) for store in stores]
-    await asyncio.gather(*(_append_each(sequencer, n * 10) for n, sequencer in enumerate(sequencers)))
-    assert [record.seq for record in await everything(stores[0])] == list(range(1, 16))
-    assert (await report_of(stores[0])).is_ok
-
-
-async def _append_each(sequencer: Sequencer, first: int) -> None:
-    for number in range(first, first + 5):
-        await sequencer.append([attempt(number)])
 
 
 @pytest.mark.parametrize(
@@ -255,17 +225,6 @@ async def test_events_of_a_stream_are_numbered_without_gap_or_double(store) -> N
     assert await store.events("other") == []
 
 
-async def test_streams_are_listed_once_each_in_the_order_in_which_they_were_begun(store, open_store) -> None:
-    other = await open_store("5neighbour-of-streams")
-    for stream in ("race/9", "race/10", "races", "race/9", "race_", "race/1"):
-        await store.put_event(stream, len(await store.events(stream)), "{}")
-    assert await store.streams("race/") == ["race/9", "race/10", "race/1"]
-    assert await store.streams("") == ["race/9", "race/10", "races", "race_", "race/1"]
-    assert await store.streams("%") == []
-    await other.put_event("race/2", 0, "{}")
-    assert await other.streams("race/") == ["race/2"]
-
-
 async def test_accounts_of_attempts_are_kept_once_and_summed(store) -> None:
     def account(number: int, *rows: ModelUsage, race_id: str = "r") -> AttemptUsage:
         return AttemptUsage(attempt_id=f"a{number}", race_id=race_id, stage="race", agent_version_id="v", rows=rows)
@@ -291,12 +250,6 @@ async def test_weights_results_come_back_newest_first(store) -> None:
         await store.put_weights_result(result)
     assert await store.weights_results() == results[::-1]
     assert await store.weights_results(limit=1) == results[-1:]
-
-
-async def test_working_state_is_each_validators_own(open_store, store) -> None:
-    await store.put_event("race", 0, "{}")
-    other = await open_store("5neighbour")
-    assert await other.events("race") == []
 
 
 async def test_a_server_that_is_away_is_a_coded_failure(postgres: EmbeddedServer) -> None:

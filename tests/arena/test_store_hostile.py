@@ -3,47 +3,17 @@ leave, a bucket that shows a validator its own prefix only, a power cut after an
 
 from __future__ import annotations
 
-import asyncio
-import os
-from pathlib import Path
-
-import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.objects import folder_location, open_objects
-from arena.store.port import BodyFrame
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
-from tests.arena.test_store_append import BODY, SHA, Log, evaluation
 from tests.arena.test_store_roles import as_owner
 
-PARTITIONED = ("record", "body")
-FRAME = BodyFrame(body_sha256="ab" * 32, content=b"frame", size=5)
-
-
 # -- days
-
-
-async def test_an_append_touches_the_partitions_of_today_only(postgres: EmbeddedServer) -> None:
-    connection = await asyncpg.connect(await asyncio.to_thread(postgres.dsn_for, "5today"))
-    log = Log(connection, "5today")
-    transaction = connection.transaction()
-    await transaction.start()
-    for content in (evaluation(SHA), evaluation(SHA, race_id="again")):
-        end = await log.call(contents=[content], shas=[SHA], sizes=[9], bodies=[BODY])
-        assert end[0] != "refused"
-    locked = await connection.fetch(
-        "select distinct relation::regclass::text as name from pg_locks where pid = pg_backend_pid()"
-        " and relation::regclass::text ~ '^arena.(record|body)_[0-9]{8}$' order by 1"
-    )
-    (today,) = {f"{row['day']:%Y%m%d}" for row in await connection.fetch("select day from arena.record")}
-    await transaction.rollback()
-    await connection.close()
-    assert [row["name"] for row in locked] == [f"arena.body_{today}", f"arena.record_{today}"]
 
 
 # -- a full disk, readers that do not leave
@@ -75,30 +45,3 @@ async def test_a_full_disk_is_a_pause_and_not_a_loss(postgres: EmbeddedServer, o
 
 
 # -- objects
-
-
-async def test_an_object_its_folder_and_what_leads_to_it_are_synced_before_put_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Path] = []
-    fsync = os.fsync
-
-    def watched(handle: int) -> None:
-        fsync(handle)
-        path = Path(f"/proc/self/fd/{handle}").readlink()
-        if path.is_relative_to(tmp_path):  # what else runs in this process syncs its own
-            synced.append(path)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    root = tmp_path / "bodies"
-    objects = open_objects(folder_location(root))
-    await objects.put("5mine", [FRAME])
-    file = root / "5mine" / "ab" / f"{FRAME.body_sha256}.zst"
-    assert synced[0] == file
-    assert set(synced[1:]) == {file.parent, file.parent.parent, root, tmp_path}
-    synced.clear()
-    await objects.put("5mine", [BodyFrame(body_sha256="ab" + "cd" * 31, content=b"x", size=1)])
-    assert synced[1:] == [file.parent]
-    synced.clear()
-    await objects.put("5mine", [BodyFrame(body_sha256="cd" * 32, content=b"x", size=1)])
-    assert set(synced[1:]) == {root / "5mine" / "cd", root / "5mine"}
