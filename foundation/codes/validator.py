@@ -166,12 +166,6 @@ ROWS = (
         "check the URL (file:///folder or s3://bucket/prefix?endpoint=...&region=...) and AWS_* in the environment",
     ),
     row(
-        "V2051",
-        "proof, or position in a log, is malformed or does not hold",
-        "exit code 4; nothing is proven by it",
-        "fetch the file again from who made it, and compare it with a checkpoint you hold from elsewhere",
-    ),
-    row(
         "V2052",
         "verification process died",
         "exit code 3; what it had before it is not verified, and the command stops",
