@@ -190,3 +190,38 @@ def test_no_json_object_makes_an_extended_tool_raise(tools: Toolbox, name: str, 
     outcome = tools.dispatch(name, json.dumps(arguments))
     answer = json.loads(outcome.result)
     assert (outcome.failure is not None) == (isinstance(answer, dict) and answer.get("code") == "A1050")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"shop_id": 78}, {"shop_id": " "}, {"shop_id": None}, {"shop": "78"}])
+def test_a_shop_has_to_be_named(tools: Toolbox, arguments: dict[str, object]) -> None:
+    result, outcome = call(tools, "view_shop_information", **arguments)
+    assert outcome.failure is not None and "shop_id" in result["error"]
+
+
+class Searching:
+    """A catalogue of another engine, one that knows no shops."""
+
+    content_sha256 = "0" * 64
+
+    def __len__(self) -> int:
+        return 0
+
+    def search(self, request: SearchRequest) -> tuple[Product, ...]:
+        return ()
+
+    def product(self, product_id: str) -> Product | None:
+        return None
+
+    def products(self) -> Any:
+        return iter(())
+
+    def product_ids(self) -> Any:
+        return iter(())
+
+
+def test_a_catalogue_without_shops_is_refused_before_the_first_call() -> None:
+    with pytest.raises(ArenaError, match="V2030"):
+        make_toolbox("extended", Searching(), PROBLEM)
+    assert make_toolbox("sn15", Searching(), PROBLEM).profile == "sn15"
+    with pytest.raises(TypeError):
+        view_shop_information(ToolContext(Searching(), PROBLEM), "78")
