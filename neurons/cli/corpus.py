@@ -19,9 +19,7 @@ from foundation.errors import ArenaError
 from neurons.cli.options import (
     AnswerTimeoutOption,
     ClusterOption,
-    CoefficientOption,
     CorpusArgument,
-    CorpusPoolOption,
     JsonOption,
     TrustUnsignedOption,
     command,
@@ -29,7 +27,7 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, show, show_progress
 from neurons.cli.store_reading import state_folder
 from neurons.cli.trac import trac
-from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, read_plan, usage_lines
+from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, usage_lines
 from neurons.practice.opening import SCRIPTED
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-_E4 = 10_000
 _COUNTS = "token_counts"
 
 _StateDir = Annotated[
@@ -89,11 +86,10 @@ _Rewritten = Annotated[
     typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
 ]
 _RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
-_TokensMax = Annotated[int | None, typer.Option("--tokens-max", min=1, help="Token budget of a trace.")]
-_PerProblem = Annotated[int | None, typer.Option("--per-problem", min=1, help="Most traces of a problem.")]
-_Off = Annotated[list[str] | None, typer.Option("--off", help="Switch a rule off by its code. Repeatable.")]
-_Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Draw this many, by seed.")]
-_Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Of that draw.")]
+_Rule = Annotated[
+    list[str] | None,
+    typer.Option("--rule", metavar="KEY=VALUE", help="One rule, over the file's: pool=dev, off=tokens,pairing."),
+]
 _Ablation = Annotated[
     list[str] | None,
     typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
@@ -119,13 +115,7 @@ def build(
     rewritten: _Rewritten = None,
     trust_unsigned: TrustUnsignedOption = False,
     rules: _RulesFile = None,
-    pool: CorpusPoolOption = None,
-    coefficient: CoefficientOption = None,
-    tokens_max: _TokensMax = None,
-    per_problem: _PerProblem = None,
-    off: _Off = None,
-    rows: _Rows = None,
-    seed: _Seed = None,
+    rule: _Rule = None,
     ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
     catalogue: _Catalogue = None,
@@ -147,21 +137,23 @@ def build(
 
     arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
 
+    arena corpus build day1 --out corpora/dev --rule pool=dev --rule coefficient_e4_min=8000
+
     arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
+
+    Rules: coefficient_e4_min (9000), tokens_max (14336), pool (train or dev), per_problem_max (2), near_duplicate_e4
+    (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from arena.chain.keys import verify
     from neurons.cluster.choice import open_executor
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
-    from training.corpus.report import render_page
     from training.rewriting.results import with_rewrites
 
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
-    flags = {"pool": pool, "tokens_max": tokens_max, "per_problem_max": per_problem, "off": off, "rows": rows}
-    share_e4 = None if coefficient is None else round(coefficient * _E4)
-    plan = read_plan(rules, flags | {"coefficient_e4_min": share_e4, "seed": seed})
+    plan = building.read_rules(rules, rule or ())
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = leaks.guard(catalogue, plan.pool)
@@ -184,7 +176,7 @@ def build(
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
     with show_progress(is_quiet=as_json) as bar:
-        built = building.write_filtered(filtered, out, guard, origin, draw=render_page, executor=executor, progress=bar)
+        built = building.write_filtered(filtered, out, guard, origin, executor=executor, progress=bar)
     journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 
@@ -330,8 +322,7 @@ def rewrite(
     leaks: LeakFlags,
     writer: Annotated[str, typer.Option("--writer", help="Model that writes the thoughts.")] = "scripted-writer",
     trust_unsigned: TrustUnsignedOption = False,
-    pool: CorpusPoolOption = None,
-    coefficient: CoefficientOption = None,
+    rule: _Rule = None,
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
     ] = None,
@@ -363,7 +354,7 @@ def rewrite(
     """
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
-    from training.corpus.building import open_sources, trajectories_in
+    from training.corpus.building import open_sources, read_rules, trajectories_in
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
@@ -374,8 +365,7 @@ def rewrite(
 
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
-    share_e4 = None if coefficient is None else round(coefficient * 10_000)
-    plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
+    plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)
     guard, every, rules = leaks.guard(None, plan.pool), gates(), RewriteRules()
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)

@@ -63,7 +63,8 @@ def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
 ) -> None:
     def build(out: str) -> list[str]:
         state = tmp_path / f"{out}.state"  # its own counts and seals: nothing is left from the build before
-        words = ["corpus", "build", day, "--out", tmp_path / out, "--coefficient", "0.5", "--state-dir", state]
+        words = ["corpus", "build", day, "--out", tmp_path / out, "--rule", "coefficient_e4_min=5000"]
+        words += ["--state-dir", state]
         return list(map(str, words))
 
     for out, workers in (("here", []), ("processes", ["--workers", "2"])):
@@ -86,10 +87,10 @@ def test_a_cluster_builds_from_an_object_store_what_one_process_builds_from_the_
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["corpus", "build", str(day), "--out", str(tmp_path / "here"), "--coefficient", "0.5"])
+        main(["corpus", "build", str(day), "--out", str(tmp_path / "here"), "--rule", "coefficient_e4_min=5000"])
     assert not ended.value.code, capsys.readouterr().err
     shutil.copytree(day, tmp_path / "there")
-    stored = ["corpus", "build", folder_location(tmp_path / "there"), "--coefficient", "0.5"]
+    stored = ["corpus", "build", folder_location(tmp_path / "there"), "--rule", "coefficient_e4_min=5000"]
     stored += ["--out", str(tmp_path / "stored"), "--state-dir", str(tmp_path / "state"), "--cluster", "local"]
     ((code, _, told),) = apart(tmp_path, "alone", *stored)
     assert code == 0, told

@@ -116,21 +116,8 @@ LANGCHAIN = chat(
 )
 
 
-def upstream_with(key: str, changed) -> list[dict[str, object]]:
-    """The rollout with one field of each message changed, a function of its value."""
-    steps = upstream()
-    for step in steps:
-        message = step["completion"]["message"]
-        message[key] = changed(message[key])
-    return steps
-
-
 ROWS = {
     "upstream's obs": upstream(),
-    "obs without ids": upstream_with("obs", lambda obs: [one["results"] for one in obs]),
-    "obs as text": upstream_with("obs", json.dumps),
-    "a call as an object": upstream_with("tool_call", lambda calls: calls[0]),
-    "calls of a step as text": upstream_with("tool_call", json.dumps),
     "an envelope around a dialogue": {"sample": {"dialogue": upstream()}, "grade": {"score": 1}},
     "arguments as objects": chat(native, told),
     "arguments as text": chat(as_text, told),
@@ -147,7 +134,6 @@ ROWS = {
         lambda i, n, a: {"tool_calls": [{"id": i, "name": n, "arguments": a, "requestor": "assistant"}]},
         lambda i, n, o: {"id": i, "role": "tool", "content": o, "error": False},
     ),
-    "results in a list": chat(native, lambda i, n, o: {"role": "tool", "content": [{"tool_call_id": i, "content": o}]}),
     "null beside everything": chat(
         lambda i, n, a: native(i, n, a) | {"function_call": None, "name": None, "refusal": None, "audio": None},
         lambda i, n, o: told(i, n, o) | {"name": None, "tool_calls": None},
@@ -181,13 +167,6 @@ def test_every_shape_gives_the_one_conversation_with_its_results_paired(name: st
     assert is_paired(trace.messages)
     assert trace.facts.surfaced == (FOUND,)
     assert codes_of(trace, Rules(off=("subtask_guess",)), gates()) == ()
-
-
-def test_a_call_of_a_tool_that_never_ran_has_no_result_and_the_others_have_theirs() -> None:
-    calls = [{"name": name, "parameters": {}, "tool_call_id": name} for name in ("none_such", "find_product")]
-    trace = converted(upstream(tool_call=calls, obs=[{"tool_call_id": "find_product", "results": HITS}]))
-    assert [one.call_id.partition("#")[0] for one in trace.messages if one.role == "tool"] == ["find_product"] * 2
-    assert not is_paired(trace.messages)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from harness.trace import EvaluationBody
-from tests.arena.trajectory_stand import QUERY, RECOMMEND, SYSTEM, TERMINATE, USER, says
+from tests.arena.trajectory_stand import QUERY, SYSTEM, TERMINATE, USER, says
 from tests.arena.trajectory_stand import Episode as Run
 from tests.training.react_agents import TURNS, VIEW, WHOLE, Asked, calls_by_role, codes, spoken
 from tests.training.test_corpus_reader import as_trace
@@ -78,10 +78,6 @@ def test_an_untidy_model_costs_no_row(habit: str) -> None:
     assert not any(re.search("</?(think|tool_call|response)>", message.content + message.reasoning) for message in own)
 
 
-def test_a_call_of_a_tool_that_only_the_agent_has_was_answered_by_no_record() -> None:
-    assert codes(as_trace(shopping("unknown tool"))) == ("pairing",)
-
-
 def test_a_call_that_was_handed_on_and_never_ran_breaks_pairing() -> None:
     run, told = Run([says(content=spoken(turn)) for turn in TURNS]), [QUERY]
     for thought, calls in TURNS:
@@ -102,16 +98,6 @@ def test_a_last_call_that_the_agent_had_no_need_to_run_is_left_out() -> None:
     assert calls_by_role(trace.messages)[:-1] == [*WHOLE[1:-3], ("assistant", ("recommend_product",))]
     assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls", "unrun_calls"))
     assert codes(trace) == ()
-
-
-def test_an_end_of_which_nothing_ran_stays_and_breaks_pairing() -> None:
-    run, told = Run([says(content=spoken(turn)) for turn in TURNS]), [QUERY]
-    for turn in TURNS:
-        run.chat({"role": "user", "content": "\n".join(told)})
-        told += [spoken(turn), *(run.tool(*call) for call in turn[1] if call not in (RECOMMEND, TERMINATE))]
-    trace = as_trace(run.body())
-    assert names(trace)[-2:] == ["recommend_product", "terminate"]
-    assert codes(trace) == ("pairing",)
 
 
 def test_of_parallel_calls_the_ones_that_the_agent_cut_off_are_left_out() -> None:

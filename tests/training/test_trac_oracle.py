@@ -139,7 +139,7 @@ def test_the_estimate_bounds_what_is_then_paid(traces: list[Trace], catalogue: C
 @pytest.fixture(scope="module")
 def built(market: Path) -> Path:
     """A corpus of the export."""
-    words = ["corpus", "build", market / "export", "--out", market / "corpus", "--coefficient", "0.1"]
+    words = ["corpus", "build", market / "export", "--out", market / "corpus", "--rule", "coefficient_e4_min=1000"]
     with pytest.raises(SystemExit) as ended:
         main([*map(str, words), "--state-dir", str(market / "state"), "--json"])
     assert not ended.value.code

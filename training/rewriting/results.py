@@ -16,7 +16,7 @@ import msgspec
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from training.corpus.building import Sources
-from training.corpus.exports import LogShard, ViewShard
+from training.corpus.exports import ViewShard
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
 from training.corpus.selection import Shard
 from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
@@ -90,4 +90,4 @@ def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_
 
 def with_calls(shard: Shard) -> Shard:
     """A shard of an export whose traces name every call that was executed; another shard as it is."""
-    return msgspec.structs.replace(shard, keeps_calls=True) if isinstance(shard, ViewShard | LogShard) else shard
+    return msgspec.structs.replace(shard, keeps_calls=True) if isinstance(shard, ViewShard) else shard
