@@ -6,7 +6,7 @@ import itertools
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from neurons.cli.options import AnswerTimeoutOption, JsonOption, WalletFlags, complete_policy
+from neurons.cli.options import JsonOption, complete_policy
 from neurons.cli.presenter import echo_json, make_table, show_progress
+from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from judge.budget import JudgeMeter
@@ -27,13 +28,6 @@ AT_ONCE = 4  # traces judged at the same time
 RubricPolicyOption = Annotated[
     str,
     typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.", autocompletion=complete_policy),
-]
-CacheOption = Annotated[
-    Path | None,
-    typer.Option("--cache", help="Folder of replies: a second run asks for nothing twice.", file_okay=False),
-]
-PriceOption = Annotated[
-    tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
 ]
 
 
@@ -50,19 +44,17 @@ class PanelFlags:
             "empty: the scripted judge. The key is read from OPENAI_API_KEY.",
         ),
     ] = ""
-    cache: CacheOption = None
-    price: PriceOption = (0, 0)
+    price: Annotated[
+        tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
+    ] = (0, 0)
 
-    def judges(
-        self, rubric: Rubric, meter: JudgeMeter, timeout_ms: int = 90_000, *, is_quoting_by_schema: bool = False
-    ) -> tuple[Judge, ...]:
-        """The rubric's judges: at the endpoints, or scripted ones without. What a cache answers is not metered.
+    def judges(self, rubric: Rubric, meter: JudgeMeter) -> tuple[Judge, ...]:
+        """The rubric's judges: at the endpoints, or scripted ones without.
 
         Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
         """
         from judge.budget import MeteredJudge
-        from judge.cache import CachedJudge
-        from judge.client import OpenAIJudge, RetryPolicy
+        from judge.client import OpenAIJudge
         from judge.scripted import ScriptedJudge
         from neurons.worker.ports import open_judges
 
@@ -72,53 +64,35 @@ class PanelFlags:
             )
         places = [place.strip() for place in self.base_url.split(",")]
         if len(places) not in (1, len(rubric.models)):
-            raise ArenaError(
-                "V2030",
-                f"--base-url names {len(places)} endpoints for {len(rubric.models)} models: give one, or one for each",
-            )
+            told = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
+            raise ArenaError("V2030", f"{told}: give one, or one for each")
         if wrong := [place for place in places if not place.startswith(("http://", "https://"))]:
             raise ArenaError("V2030", f"--base-url {wrong[0]!r} is no http or https address: give it whole")
-        judges: list[Judge] = []
         key = os.environ.get("OPENAI_API_KEY", "")
-        for model, place in zip(rubric.models, itertools.cycle(places), strict=False):
-            patience = RetryPolicy(timeout_ms=timeout_ms, is_quoting_by_schema=is_quoting_by_schema)
-            asked = OpenAIJudge(model=model, base_url=place, api_key=key, patience=patience)
-            metered = MeteredJudge(asked, meter)
-            judges.append(CachedJudge(metered, self.cache, asked.sampling) if self.cache else metered)
-        return tuple(judges)
+        pairs = zip(rubric.models, itertools.cycle(places), strict=False)
+        return tuple(
+            MeteredJudge(OpenAIJudge(model=model, base_url=place, api_key=key), meter) for model, place in pairs
+        )
 
 
 def calibrate(
     panel: PanelFlags,
-    wallet: WalletFlags,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for result and rows.", file_okay=False)] = None,
     check: Annotated[
         Path | None, typer.Option("--check", help="Check this signed calibration.json instead.", exists=True)
     ] = None,
     policy: RubricPolicyOption = "demo",
-    attempts: Annotated[
-        int, typer.Option("--attempts", min=0, max=10, help="Replies to ask for, at most; 0: as the policy says.")
-    ] = 0,
-    timeout: AnswerTimeoutOption = 90,
-    quotes_by_schema: Annotated[
-        bool,
-        typer.Option("--quotes-by-schema", help="Send the quotes that may be given as a JSON schema: for weak models."),
-    ] = False,
     traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
-    split: Annotated[
-        Literal["all", "tune", "held"],
-        typer.Option(
-            "--split", help="tune: leave out the families that nobody is to look at while a judge is improved."
-        ),
-    ] = "all",
-    sign: Annotated[bool, typer.Option("--sign", help="Sign the result with the wallet's hotkey.")] = False,
+    hotkey: Annotated[
+        str, typer.Option(*wallet_flags.HOTKEY, help="Sign the result with this hotkey; //NAME on the local network.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Judge traces whose quality is known, and say how wrong the panel is.
 
     arena judge calibrate --out build/calibration
+    arena judge calibrate --out build/qwen --base-url http://127.0.0.1:8000/v1 --models qwen --wallet.hotkey judge
     arena judge calibrate --check build/calibration/calibration.json --policy paper
-    arena judge calibrate --out build/qwen --base-url http://127.0.0.1:8000/v1 --models qwen --cache build/replies
 
     The traces are made on the spot, from recipes: runs over a generated shop, changed in one way each. Writes
     rows.jsonl (one verdict a line) and calibration.json, which a policy can pin by its hash. A verdict that could not
@@ -127,23 +101,25 @@ def calibrate(
     """
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
+    from neurons.settings.inputs import signer_of
+    from neurons.settings.settings import resolve
 
     if check is not None:
         _check(check, rubric_of(policy, ""), as_json=as_json)
         return
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
-    rubric, meter = rubric_of(policy, panel.models, attempts), judge_meter(panel.price)
-    judges = panel.judges(rubric, meter, timeout * 1_000, is_quoting_by_schema=quotes_by_schema)
+    signer = signer_of(resolve({"wallet_hotkey": hotkey}).settings) if hotkey else None
+    rubric, meter = rubric_of(policy, panel.models), judge_meter(panel.price)
+    judges = panel.judges(rubric, meter)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
-            every = recipes(None if split == "all" else split)
+            every = recipes()
             asked = min(traces, len(every))
-            chosen = [every[place * len(every) // asked] for place in range(asked)]
             made = []
-            for recipe in chosen:
-                made.append(make_trace(recipe, shop))
-                progress("make", len(made), len(chosen))
+            for place in range(asked):
+                made.append(make_trace(every[place * len(every) // asked], shop))
+                progress("make", len(made), asked)
         judged = judge_traces(made, rubric, judges, at_once=AT_ONCE, progress=progress)
     found = measure(judged, rubric, meter.take(sum(one.quality_e4 is not None for one in judged)))
     out.mkdir(parents=True, exist_ok=True)
@@ -152,8 +128,7 @@ def calibrate(
         for one in judged
     )
     write_whole(out / "rows.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    if sign:
-        signer = wallet.open()
+    if signer is not None:
         signed = sign_calibration(found, signer.hotkey, signer.sign)
         write_whole(out / "calibration.json", msgspec.json.encode(signed))
         typer.echo(f"calibration {signed.sha256} signed by {signer.hotkey}", err=True)
@@ -166,14 +141,13 @@ def calibrate(
 
 
 def _check(file: Path, rubric: Rubric, *, as_json: bool) -> None:
-
     from arena.chain.keys import verify
     from judge.calibration.measurement import SignedCalibration, check_calibration
 
     try:
         signed = msgspec.json.decode(file.read_bytes(), type=SignedCalibration)
     except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"{file} is no signed calibration; `--sign` writes one: {error}") from error
+        raise typer.BadParameter(f"{file} is no signed calibration; --wallet.hotkey writes one: {error}") from error
     found = check_calibration(signed, rubric, verify)
     if as_json:
         echo_json(found)
@@ -182,9 +156,8 @@ def _check(file: Path, rubric: Rubric, *, as_json: bool) -> None:
     typer.echo(f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces")
 
 
-def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
-    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel, `attempts` its
-    number of replies.
+def rubric_of(policy: str, models: str) -> Rubric:
+    """The rubric of a policy, shipped or a JSON file; `models`, separated by commas, replace its panel.
 
     Raises ArenaError V2030.
     """
@@ -193,7 +166,7 @@ def rubric_of(policy: str, models: str, attempts: int = 0) -> Rubric:
 
     rubric = policy_of(resolve({"policy": policy}).settings).rubric
     panel = tuple(name.strip() for name in models.split(",") if name.strip())
-    return replace(rubric, models=panel or rubric.models, attempts_per_model=attempts or rubric.attempts_per_model)
+    return replace(rubric, models=panel or rubric.models)
 
 
 def judge_meter(price: tuple[int, int]) -> JudgeMeter:

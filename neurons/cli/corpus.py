@@ -76,50 +76,42 @@ _Exports = Annotated[
         callback=refuse_files,
     ),
 ]
-_Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")]
-_Foreign = Annotated[
-    list[Path] | None,
-    typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
-]
-_Rewritten = Annotated[
-    list[Path] | None,
-    typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
-]
-_RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
 _Rule = Annotated[
     list[str] | None,
     typer.Option("--rule", metavar="KEY=VALUE", help="One rule, over the file's: pool=dev, off=tokens,pairing."),
-]
-_Ablation = Annotated[
-    list[str] | None,
-    typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
-]
-_Tokenizer = Annotated[
-    Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
-]
-_Catalogue = Annotated[
-    Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
-]
-_Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
 ]
 
 
 @command(app)
 def build(
     context: typer.Context,
-    out: _Out,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")],
     leaks: LeakFlags,
     exports: _Exports = None,
-    foreign: _Foreign = None,
-    rewritten: _Rewritten = None,
+    foreign: Annotated[
+        list[Path] | None,
+        typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
+    ] = None,
+    rewritten: Annotated[
+        list[Path] | None,
+        typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
+    ] = None,
     trust_unsigned: TrustUnsignedOption = False,
-    rules: _RulesFile = None,
+    rules: Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")] = None,
     rule: _Rule = None,
-    ablation: _Ablation = None,
-    tokenizer: _Tokenizer = None,
-    catalogue: _Catalogue = None,
-    workers: _Workers = None,
+    ablation: Annotated[
+        list[str] | None,
+        typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
+    ] = None,
+    catalogue: Annotated[
+        Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
+    ] = None,
     cluster: ClusterOption = "",
     state_dir: _StateDir = None,
     as_json: JsonOption = False,
@@ -178,7 +170,7 @@ def build(
     with show_progress(is_quiet=as_json) as bar:
         built = building.write_filtered(filtered, out, guard, origin, executor=executor, progress=bar)
     journal.discard()
-    _show_built(built, filtered.work, as_json=as_json)
+    show({"built": built, "tokens": filtered.work}, _built_lines(built, filtered.work), as_json=as_json)
 
 
 @app.command("show")
@@ -199,17 +191,12 @@ def show_corpus(
         from training.corpus.report import render_page
 
         html.write_text(render_page(lineage, funnel), "utf-8")
-    if as_json:
-        echo_json({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel})
-        return
-    _show_funnel(funnel)
-    typer.echo(f"\nidentity   {content_hash(lineage)}")
-    typer.echo(f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}")
-    typer.echo(f"sources    {' '.join(lineage.sources)}")
+    lines = [_funnel_text(funnel), "", f"identity   {content_hash(lineage)}"]
+    lines += [f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}", f"sources    {' '.join(lineage.sources)}"]
     if lineage.is_trusted_unsigned:
-        typer.echo("read from unsigned or unverified sources, because somebody said to trust them")
-    if html:
-        typer.echo(f"page       {html}")
+        lines.append("read from unsigned or unverified sources, because somebody said to trust them")
+    lines += [f"page       {html}"] if html else []
+    show({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}, lines, as_json=as_json)
 
 
 @app.command()
@@ -277,39 +264,33 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
 def _refuse_existing(path: Path) -> None:
     """Raises ArenaError V2144: found before hours of reading, not after them."""
     if path.exists():
-        from foundation.errors import ArenaError
-
         raise ArenaError("V2144", str(path))
 
 
 def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
-    empty = [(arm.name, one) for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept]
+    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if as_json:
-        echo_json({"built": [], "funnels": dict(empty), "tokens": filtered.work})
+        echo_json({"built": [], "funnels": empty, "tokens": filtered.work})
     else:
-        for _, one in empty[:1]:
-            _show_funnel(one, filtered.work)
-    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(name for name, _ in empty)}")
+        typer.echo(_funnel_text(next(iter(empty.values())), filtered.work))
+    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
 
 
-def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> None:
-    if as_json:
-        echo_json({"built": built, "tokens": work})
-        return
-    _show_funnel(built[0].funnel, work)
-    typer.echo("")
+def _built_lines(built: tuple[Built, ...], work: TokenWork) -> Iterator[str]:
+    yield _funnel_text(built[0].funnel, work)
+    yield ""
     for one in built:
-        codes = f"  ({one.name})" if len(built) > 1 else ""
-        typer.echo(f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{codes}")
-    typer.echo(f"page: {Path(built[0].folder) / 'report.html'}")
-    typer.echo(f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50")
+        name = f"  ({one.name})" if len(built) > 1 else ""
+        yield f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{name}"
+    yield f"page: {Path(built[0].folder) / 'report.html'}"
+    yield f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50"
 
 
-def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
+def _funnel_text(funnel: Funnel, work: TokenWork | None = None) -> str:
     from training.corpus.report import plain_text, sections
 
-    typer.echo(plain_text(sections(funnel, work)))
+    return plain_text(sections(funnel, work))
 
 
 @command(app)

@@ -178,7 +178,7 @@ def _write_sheet(
     validator: str,
 ) -> None:
 
-    from judge.calibration.sheet import SheetKey, empty_form, sheet_text, shuffled
+    from judge.calibration.measurement import SheetKey, empty_form, sheet_text, shuffled
     from judge.prompts import prompt_text
     from judge.verdict import Verdict
 
@@ -208,7 +208,7 @@ def _write_sheet(
 
 def _compare_forms(folder: Path, *, as_json: bool) -> None:
 
-    from judge.calibration.sheet import SheetKey, compare_raters, read_form
+    from judge.calibration.measurement import SheetKey, compare_raters, read_form
 
     key, forms = folder / "key.json", sorted(folder.glob("form-*.csv"))
     try:

@@ -4,7 +4,7 @@ The same set of traces gives the same corpus, in whatever order or shards it com
 processes or machines, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace
 into a journal on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold
 something to keep.
-Memory holds a few shards and about 60 bytes a trace; what is compared as possible duplicates lies on disk (README,
+Memory holds a few shards and a few bytes a trace; what is compared as possible duplicates lies on disk (README,
 "Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
