@@ -23,11 +23,11 @@ from arena.export.model import AgentTally, Manifest, ShardFile
 from arena.export.row import ViewContext
 from arena.export.selection import Selection
 from arena.policy import Policy
-from arena.race.settle import policy_of
+from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord
 from arena.secrets import holds_secret, scrub
 from arena.store.port import Store
-from arena.visibility.rule import Moment, may_see, source_opening_ms
+from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError

@@ -16,8 +16,6 @@ import contextlib
 import hashlib
 import threading
 from collections.abc import Sequence
-from importlib.resources import files
-from typing import Literal
 
 import msgspec
 import orjson
@@ -27,9 +25,6 @@ from arena.records.model import RECORD_VERSION, BodyFrame, RecordContent, Stored
 from foundation.canonical import OPTIONS, canonical_bytes
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
-
-SchemaName = Literal["record", "body"]
-SCHEMA_NAMES: tuple[SchemaName, ...] = ("record", "body")
 
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested without end
 _BODY = msgspec.json.Decoder(EvaluationBody)
@@ -134,9 +129,3 @@ def require_intact(body: StoredBody) -> StoredBody:
     if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
         raise ArenaError("V2050", f"body {body.body_sha256} does not have this hash")
     return body
-
-
-def published_schema(name: SchemaName) -> str:
-    """The published JSON Schema of records or bodies: a package file that says what this release reads and writes. It
-    allows a little more, since readers ignore fields that it does not name."""
-    return files("arena.records.schema").joinpath(f"{name}.json").read_text("utf-8")

@@ -47,6 +47,7 @@ Rule = Literal[
     "settlement",  # a race's records contradict its settlement, or it has two
     "release",  # a problem that the race's release does not name, or whose commitment its salt does not open
     "gate",  # a person's word on a submission that the gate said nothing of
+    "source",  # an agent's file beside the log that is not the submitted one
     "tail",  # the log is shorter or other than its head says
     "checkpoint",  # the log does not have the root that was signed for its size
     "anchor",  # the chain does not hold the checkpoint where it is said to

@@ -40,7 +40,6 @@ from arena.records.model import (
     EvaluationRecord,
     GateRecord,
     Head,
-    LogLeaf,
     Payload,
     ReleaseRecord,
     SettlementRecord,
@@ -76,15 +75,6 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Checkpoint
 
 
-class AnchorFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored checkpoint that is said to be committed on chain. `is_checked`: compared with the chain just now."""
-
-    validator: str
-    size: int
-    block: int
-    is_checked: bool
-
-
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result: counts, the end of each log, and defects in (validator, seq) order (at most `DEFECTS_KEPT`)."""
 
@@ -95,9 +85,10 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     defects: tuple[Defect, ...]
     defect_count: int
     stubs: int = 0  # records given without their content: chain, tree and signature were checked
-    leaves: int = 0  # records before `since`: chain and tree were checked
     checkpoints: int = 0  # signed checkpoints the logs were compared with
-    anchors: tuple[AnchorFacts, ...] = ()
+    anchors: int = 0  # stored checkpoints that are said to be committed on chain
+    anchors_checked: int = 0  # of them, compared with the chain just now
+    sources: int = 0  # agents' files that were compared with what names them
 
     @property
     def is_ok(self) -> bool:
@@ -255,8 +246,7 @@ class LogCheck:
         self._point_count = 0
         self._references = References()
         self._kinds: dict[str, int] = {}
-        self._stubs = self._leaves = 0
-        self._anchors: list[AnchorFacts] = []
+        self._stubs = self._anchors = self._anchors_checked = self._sources = 0
         self._defects: list[Defect] = []
         self._defect_count = 0
         for point in checkpoints:
@@ -300,20 +290,25 @@ class LogCheck:
             if wrong := self._references.take(finding.validator, finding.seq, finding.payload):
                 self.report_defect(finding.validator, finding.seq, *wrong)
 
-    def take_leaves(self, validator: str, leaves: Sequence[LogLeaf]) -> None:
-        """Take the next records of a log as leaves: chain and tree are checked, and nothing else of them."""
-        log = self._log(validator)
-        log.is_whole = False
-        self.records += len(leaves)
-        self._leaves += len(leaves)
-        for leaf in leaves:
-            self._place(log, leaf.seq, leaf.prev, leaf.content_sha256)
-
-    def take_anchor(self, anchor: AnchorFacts, wrong: str = "") -> None:
-        """Note a checkpoint's anchor, and what is wrong with it."""
-        self._anchors.append(anchor)
+    def take_source(self, kept: StoredSource) -> None:
+        """Hold an agent's file that is kept beside a log against the hashes by which records and the chain name it."""
+        self._sources += 1
+        subject, wrong = kept.subject, ""
+        if hashlib.sha256(kept.source).hexdigest() != subject.agent_sha256:
+            wrong = "its source does not have the hash that was submitted"
+        elif agent_version_id(subject.miner_hotkey, subject.agent_sha256) != subject.agent_version_id:
+            wrong = "its id does not follow from its miner and its source"
+        elif commitment_sha256(subject.miner_hotkey, kept.source.decode(errors="replace")) != subject.commitment_sha256:
+            wrong = "its source is not the one that stands on chain"
         if wrong:
-            self.report_defect(anchor.validator, anchor.size, "anchor", wrong)
+            self.report_defect(kept.validator, 0, "source", f"agent {subject.agent_version_id}: {wrong}")
+
+    def take_anchor(self, checkpoint: StoredCheckpoint, wrong: str = "", *, is_checked: bool = False) -> None:
+        """Count a checkpoint's anchor, and note what is wrong with it. `is_checked`: it was compared with the chain."""
+        self._anchors += 1
+        self._anchors_checked += is_checked
+        if wrong:
+            self.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
 
     def expect_head(self, validator: str, head: Head) -> None:
         """Say where a log must end."""
@@ -349,9 +344,10 @@ class LogCheck:
             defects=tuple(sorted(self._defects, key=lambda defect: (defect.validator, defect.seq))),
             defect_count=self._defect_count,
             stubs=self._stubs,
-            leaves=self._leaves,
             checkpoints=self._point_count,
-            anchors=tuple(self._anchors),
+            anchors=self._anchors,
+            anchors_checked=self._anchors_checked,
+            sources=self._sources,
         )
 
     def _log(self, validator: str) -> LogWalk:
@@ -374,48 +370,9 @@ class LogCheck:
                 self.report_defect(log.validator, log.seq, "checkpoint", detail)
 
 
-class SourceDefect(msgspec.Struct, frozen=True, kw_only=True):
-    """A kept source that is not what its submission says."""
-
-    validator: str
-    agent_version_id: str
-    detail: str
-
-
-class SourcesReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sources were checked, and those that are wrong, in the order they came."""
-
-    checked: int
-    defects: tuple[SourceDefect, ...]
-
-
-async def verify_sources(sources: AsyncIterable[StoredSource]) -> SourcesReport:
-    """Hash every source and compare. Holds one page of them at a time, as the store reads them."""
-    checked, defects = 0, []
-    async for kept in sources:
-        checked += 1
-        if wrong := source_fault(kept):
-            agent = kept.subject.agent_version_id
-            defects.append(SourceDefect(validator=kept.validator, agent_version_id=agent, detail=wrong))
-    return SourcesReport(checked=checked, defects=tuple(defects))
-
-
-def source_fault(kept: StoredSource) -> str:
-    """What is wrong with a kept source, or ""."""
-    subject = kept.subject
-    if hashlib.sha256(kept.source).hexdigest() != subject.agent_sha256:
-        return "its source does not have the hash that was submitted"
-    if agent_version_id(subject.miner_hotkey, subject.agent_sha256) != subject.agent_version_id:
-        return "its id does not follow from its miner and its source"
-    if commitment_sha256(subject.miner_hotkey, kept.source.decode(errors="replace")) != subject.commitment_sha256:
-        return "its source is not the one that stands on chain"
-    return ""
-
-
 T = TypeVar("T")
 
 BATCH = 128  # records that are loaded, inspected and taken together
-LEAVES = 5_000
 
 BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[BodyFrame]]]
 
@@ -427,7 +384,7 @@ async def verify_store(
     verify_signature: Verifier,
     *,
     checkpoints: Sequence[Checkpoint] = (),
-    since: Sequence[Checkpoint] = (),
+    sources: AsyncIterable[StoredSource] | None = None,
     subtensor: Subtensor | None = None,
     processes: int = 0,
     progress: PhaseProgress | None = None,
@@ -435,26 +392,23 @@ async def verify_store(
     """Verify every log of a store against its heads, its stored checkpoints and these. Records appended meanwhile are
     verified too.
 
-    `since`: up to these, logs are only read as leaves (chain, tree and the signed root), and in full after them.
-    `subtensor`: compare anchors with the chain; without it they are listed as unchecked. Raises ArenaError V2021,
+    `sources`: the agents' files that are kept beside the logs. `subtensor`: compare anchors with the chain; without it
+    they are counted as unchecked. Raises ArenaError V2021,
     V2052, and U3030 when the chain is away.
     """
-    begins = {point.validator: point.size for point in since}
     with rare_collections():
         async with open_inspector(verify_signature, processes) as inspector:
-            check = LogCheck([*checkpoints, *since])
+            check = LogCheck(checkpoints)
             for validator in await store.validators():
                 stored = await store.checkpoints(validator)
                 _expect_stored(check, validator, stored, verify_signature)
-                if to_seq := begins.get(validator, 0):
-                    async for leaves in _batches(store.leaves(validator, to_seq=to_seq), LEAVES):
-                        check.take_leaves(validator, leaves)
-                        if progress:
-                            progress(check.records, 0)
                 await _take_log(check, store, validator, inspector, progress)
                 for checkpoint in stored:
                     if checkpoint.anchor_block and checkpoint.note:
                         await _check_anchor(check, checkpoint, subtensor, verify_signature)
+            if sources is not None:
+                async for kept in sources:
+                    check.take_source(kept)
     return check.report()
 
 
@@ -505,13 +459,7 @@ async def _check_anchor(
             require_anchor(checkpoint, commitment, verify_signature)
         except ArenaError as error:
             wrong = error.failure.detail
-    anchor = AnchorFacts(
-        validator=checkpoint.validator,
-        size=checkpoint.size,
-        block=checkpoint.anchor_block,
-        is_checked=subtensor is not None,
-    )
-    check.take_anchor(anchor, wrong)
+    check.take_anchor(checkpoint, wrong, is_checked=subtensor is not None)
 
 
 async def _take(

@@ -34,8 +34,7 @@ app = typer.Typer(
 
     arena store status --state-dir DIR
 
-    The database that a node brings with it needs no preparation; `migrate` and `provision` are for a Postgres
-    server of your own.
+    The database that a node brings with it needs no preparation; `migrate` is for a Postgres server of your own.
     """,
     no_args_is_help=True,
 )
@@ -68,12 +67,21 @@ class OwnedServer(NamedTuple):
 
 
 @app.command()
-def migrate(owner_dsn: OwnerDsn) -> None:
+def migrate(
+    owner_dsn: OwnerDsn,
+    hotkey: Annotated[
+        str, typer.Option(help="Also make the login of this validator (an ss58 address), and print its new password.")
+    ] = "",
+) -> None:
     """Bring the schema of a database to what this code needs. Safe to repeat; appends wait while it runs.
 
-    There is no way back to an earlier schema: make a backup first, and start the new code after it.
+    arena store migrate --owner-dsn DSN --hotkey HOTKEY
+
+    There is no way back to an earlier schema: make a backup first, and start the new code after it. A validator's login
+    can append to and read its own hotkey's log and nothing else. Give the validator a DSN with the printed role and
+    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
     """
-    from arena.store.schema import SCHEMA_REVISION
+    from arena.store.schema import SCHEMA_REVISION, provision_validator, role_of
     from arena.store.schema import migrate as migrate_schema
 
     before = migrate_schema(owner_dsn)
@@ -81,23 +89,10 @@ def migrate(owner_dsn: OwnerDsn) -> None:
         typer.echo(f"the schema was at {SCHEMA_REVISION} already")
     else:
         typer.echo(f"the schema went from {before or 'nothing'} to {SCHEMA_REVISION}")
-
-
-@app.command()
-def provision(
-    owner_dsn: OwnerDsn,
-    hotkey: Annotated[str, typer.Option(help="The validator's ss58 address, whose login role this makes.")],
-) -> None:
-    """Make the login role of one validator, with a generated password that is printed once.
-
-    The role can append to and read its own hotkey's log and nothing else. Give the validator a DSN with this role and
-    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
-    """
-    from arena.store.schema import provision_validator, role_of
-
-    password = secrets.token_urlsafe(24)
-    provision_validator(owner_dsn, hotkey, password)
-    typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
+    if hotkey:
+        password = secrets.token_urlsafe(24)
+        provision_validator(owner_dsn, hotkey, password)
+        typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
 
 
 @app.command()

@@ -12,8 +12,8 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
-from arena.chain.local_http import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
+from arena.door.local_chain import ChainServer
 from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers

@@ -18,9 +18,9 @@ from typing import Literal
 import structlog
 
 from arena.chain.local import LocalSubtensor
-from arena.chain.local_http import ChainServer
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
+from arena.door.local_chain import ChainServer
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators

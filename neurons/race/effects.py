@@ -48,12 +48,11 @@ from arena.race.events import (
 from arena.race.logs import AnchoredLog, ProgressClaims, compare_words
 from arena.race.machine import RaceState, Succession, open_race, settlement_inputs, succession
 from arena.race.model import Batch, Candidate, Top, describe_batch
-from arena.race.schedule import Moment, coming_closes_ms
+from arena.race.schedule import Moment, coming_closes_ms, stated_opening_ms
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
-from arena.visibility.rule import stated_opening_ms
 from foundation.errors import ArenaError
 from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop

@@ -18,8 +18,7 @@ import msgspec
 from arena.bank.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.evaluate.records import records_of
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate, records_of
 from arena.export.exporter import export_records
 from arena.export.model import Request
 from arena.gate.isolation import inspect_isolated

@@ -83,12 +83,6 @@ async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case:
         assert caught.value.failure.code == "U3043"
 
 
-async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
-    note = await case.relay.note()
-    pulled = await anchored(case, note)
-    assert pulled.log is None
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

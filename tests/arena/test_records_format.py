@@ -18,19 +18,17 @@ from hypothesis import strategies as st
 
 from arena.records import schema
 from arena.records.body import (
-    SCHEMA_NAMES,
     decode_body,
     decode_content,
     encode_body,
     encode_content,
-    published_schema,
 )
 from arena.records.log import first_head, record_hash, signing_message
 from arena.records.model import HostFacts, Payload, RecordContent
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
-from tests.arena.record_schema import build_schema
+from tests.arena.record_schema import SCHEMA_NAMES, build_schema, published_schema
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = FOLDER / "records.json"

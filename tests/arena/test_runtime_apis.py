@@ -13,7 +13,7 @@ from bittensor.cli.hyperparams_view import fetch_hyperparameters
 from arena.chain.keys import keypair_signer
 from tests.arena.chain_stands import NETUID, make_node
 from tests.arena.runtime_apis import grow_metadata, make_codec
-from tests.arena.runtimes import metadata_of
+from tests.arena.runtimes import SPEC_VERSION, read_metadata
 
 KEYS = tuple(keypair_signer(f"//Neuron{uid}").hotkey for uid in range(3))
 
@@ -63,7 +63,7 @@ async def test_what_btcli_9_asks_beside_is_there() -> None:
             keys = await ask(connection, "state_getKeys", "0x")
             subnets = await ask(connection, "state_call", "SubnetInfoRuntimeApi_get_all_dynamic_info", "0x")
     assert keys == paged and len(keys) > 2
-    codec = make_codec(grow_metadata(metadata_of(343)), 343)
+    codec = make_codec(grow_metadata(read_metadata()), SPEC_VERSION)
     kind = codec.runtime_api_map["SubnetInfoRuntimeApi"]["get_all_dynamic_info"]["output"]
     listed = codec.decode(kind, bytes.fromhex(subnets[2:]))
     assert [each["netuid"] for each in listed] == [0, NETUID] and all(each["token_symbol"] for each in listed)

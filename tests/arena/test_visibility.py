@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from arena.policies import DEMO, POLICIES
 from arena.policy import EmbargoRules
-from arena.race.schedule import embargo_ends_ms, timeline
+from arena.race.schedule import embargo_ends_ms, opening_ms, stated_opening_ms, timeline
 from arena.records.model import Context, RaceInputs, ReleasedProblem
 from arena.visibility.rule import (
     MOMENTS,
@@ -24,12 +24,10 @@ from arena.visibility.rule import (
     embargoed_races,
     may_see,
     moment_at,
-    opening_ms,
     opening_text,
     released_moment,
     settlement_moment,
     standing_of,
-    stated_opening_ms,
 )
 from problems.model import POOLS
 from tests.arena.log_stand import release, settlement

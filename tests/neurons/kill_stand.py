@@ -71,7 +71,7 @@ def finish(run: DemoRun) -> Kept:
 
     async def follow(process: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(FINISH_S):
-            async for _ in watch(run, process, (POLICY.qualifying.problems, PROBLEMS)):
+            async for _ in watch(run, process):
                 pass
 
     with running_validator(run) as process:

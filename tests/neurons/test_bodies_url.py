@@ -18,10 +18,9 @@ from neurons.cli.app import app
 from neurons.demo.demo import DemoRun, running_validator, watch
 from neurons.node.opening import open_node
 from neurons.settings.settings import Settings
-from tests.neurons.arena_stand import SMALL, make_run
+from tests.neurons.arena_stand import make_run
 
 POOLS = ("train", "dev", "eval")
-PROBLEMS = (SMALL.qualifying.problems, SMALL.race.problems)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def raced(arena_base: Path, small_catalogue: Path, tmp_path_factory: pytest.Temp
 
 async def _until_settled(run: DemoRun, process) -> None:
     async with asyncio.timeout(150):
-        async for _ in watch(run, process, PROBLEMS):
+        async for _ in watch(run, process):
             pass
 
 

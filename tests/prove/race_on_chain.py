@@ -125,7 +125,7 @@ async def _run(net: Localnet, run: DemoRun) -> DemoView:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         async with asyncio.timeout(END_S):
-            views = [view async for view in watch(run, process, (SMALL.qualifying.problems, SMALL.race.problems))]
+            views = [view async for view in watch(run, process)]
         return views[-1]
     finally:
         await asyncio.to_thread(stop_process, process)
