@@ -106,9 +106,7 @@ def build(
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
     ] = None,
-    catalogue: Annotated[
-        Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
-    ] = None,
+    catalogue: Annotated[Path | None, typer.Option("--catalogue", help="Built index: which ids exist.")] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
     ] = None,
@@ -182,7 +180,7 @@ def show_corpus(
     """Show what a corpus was made from and what was dropped on the way.
 
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
-    before and after; the long tail; who wrote the calls. The page is the same with plots, in one file.
+    before and after; who wrote the calls. The page is the same with plots, in one file.
     """
     from training.corpus.corpus_files import read_funnel, read_lineage
 
@@ -246,19 +244,17 @@ def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bo
 
 
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
-    """How traces are appraised; a catalogue says which ids there are, and of which category."""
+    """How traces are appraised; a catalogue says which ids there are."""
     from training.corpus.appraisal import Task
 
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
     known: frozenset[str] | None = None
-    categories: dict[str, str] | None = None
     if catalogue is not None:
         from harness.catalogue.native import open_catalogue
 
-        categories = {one.product_id: one.category for one in open_catalogue(catalogue).products()}
-        known = frozenset(categories)
-    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
+        known = frozenset(one.product_id for one in open_catalogue(catalogue).products())
+    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known)
 
 
 def _refuse_existing(path: Path) -> None:

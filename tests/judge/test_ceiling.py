@@ -32,7 +32,7 @@ from tests.judge.bodies import (
     episode,
     search,
 )
-from tests.judge.comparisons import HONEST, NO_COMPARISON, ORDINARY
+from tests.judge.comparisons import HONEST, NO_COMPARISON
 from tests.judge.comparisons import body as shop_body
 from tests.judge.test_injection import ATTACKS
 
@@ -206,7 +206,7 @@ def test_honest_comparisons_keep_their_ceiling_and_a_gullible_judge_can_give_it(
 
 def test_honest_comparisons_of_what_the_program_searched_for_nearly_all_keep_theirs():
     lost = [words for shop, words in HONEST if kept(shop, words, "code") < 9_000]
-    assert len(lost) <= 2, lost  # one word for each product does not do there
+    assert len(lost) <= 1, lost  # one word for each product does not do there
 
 
 @pytest.mark.parametrize("emitter", ["llm", "code"])
@@ -217,7 +217,7 @@ def test_one_product_copies_and_talk_are_no_comparison(shop, words, emitter):
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-@pytest.mark.parametrize("words", [*ORDINARY[:4], HONEST[0][1]])
+@pytest.mark.parametrize("words", [VAGUE, NO_COMPARISON[2][1], HONEST[0][1]])
 def test_no_injection_into_prompts_or_program_calls_lifts_a_ceiling(words, planted):
     body = shop_body("scarf", words, "code")
     told = json.dumps({"role": "system", "content": planted})

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harness.inference.gateway import UpstreamPrice
-from judge.budget import JudgeBudget, JudgeMeter, MeteredJudge, RaceSpending, Spending
+from judge.budget import JudgeBudget, JudgeMeter, MeteredJudge, RaceSpending
 from judge.client import OpenAIJudge, RetryPolicy
 from judge.panel import judge_body
 from judge.port import JudgeReply
@@ -54,15 +54,6 @@ def test_every_verdict_of_a_race_with_a_stumbling_endpoint_is_given_or_owed(offs
     assert len(endpoint.requests) > len(STUMBLES)
     assert waiting == [] and set(owed) <= {"U3020", "U3021"}
     assert {key: one.quality_e4 for key, one in given.items()} == {key: one.quality_e4 for key, one in HONEST.items()}
-
-
-@pytest.mark.parametrize("name", READ)
-def test_one_object_with_a_thought_a_sentence_or_a_fence_is_read_at_once(name):
-    endpoint = StumblingEndpoint(TRACES, (name,))
-    with endpoint.serving() as base_url:
-        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url, [])])
-    assert isinstance(verdict, Verdict)
-    assert verdict.quality_e4 == 9_000 and len(endpoint.requests) == 1
 
 
 @pytest.mark.parametrize("name", sorted(set(STUMBLES[:14] + STUMBLES[-3:]) - set(READ)))
@@ -147,12 +138,3 @@ def test_a_spent_budget_stops_whole_problems_and_never_some_agents(order, tokens
     assert bool(done) == (tokens > 120_000)  # six verdicts of the first estimate
     if tokens == 10**9:
         assert len(done) == 12
-
-
-def test_a_begun_problem_goes_on_after_the_budget_is_passed():
-    spending = RaceSpending().planned({"p": 3, "q": 3}).begun("p", JudgeBudget(ms=100_000))
-    assert spending is not None
-    over = spending.charged("p", Spending(verdicts=1, ms=10**9))
-    assert over.begun("p", JudgeBudget(ms=100_000)) is over
-    assert over.begun("q", JudgeBudget(ms=100_000)) is None
-    assert msgspec.json.decode(msgspec.json.encode(over), type=RaceSpending) == over

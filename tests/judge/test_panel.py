@@ -156,13 +156,6 @@ def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(
     assert (verdict.quality_e4, verdict.coefficient_e4) == (1_000, 3_875)
 
 
-def test_an_outage_that_ends_between_two_questions_costs_nobody():
-    judge = FussyJudge("a", ArenaError("U3020", "HTTP 503"), times=1)
-    verdict = judge_body(episode(GRUESOME), panel("a"), [judge])
-    assert isinstance(verdict, Verdict)
-    assert (verdict.quality_e4, verdict.refused) == (9_000, ())
-
-
 @pytest.mark.parametrize("words", ["", "中文", "😀" * 3_000, "x" * 9_000, "é\n" * 500])
 def test_the_twin_has_the_traces_size_and_says_nothing_of_it(words):
     trace = render(episode(words + GRUESOME))

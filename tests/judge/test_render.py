@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.neutral import neutral_text
 from judge.render import RenderCaps, render
 from tests.judge.bodies import COMPARED, PLAN, QUERY, body_of, completion, episode, search
 
@@ -59,13 +58,6 @@ IGNORABLE = (  # Default_Ignorable_Code_Point of Unicode 16.0, and the blank Bra
     *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x2800, 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0),
     *(*range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
 )
-
-
-@given(st.lists(st.tuples(st.text(max_size=5), st.text(alphabet=st.sampled_from(list(map(chr, IGNORABLE)))))))
-def test_what_is_shown_as_nothing_makes_no_difference(parts):
-    seen, written = "".join(part for part, _ in parts), "".join(part + hidden for part, hidden in parts)
-    if "\r" not in seen:  # or a hidden character may part a carriage return from its line feed
-        assert neutral_text(written) == neutral_text(seen)
 
 
 def test_long_content_is_cut_in_the_middle_and_the_cut_is_a_recorded_fact():

@@ -14,7 +14,7 @@ from tests.training.firehose_export import write_day
 from tests.training.test_corpus_convert import HITS, QUERY, SEARCH, converted, refusal, without_ids
 from training.corpus.exports import open_export
 from training.corpus.foreign import read_foreign
-from training.corpus.gates import codes_of, coefficient, gates, is_paired, recommend_arguments
+from training.corpus.gates import codes_of, gates, is_paired, recommend_arguments
 from training.corpus.model import Rules, Trace
 
 FOUND = "1000000001"
@@ -202,12 +202,12 @@ def test_ids_that_results_name_are_known_without_a_catalogue(shown: str) -> None
 
 def test_a_source_without_a_judge_is_not_asked_for_a_verdict_and_one_with_a_judge_is() -> None:
     plain = converted(chat(native, told))
-    assert "judge" in plain.missing and coefficient(plain, Rules()) is None
+    assert "judge" in plain.missing and "coefficient" not in codes_of(plain, Rules(), ())
     for value, code in ((None, "coefficient"), (5_000, "coefficient"), (9_500, None)):
         judged = converted(
             chat(native, told, wrap=lambda m, v=value: {"messages": m, "metadata": {"coefficient_e4": v}})
         )
-        assert coefficient(judged, Rules()) == code
+        assert codes_of(judged, Rules(), ()) == ((code,) if code else ())
 
 
 @pytest.mark.parametrize("key", ["simulations", "results", "data"])

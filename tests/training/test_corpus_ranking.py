@@ -27,8 +27,6 @@ def candidate_of(name: str, signals: Signals) -> Appraisal:
     known = dict.fromkeys(("problem", "bucket", "day", "agent", "team", "place"), "")
     nothing = {
         "codes": (),
-        "queries": (),
-        "categories": (),
         "coefficient_e4": None,
         "tokens": None,
         "fingerprint": None,

@@ -136,9 +136,6 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
     assert one.before.turns.traces == one.traces
     assert one.after.turns.traces == one.kept
     assert one.after.tokens.missing == 0
-    assert one.queries.after <= one.queries.before
-    assert one.queries.rare_after <= one.queries.rare_before <= one.queries.before
-    assert one.tools.after == 4
     assert one.after.teams == 5
     assert one.before.shape_entropy_mbit > 0
 

@@ -14,17 +14,7 @@ import msgspec
 
 from training.corpus.disk import ShardHead, TokenCounts, added_up
 from training.corpus.duplicates import TextReading, fingerprints, read
-from training.corpus.gates import (
-    calls_of,
-    check_rules,
-    coefficient,
-    coefficient_of,
-    failed,
-    gates,
-    is_unjudged,
-    outcome_of,
-    query_of,
-)
+from training.corpus.gates import check_rules, codes_by_rules, gates, is_unjudged
 from training.corpus.model import Appraisal, Quarantined, RejectCode, Rules, TokenWork, Trace, UnreadCount
 from training.corpus.ranking import signals_of
 from training.corpus.tokens import TokenCounter, cache_path, open_counter, render, text_key
@@ -40,7 +30,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     `counts_tokens` False is for arms that all have `tokens` switched off. `tokenizer` None is the stand-in counter;
     `cache` None keeps no counts. `known_ids`: what the search server can return, for traces that do not record what it
-    returned. `category_of`: product id -> category, for the coverage of the long tail.
+    returned.
     """
 
     arms: tuple[Rules, ...]
@@ -48,7 +38,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: Path | None = None
     cache: Path | None = None
     known_ids: frozenset[str] | None = None
-    category_of: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not self.arms:
@@ -61,12 +50,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
     """Every per-trace rule a trace breaks, sorted; `tokens` only where it breaks no other (paper, A.2 rule 4)."""
-    codes = set(appraisal.codes)
-    if not appraisal.is_unjudged and (code := coefficient_of(appraisal.coefficient_e4, rules)) is not None:
-        codes.add(code)
-    if (code := outcome_of(appraisal.is_success, rules)) is not None:
-        codes.add(code)
-    codes.difference_update(rules.off)
+    own = codes_by_rules(appraisal.coefficient_e4, appraisal.is_success, rules, is_unjudged=appraisal.is_unjudged)
+    codes = {*appraisal.codes, *own}.difference(rules.off)
     if not codes and "tokens" not in rules.off and appraisal.tokens is not None and appraisal.tokens > rules.tokens_max:
         return ("tokens",)
     return tuple(sorted(codes))
@@ -80,8 +65,7 @@ def appraise_shard(
     Raises ArenaError V2140, V2141 when the tokenizer cannot be used.
     """
     tally = _TokenTally(task, clock_ns)
-    every = tuple(gate for gate in gates(task.known_ids) if gate not in (coefficient, failed))
-    category_of = task.category_of or {}
+    every = gates(task.known_ids)
     quarantined: list[UnreadCount] = []
     done: list[Appraisal] = []
     waiting: list[tuple[int, TextReading]] = []
@@ -92,8 +76,6 @@ def appraise_shard(
             continue
         facts = row.facts
         codes = {code for gate in every if (code := gate(row, task.arms[0])) is not None}.union(guard(row))
-        queries = {query for call in calls_of(row) if (query := query_of(call))}
-        digests = [hashlib.blake2b(one.encode("utf-8", "surrogatepass"), digest_size=8).digest() for one in queries]
         appraisal = Appraisal(
             shard=number,
             ordinal=ordinal,
@@ -109,8 +91,6 @@ def appraise_shard(
             team=facts.team or "",
             signals=signals_of(row),
             turns=sum(message.role == "assistant" for message in row.messages),
-            queries=tuple(sorted(int.from_bytes(digest, "big") for digest in digests)),
-            categories=tuple(sorted({category_of[one] for one in facts.recommended or () if one in category_of})),
             fingerprint=None,
             is_unjudged=is_unjudged(row),
             is_success=facts.is_success,

@@ -265,7 +265,6 @@ def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *
         [arm.rules for arm in arms],
         open_counter(task.tokenizer).identity if task.counts_tokens else "",
         None if task.known_ids is None else sorted(task.known_ids),
-        None if task.category_of is None else sorted(task.category_of.items()),
         sources.hashes,
         len(sources.shards),
         code.hexdigest(),

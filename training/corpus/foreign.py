@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
@@ -66,8 +66,6 @@ _KNOWN = (
     f"({', '.join(CONVERSATION_KEYS)}, `prompt` with `completion`, `nodes`, or a list of `role`), `output_tools`, "
     f"and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
 )
-_HELD_OUT = ("pool", "suite")
-_FACT_TYPES = get_type_hints(TraceFacts)
 
 
 def opened(row: object) -> object:
@@ -225,38 +223,25 @@ def _of_text(text: str) -> SourceKind:
     raise ArenaError("V2098", f"text without a tag, {len(text)} characters; {_KNOWN}")
 
 
-def read_facts(*rows: dict[str, Any]) -> TraceFacts:
-    """The facts that objects of a row state by a known name, the first that states one.
+def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> TraceFacts:
+    """The facts that `metadata`, the object that an export keeps them in, states by their names: each has to be one.
 
-    The last of `rows` is the object that an export keeps its facts in: what it states has to be one. In the others
-    (`stop`, `team` and such are common words) a value of another type is another thing, and left. A pool or a suite
-    that is not ours is refused wherever it stands: it may mean that the row is held out. Raises ArenaError V2097.
+    Of the row's own fields (`stop`, `team` and such are common words) the problem is taken, and a pool or suite: one
+    that is not ours is refused, since it may mean that the row is held out. Raises ArenaError V2097.
     """
-    stated: dict[str, object] = {}
-    for number, row in enumerate(rows, 1):
-        found = {fact: row[name] for name, fact in EXPORTED_FACTS.items() if row.get(name) not in (None, "")}
-        if isinstance(one := found.get("problem_id"), int) and not isinstance(one, bool):
-            found["problem_id"] = str(one)
-        if number < len(rows):
-            found = {fact: one for fact, one in found.items() if fact in _HELD_OUT or _is_fact(fact, one)}
-        category = row.get("category")
-        if isinstance(category, str) and category.lower() in ("product", "shop", "voucher"):
-            found.setdefault("bucket", category.lower())
-        if isinstance(row.get("recommended"), str):
-            found["recommended"] = [one for one in row["recommended"].split(",") if one]
-        stated = found | stated
+    own = {name: fields.get(name) for name in ("problem_id", "pool", "suite", "recommended", "category")}
+    told = own | {name: one for name, one in metadata.items() if one not in (None, "")}
+    stated = {fact: told[name] for name, fact in EXPORTED_FACTS.items() if told.get(name) not in (None, "")}
+    if isinstance(one := stated.get("problem_id"), int) and not isinstance(one, bool):
+        stated["problem_id"] = str(one)
+    if str(told.get("category")).lower() in ("product", "shop", "voucher"):
+        stated.setdefault("bucket", str(told["category"]).lower())
+    if isinstance(ids := told.get("recommended"), str):
+        stated["recommended"] = [one for one in ids.split(",") if one]
     try:
         return msgspec.convert(stated, TraceFacts)
     except msgspec.ValidationError as error:
         raise ArenaError("V2097", f"facts: {error}") from error
-
-
-def _is_fact(name: str, value: object) -> bool:
-    try:
-        msgspec.convert(value, _FACT_TYPES[name])
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 def surfaced_in(messages: Iterable[Message]) -> tuple[str, ...] | None:

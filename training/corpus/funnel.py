@@ -11,7 +11,7 @@ import hashlib
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import get_args
 
@@ -82,15 +82,6 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     shape_entropy_mbit: int  # Shannon entropy of tool-call shapes (names in order), in thousandths of a bit
 
 
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """Distinct values before and after, and of the rare ones among them (in at most `RARE_E4` of the traces)."""
-
-    before: int
-    after: int
-    rare_before: int
-    rare_after: int
-
-
 class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """One run: `traces` came in, `kept` are the corpus. Codes are in the order they are applied.
 
@@ -107,9 +98,6 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[Slice, ...]
     before: Measures
     after: Measures
-    queries: Coverage
-    categories: Coverage | None  # None where products have no known category
-    tools: Coverage
     unread: tuple[UnreadCount, ...]  # rows that could not be read, beside `traces`
     unjudged: int  # of sources without a judge: the rule `coefficient` was not asked of them
 
@@ -121,14 +109,12 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
 
 CODES: tuple[RejectCode, ...] = get_args(RejectCode)  # in the order they are applied
 EXAMPLES = 5
-RARE_E4 = 10  # a value is rare when at most 0.1 % of the traces have it, or one alone
 
 
 def funnel_of(appraised: AppraisalJournal, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
     """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
     before, after = _Measured(), _Measured()
     days, buckets, agents = _Sliced(), _Sliced(), _Sliced()
-    queries, categories, tools = _Covered(), _Covered(), _Covered()
     broken: Counter[RejectCode] = Counter()
     alone: Counter[RejectCode] = Counter()
     removed: Counter[RejectCode] = Counter()
@@ -140,9 +126,6 @@ def funnel_of(appraised: AppraisalJournal, decision: Decision, names: Mapping[st
             measured.add(one)
         for sliced, name in ((days, one.day), (buckets, one.bucket), (agents, one.agent)):
             sliced.add(name, bool(stays), found)
-        queries.add(one.queries, bool(stays))
-        categories.add(map(_number_of, one.categories), bool(stays))
-        tools.add(map(_number_of, set(one.signals.shape)), bool(stays))
         broken.update(found)
         alone.update(found if len(found) == 1 else ())
         removed.update([min(found, key=CODES.index)] if found else ())
@@ -169,9 +152,6 @@ def funnel_of(appraised: AppraisalJournal, decision: Decision, names: Mapping[st
         agents=agents.slices(names),
         before=before.measures(),
         after=after.measures(),
-        queries=queries.coverage(before.traces),
-        categories=categories.coverage(before.traces) if categories.is_any else None,
-        tools=tools.coverage(before.traces),
         unread=appraised.quarantined,
         unjudged=unjudged,
     )
@@ -239,31 +219,6 @@ class _Sliced:
             )
             for name in sorted(self._counts)
         )
-
-
-class _Covered:
-    """Values of 64 bits while traces are added: eight bytes each, repeated ones too."""
-
-    def __init__(self) -> None:
-        self._seen, self._after = array("Q"), array("Q")
-
-    @property
-    def is_any(self) -> bool:
-        return bool(self._seen)
-
-    def add(self, values: Iterable[int], stays: bool) -> None:
-        """The distinct values of one trace."""
-        found = array("Q", values)
-        self._seen.extend(found)
-        if stays:
-            self._after.extend(found)
-
-    def coverage(self, traces: int) -> Coverage:
-        most = max(1, traces * RARE_E4 // 10_000)
-        seen, counts = np.unique(np.asarray(self._seen), return_counts=True)
-        rare, after = seen[counts <= most], np.unique(np.asarray(self._after))
-        rare_after = np.intersect1d(rare, after, assume_unique=True)
-        return Coverage(before=len(seen), after=len(after), rare_before=len(rare), rare_after=len(rare_after))
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -112,30 +112,21 @@ def visible_text(message: Message) -> str:
     return message.content.rpartition("</think>")[2].partition("<think>")[0].strip()
 
 
-def coefficient(trace: Trace, rules: Rules) -> RejectCode | None:
-    """The judge's coefficient is below the threshold, or there is no verdict (paper section 5). Not asked of a trace
-    whose source has no judge: the funnel counts these."""
-    return None if is_unjudged(trace) else coefficient_of(trace.facts.coefficient_e4, rules)
-
-
-def failed(trace: Trace, rules: Rules) -> RejectCode | None:
-    """The rules ask for a success, and the outcome was none (an ablation's: the filter's own rules do not ask)."""
-    return outcome_of(trace.facts.is_success, rules)
-
-
-def outcome_of(is_success: bool | None, rules: Rules) -> RejectCode | None:
-    """The same of the outcome alone, for rules that differ in it over traces that were read once."""
-    return "failed" if rules.is_success_needed and is_success is not True else None
-
-
 def is_unjudged(trace: Trace) -> bool:
     """Whether a trace is of a source that no judge reads."""
     return JUDGE in trace.missing
 
 
-def coefficient_of(coefficient_e4: int | None, rules: Rules) -> RejectCode | None:
-    """The same of the coefficient alone, for a threshold sweep over traces that were read once."""
-    return "coefficient" if coefficient_e4 is None or coefficient_e4 < rules.coefficient_e4_min else None
+def codes_by_rules(
+    coefficient_e4: int | None, is_success: bool | None, rules: Rules, *, is_unjudged: bool
+) -> Iterator[RejectCode]:
+    """What depends on the rules' values, and so may differ between rules over traces that were read once: the judge's
+    coefficient is below the threshold, or there is no verdict (paper section 5; not asked of a source that has no
+    judge); the rules ask for a success, and the outcome was none (an ablation's)."""
+    if not is_unjudged and (coefficient_e4 is None or coefficient_e4 < rules.coefficient_e4_min):
+        yield "coefficient"
+    if rules.is_success_needed and is_success is not True:
+        yield "failed"
 
 
 def recommend_count(trace: Trace, rules: Rules) -> RejectCode | None:
@@ -256,10 +247,8 @@ def view_incomplete(trace: Trace, rules: Rules) -> RejectCode | None:
 
 
 def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
-    """Every gate but the guard's and the token budget, cheap first."""
+    """Every gate but the guard's, the token budget and what depends on the rules' values, cheap first."""
     return (
-        coefficient,
-        failed,
         not_one_path,
         view_incomplete,
         recommend_count,
@@ -271,9 +260,11 @@ def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
 
 
 def codes_of(trace: Trace, rules: Rules, every: Sequence[Gate]) -> tuple[RejectCode, ...]:
-    """Every rule of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
+    """Every rule of its own and of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
     check_rules(rules)
-    found = {code for gate in every if (code := gate(trace, rules)) is not None}
+    facts = trace.facts
+    found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=is_unjudged(trace)))
+    found.update(code for gate in every if (code := gate(trace, rules)) is not None)
     return tuple(sorted(found.difference(rules.off)))
 
 

@@ -257,8 +257,6 @@ class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     team: str
     signals: Signals
     turns: int
-    queries: tuple[int, ...]  # 64-bit hashes of the distinct search queries
-    categories: tuple[str, ...]  # of the recommended products
     fingerprint: Fingerprint | None  # of a trace that some arm lets pass
     is_unjudged: bool = False  # its source has no judge: the coefficient is not asked of it
     is_success: bool | None = None

@@ -193,19 +193,14 @@ def _before_and_after(funnel: Funnel) -> Section:
 
 def _variety(funnel: Funnel) -> Section:
     both = (funnel.before, funnel.after)
-    rows: list[tuple[str, ...]] = [
+    rows = [
         ("teams", *(f"{one.teams:,}" for one in both)),
         ("agent versions", *(f"{one.agents:,}" for one in both)),
         ("problems", *(f"{one.problems:,}" for one in both)),
         ("share of the top agent", *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in both)),
         ("shape entropy, bit", *(f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both)),
     ]
-    tail = (("search queries", funnel.queries), ("product categories", funnel.categories), ("tools", funnel.tools))
-    for name, covered in tail:
-        if covered is not None:
-            rows.append((f"distinct {name}", f"{covered.before:,}", f"{covered.after:,}"))
-            rows.append((f"rare {name}", f"{covered.rare_before:,}", f"{covered.rare_after:,}"))
-    return Section(title="Variety and the long tail", header=("", ">before", ">after"), rows=tuple(rows))
+    return Section(title="Variety", header=("", ">before", ">after"), rows=tuple(rows))
 
 
 def _slices(title: str, slices: Sequence[Slice], *, most: int | None = None, is_whole: bool) -> Section:
