@@ -76,6 +76,21 @@ _Exports = Annotated[
         callback=refuse_files,
     ),
 ]
+_Foreign = Annotated[
+    list[Path] | None,
+    typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
+]
+_Rewritten = Annotated[
+    list[Path] | None,
+    typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
+]
+_Ablation = Annotated[
+    list[str] | None,
+    typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
+]
+_Tokenizer = Annotated[
+    Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
+]
 _Rule = Annotated[
     list[str] | None,
     typer.Option("--rule", metavar="KEY=VALUE", help="One rule, over the file's: pool=dev, off=tokens,pairing."),
@@ -88,24 +103,13 @@ def build(
     out: Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")],
     leaks: LeakFlags,
     exports: _Exports = None,
-    foreign: Annotated[
-        list[Path] | None,
-        typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
-    ] = None,
-    rewritten: Annotated[
-        list[Path] | None,
-        typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
-    ] = None,
+    foreign: _Foreign = None,
+    rewritten: _Rewritten = None,
     trust_unsigned: TrustUnsignedOption = False,
     rules: Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")] = None,
     rule: _Rule = None,
-    ablation: Annotated[
-        list[str] | None,
-        typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
-    ] = None,
+    ablation: _Ablation = None,
+    tokenizer: _Tokenizer = None,
     catalogue: Annotated[Path | None, typer.Option("--catalogue", help="Built index: which ids exist.")] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")

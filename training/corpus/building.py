@@ -263,7 +263,7 @@ def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *
         code.update(path.read_bytes())
     identity = [
         [arm.rules for arm in arms],
-        open_counter(task.tokenizer).identity if task.counts_tokens else "",
+        _counter_of(task),
         None if task.known_ids is None else sorted(task.known_ids),
         sources.hashes,
         len(sources.shards),
@@ -335,43 +335,12 @@ def write_filtered(
 
     Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2144, V2099, V2142, V2027.
     """
-    empty = [arm.name for arm, one in zip(filtered.arms, filtered.decisions, strict=True) if not one.kept]
-    if empty:
-        raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
+    arms = list(zip(filtered.arms, filtered.decisions, filtered.funnels, strict=True))
+    if empty := [arm.name for arm, one, _ in arms if not one.kept]:
+        raise ArenaError("V2147", "" if len(arms) == 1 else f"under {', '.join(empty)}")
     if out.exists():
         raise ArenaError("V2144", str(out))
-    write = functools.partial(_write_arms, filtered, guard, origin, executor, progress)
-    if len(filtered.arms) == 1:
-        return write([out], [out])
-    names = [arm.name for arm in filtered.arms]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}{PART}"))
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
-    try:
-        built = write([partial / name for name in names], [out / name for name in names])
-        partial.chmod(0o755)
-        move_into_place(partial, out)
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return built
-
-
-def _write_arms(
-    filtered: Filtered,
-    guard: Guard,
-    origin: Origin,
-    executor: Executor,
-    progress: Progress | None,
-    folders: Sequence[Path],
-    names: Sequence[Path],
-) -> tuple[Built, ...]:
-    """Write each arm to its folder; `names` are what the folders will be called in the end."""
     traces, shards = filtered.appraised, filtered.sources.shards
-    tokenizer = open_counter(filtered.task.tokenizer).identity if filtered.task.counts_tokens else ""
     count, total = 0, sum(one.kept for one in filtered.decisions)
 
     def counted(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
@@ -383,23 +352,36 @@ def _write_arms(
                 progress("write", count, total)
 
     built: list[Built] = []
-    for number, (arm, decision) in enumerate(zip(filtered.arms, filtered.decisions, strict=True)):
-        lineage = Lineage(
-            rules=arm.rules,
-            sources=filtered.sources.hashes,
-            is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
-            tokenizer_sha256=tokenizer,
-            partition_sha256=origin.partition_sha256,
-            code_commit=origin.code_commit,
-            rows_sha256="",
-        )
-        written = write_corpus(
-            folders[number],
-            counted(kept_rows(shards, traces, decision, executor=executor)),
-            lineage=lineage,
-            funnel=filtered.funnels[number],
-            rejected=rejections(traces, decision),
-            guard=guard,
-        )
-        built.append(Built(name=arm.name, folder=str(names[number]), lineage=written, funnel=filtered.funnels[number]))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}{PART}") as partial:
+            for arm, decision, one in arms:
+                lineage = Lineage(
+                    rules=arm.rules,
+                    sources=filtered.sources.hashes,
+                    is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
+                    tokenizer_sha256=_counter_of(filtered.task),
+                    partition_sha256=origin.partition_sha256,
+                    code_commit=origin.code_commit,
+                    rows_sha256="",
+                )
+                written = write_corpus(
+                    Path(partial) / "study" / arm.name,
+                    counted(kept_rows(shards, traces, decision, executor=executor)),
+                    lineage=lineage,
+                    funnel=one,
+                    rejected=rejections(traces, decision),
+                    guard=guard,
+                )
+                folder = out if len(arms) == 1 else out / arm.name
+                built.append(Built(name=arm.name, folder=str(folder), lineage=written, funnel=one))
+            made = Path(partial) / "study"
+            move_into_place(made / arms[0][0].name if len(arms) == 1 else made, out)
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
     return tuple(built)
+
+
+def _counter_of(task: Task) -> str:
+    """What tokens are counted by; "" where nothing counts them."""
+    return open_counter(task.tokenizer).identity if task.counts_tokens else ""

@@ -23,7 +23,8 @@ import sqlite3
 import struct
 import tempfile
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -66,58 +67,50 @@ _REBUILT, _REWRITTEN = msgspec.json.Decoder(Rebuilt), msgspec.json.Decoder(Rewri
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 
 
-def columns() -> tuple[tuple[str, type | str, bool], ...]:
-    """Name, Python type (or `JSON` for JSON text) and whether it may be null, of every column in order."""
-    facts = [(name, JSON if name in _LIST_FACTS else _scalar(_FACT_HINTS[name]), True) for name in _FACTS]
-    return (
-        ("trace_id", str, False),
-        ("rank", int, False),
-        ("tokens", int, True),
-        *facts,
-        ("source_kind", str, False),
-        ("source_place", str, False),
-        ("source_sha256", str, False),
-        ("is_verified", bool, False),
-        ("depth", int, False),
-        ("reformulations", int, False),
-        ("has_verification", bool, False),
-        ("longest_repeat", int, False),
-        ("shape", JSON, False),
-        ("missing", JSON, False),
-        ("provenance", str, False),
-        ("rebuilt", JSON, True),
-        ("rewritten", JSON, True),
-        ("query", str, False),
-        ("tools", JSON, False),
-        ("messages", JSON, False),
-    )
+def _text(value: object) -> str | None:
+    """JSON text; None for what is not known."""
+    return None if value is None or value is msgspec.UNSET else _ENCODE(value).decode()
+
+
+def _scalar(hint: object) -> type:
+    """int, bool or str: what a fact is when it is known; a Literal is text."""
+    known = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
+    return next((kind for kind in (int, bool) if known is kind), str)
+
+
+def _fact(name: str) -> Callable[[CorpusRow], Any]:
+    """How a fact is read: as it is, a list as JSON text."""
+    read = attrgetter(f"trace.facts.{name}")
+    return (lambda row: _text(read(row))) if name in _LIST_FACTS else read
+
+
+_COLUMNS: tuple[tuple[str, type | str, bool, Callable[[CorpusRow], Any]], ...] = (
+    ("trace_id", str, False, attrgetter("trace.trace_id")),
+    ("rank", int, False, attrgetter("rank")),
+    ("tokens", int, True, attrgetter("tokens")),
+    *((name, JSON if name in _LIST_FACTS else _scalar(_FACT_HINTS[name]), True, _fact(name)) for name in _FACTS),
+    ("source_kind", str, False, attrgetter("trace.source.kind")),
+    ("source_place", str, False, attrgetter("trace.source.place")),
+    ("source_sha256", str, False, attrgetter("trace.source.sha256")),
+    ("is_verified", bool, False, attrgetter("trace.source.is_verified")),
+    ("depth", int, False, attrgetter("signals.depth")),
+    ("reformulations", int, False, attrgetter("signals.reformulations")),
+    ("has_verification", bool, False, attrgetter("signals.has_verification")),
+    ("longest_repeat", int, False, attrgetter("signals.longest_repeat")),
+    ("shape", JSON, False, lambda row: _text(row.signals.shape)),
+    ("missing", JSON, False, lambda row: _text(row.trace.missing)),
+    ("provenance", str, False, attrgetter("trace.provenance")),
+    ("rebuilt", JSON, True, lambda row: _text(row.trace.rebuilt)),
+    ("rewritten", JSON, True, lambda row: _text(row.trace.rewritten)),
+    ("query", str, False, attrgetter("trace.query")),
+    ("tools", JSON, False, attrgetter("trace.tools")),
+    ("messages", JSON, False, lambda row: chat_json(row.trace.messages)),
+)
 
 
 def columns_of(row: CorpusRow) -> dict[str, Any]:
     """The values of a row by column."""
-    trace, source = row.trace, row.trace.source
-    facts = {name: getattr(trace.facts, name) for name in _FACTS}
-    for name in _LIST_FACTS:
-        facts[name] = None if facts[name] is None else _text(facts[name])
-    return {
-        "trace_id": trace.trace_id,
-        "rank": row.rank,
-        "tokens": row.tokens,
-        **facts,
-        "source_kind": source.kind,
-        "source_place": source.place,
-        "source_sha256": source.sha256,
-        "is_verified": source.is_verified,
-        **{name: getattr(row.signals, name) for name in _SIGNALS},
-        "shape": _text(row.signals.shape),
-        "missing": _text(trace.missing),
-        "provenance": trace.provenance,
-        "rebuilt": None if trace.rebuilt is msgspec.UNSET else _text(trace.rebuilt),
-        "rewritten": None if trace.rewritten is msgspec.UNSET else _text(trace.rewritten),
-        "query": trace.query,
-        "tools": trace.tools,
-        "messages": chat_json(trace.messages),
-    }
+    return {name: read(row) for name, _, _, read in _COLUMNS}
 
 
 def row_of(values: Mapping[str, Any]) -> CorpusRow:
@@ -147,22 +140,12 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
 
 def chat_json(messages: Sequence[Message]) -> str:
     """Messages as OpenAI chat, JSON text."""
-    return _text([chat_of(message) for message in messages])
+    return _ENCODE([chat_of(message) for message in messages]).decode()
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
     """The messages of `chat_json`. Raises msgspec.ValidationError for what is none."""
     return tuple(message_of(chat) for chat in _CHAT.decode(text))
-
-
-def _text(value: object) -> str:
-    return _ENCODE(value).decode()
-
-
-def _scalar(hint: object) -> type:
-    """int, bool or str: what a fact is when it is known; a Literal is text."""
-    known = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
-    return next((kind for kind in (int, bool) if known is kind), str)
 
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
@@ -297,7 +280,7 @@ def _line(row: CorpusRow) -> bytes:
 
 def _features() -> list[tuple[str, str]]:
     """The columns by name, as the card of a data set names their types."""
-    return [(name, _DTYPE[kind]) for name, kind, _ in columns()]
+    return [(name, _DTYPE[kind]) for name, kind, *_ in _COLUMNS]
 
 
 class _Parquet:
@@ -305,9 +288,9 @@ class _Parquet:
 
     def __init__(self, path: Path) -> None:
         self._schema = pa.schema(
-            [pa.field(name, _ARROW[kind], nullable=is_nullable) for name, kind, is_nullable in columns()]
+            [pa.field(name, _ARROW[kind], nullable=is_nullable) for name, kind, is_nullable, _ in _COLUMNS]
         )
-        texts = [name for name, kind, _ in columns() if kind == JSON or name == "query"]
+        texts = [name for name, kind, *_ in _COLUMNS if kind == JSON or name == "query"]
         scalars = [name for name in self._schema.names if name not in texts]
         self._rows: list[dict[str, Any]] = []
         self._writer = pq.ParquetWriter(
