@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -203,12 +202,11 @@ publish it and grant no licence. Whoever publishes this dataset states its licen
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A split of the rows: its files as a glob from the card's folder, their rows and bytes."""
+    """A split of the rows: its files as a glob from the card's folder, and how many rows they have."""
 
     name: str
     glob: str
     rows: int
-    size_bytes: int
 
 
 def write_card(folder: Path, manifest: Manifest, agents: Sequence[AgentRow]) -> ShardFile:
@@ -239,8 +237,7 @@ def _splits(manifest: Manifest) -> list[Split]:
     splits = []
     for name, begin in begins.items():
         if files := [file for file in manifest.files if file.path.startswith(begin)]:
-            rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-            splits.append(Split(name, f"{begin}*.parquet", rows, size_bytes))
+            splits.append(Split(name, f"{begin}*.parquet", sum(file.rows for file in files)))
     return splits
 
 
@@ -248,33 +245,9 @@ def _front_matter(manifest: Manifest, splits: Sequence[Split]) -> str:
     size = next((name for limit, name in _SIZES if manifest.trajectories < limit), "n>1M")
     lines = [_FRONT.format(size=size)]
     if splits:
-        from arena.export.parquet import schema  # an export of the log alone does without
-
-        lines += ["dataset_info:", "- config_name: default", "  features:"]
-        lines += [line for field in schema() for line in _feature(field.name, field.type)]
-        lines.append("  splits:")
-        for one in splits:
-            lines += [f"  - name: {one.name}", f"    num_bytes: {one.size_bytes}", f"    num_examples: {one.rows}"]
         lines += ["configs:", "- config_name: default", "  data_files:"]
-        for one in splits:
-            lines += [f"  - split: {one.name}", f"    path: {one.glob}"]
+        lines += [line for one in splits for line in (f"  - split: {one.name}", f"    path: {one.glob}")]
     return "\n".join([*lines, "---", ""])
-
-
-def _feature(name: str, kind: Any, depth: int = 1) -> list[str]:
-    """A column in YAML. A tool's parameters are `json`, which `datasets` decodes."""
-    import pyarrow as pa
-
-    indent = "  " * depth
-    lines = [f"{indent}- name: {name}"]
-    is_list = pa.types.is_list(kind)
-    inner = kind.value_type if is_list else kind
-    if pa.types.is_struct(inner):
-        lines.append(f"{indent}  {'list' if is_list else 'struct'}:")
-        return lines + [line for field in inner for line in _feature(field.name, field.type, depth + 1)]
-    if is_list:
-        return [*lines, f"{indent}  list: {inner}"]
-    return [*lines, f"{indent}  dtype: {'json' if name == 'parameters' else kind}"]
 
 
 def _about(manifest: Manifest, splits: Sequence[Split]) -> str:

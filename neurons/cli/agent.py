@@ -263,7 +263,7 @@ def _versions(agent: Path) -> Iterator[bytes]:
 
 def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, where: Where, *, as_json: bool) -> int:
     """One run; the exit code."""
-    from harness.inference.scripted.upstream import ScriptedUpstream
+    from harness.inference.scripted.server import ScriptedUpstream
     from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, opened_problems, save_run
 
     done: list[RunRow] = []

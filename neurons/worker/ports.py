@@ -16,7 +16,7 @@ from pathlib import Path
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
 from foundation.errors import ArenaError
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import memory_limit_bytes
 from harness.sandbox.port import GuestChoice

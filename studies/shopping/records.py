@@ -44,7 +44,7 @@ from foundation.canonical import canonical_bytes, text_hash
 from foundation.durable_files import write_whole
 from harness.agents.registry import published_sources, reference_agents
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.tools.printed import printed_tools
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks

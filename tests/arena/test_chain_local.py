@@ -140,20 +140,6 @@ async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
     assert caught.value.failure.code == "U3030"
 
 
-async def test_reads_open_the_file_once_and_see_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chain, other = (_open(tmp_path / "chain.sqlite", Clock()) for _ in range(2))
-    await chain.register(ALICE)
-    await chain.block()
-    opened: list[object] = []
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *all_, **named: opened.append(all_) or connect(*all_, **named))
-    for number in range(20):
-        assert (await other.commit(ALICE, f"{number:064x}")).status == "ok"
-        found = await chain.commitment(ALICE.hotkey)
-        assert found is not None and found.sha256 == f"{number:064x}"
-    assert len(opened) == 20  # the writes
-
-
 async def test_a_chain_made_anew_at_the_same_path_is_the_one_that_is_read(tmp_path: Path) -> None:
     path, clock = tmp_path / "chain.sqlite", Clock()
     chain = _open(path, clock)

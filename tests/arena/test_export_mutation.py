@@ -26,9 +26,8 @@ from arena.export.verification import verify_export
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from tests.arena.agents_stand import NOW_MS, AgentsLog, promotion
-from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.export_stand import ExportLog, export, leaky_episode, released_race, replace
 from tests.arena.log_stand import START_MS
-from tests.arena.test_export_hygiene import leaky_episode
 
 PLACES_PER_FILE = 3
 KINDS = {

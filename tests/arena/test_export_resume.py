@@ -17,7 +17,6 @@ from arena.export.journal import JOURNAL
 from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, rows
-from tests.arena.log_stand import release
 
 EPISODES, ROWS_PER_SHARD = 90, 20
 WAIT_S = 60
@@ -121,18 +120,3 @@ def test_a_folder_with_another_export_or_something_else_in_it_is_left_alone(log,
         with pytest.raises(ArenaError, match="V2070"):
             export(log, tmp_path / name, rows_per_shard=ROWS_PER_SHARD + 1)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["mine.txt"]
-
-
-def test_late_records_of_a_race_released_in_an_earlier_export_go_out_under_its_signed_release(tmp_path):
-    log = ExportLog()
-    released_race(log, "r1", [1])
-    log.checkpoint()
-    first = export(log, tmp_path / "first")
-    log.add_episode(1, "r1", agent="b7")
-    log.add([release("r2", [])])
-    log.checkpoint()
-    second = export(log, tmp_path / "second", start=first.cursor)
-    assert (second.trajectories, second.log.first_seq) == (1, first.log.last_seq + 1)
-    assert [file.path for file in second.files if file.path.startswith("references")] == ["references.jsonl.zst"]
-    report = verify_export(tmp_path / "second", verify)
-    assert report.is_ok, report.wrong

@@ -3,7 +3,7 @@
 The names, signatures and shapes are those of SN15's public interface, so that an agent file needs no change. A tool is
 the agent's own function and runs as it is written, whatever its name; what it asks of `ProxyClient` is recorded. Since
 the answer has to be a recorded call here, recommend_product and terminate are sent to the host beside it
-(`arena_sdk._sn15`). Nothing here is evidence.
+(`sn15`). Nothing here is evidence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar, overload
 
-from arena_sdk import _sn15
+import sn15
 
 AgentOutput = list[dict[str, Any]]
 ToolResult = Any
@@ -81,9 +81,9 @@ def execute_tool_call(tool_name: str, parameters: dict[str, Any]) -> ToolCallRes
     """Run a registered tool. Raises ValueError for one that is not registered, and whatever its function raises."""
     result = get_tool(tool_name)(**parameters)
     if tool_name == "recommend_product":
-        _sn15.recommend(parameters)
+        sn15.recommend(parameters)
     elif tool_name == "terminate":
-        _sn15.postpone_terminate(parameters)
+        sn15.postpone_terminate(parameters)
     return {
         "name": tool_name,
         "parameters": parameters,

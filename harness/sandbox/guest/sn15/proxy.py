@@ -16,7 +16,8 @@ import os
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from arena_sdk import ToolError, _sn15, llm, tools
+import sn15
+from arena_sdk import ToolError, llm, tools
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class ProxyClient:
     def get(self, path: str, params: _JsonObject | None = None) -> Any:
         """The decoded answer of a search path, or None."""
         route, _, query = path.partition("?")
-        if _sn15.session() is not None and route.startswith("/search/"):
+        if sn15.session() is not None and route.startswith("/search/"):
             return _fail(f"GET {path}", "410 gone: this contract has POST /environment/call")
         given = {**dict(parse_qsl(query)), **{k: v for k, v in (params or {}).items() if v is not None}}
         if route == "/search/find_product":
@@ -105,8 +106,8 @@ class ProxyClient:
     def post_verbose(self, path: str, json_data: _JsonObject | None = None) -> PostResult:
         """The decoded answer, or why there is none."""
         try:
-            if path == "/environment/call" and _sn15.session() is not None:
-                return PostResult(_sn15.session().call(json_data), None)
+            if path == "/environment/call" and sn15.session() is not None:
+                return PostResult(sn15.session().call(json_data), None)
             if path == "/inference/chat/completions":
                 completion = _complete(json_data)
                 self.inference_stats.record_success()
@@ -114,7 +115,7 @@ class ProxyClient:
             status, reason = 404, "there is no such path"
         except (ToolError, TypeError) as error:
             status, reason = 400, str(error)
-        except _sn15.RefusedEnvelopeError as error:
+        except sn15.RefusedEnvelopeError as error:
             status, reason = error.status, str(error)
         if path.startswith("/inference/"):
             self.inference_stats.record_failure()

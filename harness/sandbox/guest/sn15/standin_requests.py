@@ -11,7 +11,7 @@ import sys
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from arena_sdk import sn15_proxy
+from sn15.proxy import ProxyClient
 
 _REASON = "an agent has no network: only the paths of the proxy's address are answered (ProxyClient().proxy_url)"
 _REFUSED = 502
@@ -80,7 +80,7 @@ class Response:
 
 def request(method: str, url: str, **options: Any) -> Response:
     """One request. Raises ConnectionError for an address that isn't the proxy's."""
-    client = sn15_proxy.ProxyClient()
+    client = ProxyClient()
     given, own = urlsplit(str(url)), urlsplit(client.proxy_url)
     if (given.scheme, given.hostname, given.port or 80) != (own.scheme, own.hostname, own.port or 80):
         raise ConnectionError(f"{method} {url}: {_REASON}")

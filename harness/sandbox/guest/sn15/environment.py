@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from arena_sdk import ToolError, tools
-from arena_sdk._sn15 import RefusedEnvelopeError
+from sn15 import RefusedEnvelopeError
 
 _JsonObject = dict[str, Any]
 _ENDING = "terminate"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PACKAGES = ("src", "src.agent")
-_MODULES = {"src.agent.agent_interface": "sn15_interface", "src.agent.proxy_client": "sn15_proxy"}
+_MODULES = {"src.agent.agent_interface": "interface", "src.agent.proxy_client": "proxy"}
 STAND_INS = {
     "requests": "standin_requests",
     "urllib.error": "standin_urlerror",
@@ -119,7 +119,7 @@ def open_problem(problem: object) -> None:
     """Open the session of a problem under SN15's present contract; of any other, nothing."""
     environment = problem.get("environment") if isinstance(problem, dict) else None
     if environment is not None:
-        from arena_sdk.sn15_environment import EnvironmentSession
+        from sn15.environment import EnvironmentSession
 
         _opened.session = EnvironmentSession(environment)
 
