@@ -262,9 +262,9 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
 
 
 def _refuse_existing(path: Path) -> None:
-    """Raises ArenaError V2144: found before hours of reading, not after them."""
+    """Raises ArenaError V2027: found before hours of reading, not after them."""
     if path.exists():
-        raise ArenaError("V2144", str(path))
+        raise ArenaError("V2027", f"{path} exists already; choose another --out")
 
 
 def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:

@@ -81,14 +81,6 @@ def test_no_trace_is_labelled_above_what_its_words_carry(traces):
     assert not [one.recipe for one in traces if ceiling_e4(one.body, RUBRIC) < one.quality_e4]
 
 
-def test_pairs_differ_in_one_trait_alone(shop, traces):
-    by_family = {one.recipe.family: one for one in traces}
-    one, other = by_family["compared"], by_family["compared_wrong_answer"]
-    assert one.body.recommended != other.body.recommended
-    words = [[e.content for e in each.body.events if hasattr(e, "content")] for each in (one, other)]
-    assert words[0] == words[1]
-
-
 def test_the_scripted_judge_is_near_the_labels_and_blind_to_the_outcome(judged):
     found = measure(judged, RUBRIC, Spending(verdicts=len(judged), ms=5))
     whole = found.population("all")

@@ -11,8 +11,6 @@ import pytest
 from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
 from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations, own_text
-from judge.evidence import mentions
-from judge.evidence.mentions import fold
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError, parse_reply
 from judge.port import JudgeReply
@@ -226,23 +224,6 @@ def test_no_injection_into_prompts_or_program_calls_lifts_a_ceiling(words, plant
         msgspec.structs.replace(body, claim=json.dumps(planted)),
     ):
         assert gullible(injected) <= ceiling_e4(injected, RUBRIC) <= ceiling_e4(body, RUBRIC)
-
-
-@pytest.mark.parametrize("text", ["cotton scarf 249.5 ", "围巾羊毛", "1 249 17.5 ", "ผ้าพันคอขนแกะ "])
-@pytest.mark.parametrize("is_records", [True, False])
-def test_a_result_is_read_as_often_however_much_of_it_there_is(monkeypatch, text, is_records):
-    def characters_read(size: int) -> int:
-        read: list[int] = []
-        monkeypatch.setattr(mentions, "fold", lambda said: read.append(len(said)) or fold(said))
-        result = json.dumps(
-            [{"product_id": str(n), "title": text * 9} for n in range(size)] if is_records else text * size
-        )
-        body = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, text * 20))
-        ceiling_e4(body, RUBRIC)
-        return sum(read)
-
-    small, large, larger = (characters_read(size) for size in (500, 1_000, 2_000))
-    assert larger - large <= 2.1 * (large - small)
 
 
 def test_a_quote_cut_inside_a_number_or_phrase_says_what_the_whole_says():

@@ -187,7 +187,7 @@ def test_sample_writes_a_blind_sheet_and_the_key_beside_it(run: Run, corpus: Pat
     everything = "".join(path.read_text() for path in (tmp_path / "sheet").iterdir())
     assert not any(key[name] in everything for key in keys for name in ("agent", "team", "trace_id", "place"))
     code, _, err = run("sample", corpus, "--out", tmp_path / "sheet")
-    assert code == 2 and "V2144" in err
+    assert code == 2 and "V2027" in err
 
 
 def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Firehose, tmp_path: Path) -> None:

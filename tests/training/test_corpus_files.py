@@ -133,7 +133,7 @@ def test_a_corpus_is_never_written_over(tmp_path: Path, filtered: tuple) -> None
     before = digests(tmp_path / "a")
     with pytest.raises(ArenaError) as caught:
         write(tmp_path / "a", filtered)
-    assert caught.value.failure.code == "V2144"
+    assert caught.value.failure.code == "V2027"
     assert digests(tmp_path / "a") == before
 
 

@@ -75,7 +75,7 @@ def test_a_machine_without_the_folder_reads_the_same_rows_by_url(location: str, 
     folder.rename(tmp_path / "gone")
     assert sum(map(len, plain)) == 40
     for executor in (HERE, ProcessExecutor(2)):
-        assert list(executor.map(rows_of, shards, died="V2145")) == plain
+        assert list(executor.map(rows_of, shards, died="V2052")) == plain
 
 
 def test_a_shard_that_was_changed_in_the_store_since_is_not_read(location: str, tmp_path: Path) -> None:

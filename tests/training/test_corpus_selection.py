@@ -200,7 +200,7 @@ def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trac
 def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
     with pytest.raises(ArenaError) as caught:
         appraise([Dying(), Dying()], TASK, stand_guard, executor=executor_of(2))
-    assert caught.value.failure.code == "V2145"
+    assert caught.value.failure.code == "V2052"
 
 
 @pytest.mark.parametrize("workers", [0, 2])

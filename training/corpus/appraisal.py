@@ -62,7 +62,7 @@ def appraise_shard(
 ) -> bytes:
     """Read one shard once: a `PackedShard`, as the journal takes it.
 
-    Raises ArenaError V2140, V2141 when the tokenizer cannot be used.
+    Raises ArenaError V2141 when the tokenizer cannot be used.
     """
     tally = _TokenTally(task, clock_ns)
     every = gates(task.known_ids)

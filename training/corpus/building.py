@@ -256,7 +256,7 @@ def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *
 
     A journal of other sources, rules, tokenizer, catalogue or code is begun anew; `others` names what else the answers
     depend on (the guard, the commit). What a killed writer left beside `out` is taken away. Raises ArenaError V2027
-    when another build to `out` is running, V2140 and V2141 for the tokenizer.
+    when another build to `out` is running, V2141 for the tokenizer.
     """
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
@@ -292,7 +292,7 @@ def filter_sources(
     `journal` is that of `open_journal`, for these sources, task and arms.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
-    reading a shard raises, and ArenaError V2140, V2141, V2145, V2027.
+    reading a shard raises, and ArenaError V2141, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
@@ -333,13 +333,13 @@ def write_filtered(
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
-    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2144, V2099, V2142, V2027.
+    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2099, V2142, V2027.
     """
     arms = list(zip(filtered.arms, filtered.decisions, filtered.funnels, strict=True))
     if empty := [arm.name for arm, one, _ in arms if not one.kept]:
         raise ArenaError("V2147", "" if len(arms) == 1 else f"under {', '.join(empty)}")
     if out.exists():
-        raise ArenaError("V2144", str(out))
+        raise ArenaError("V2027", f"{out} exists already; a corpus is never changed, choose another --out")
     traces, shards = filtered.appraised, filtered.sources.shards
     count, total = 0, sum(one.kept for one in filtered.decisions)
 

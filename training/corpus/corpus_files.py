@@ -180,11 +180,11 @@ def write_corpus(
 ) -> Lineage:
     """Write `folder`; the lineage as written, with `rows_sha256` filled in (what is given for it is not read).
 
-    Raises ArenaError V2144 when the folder exists, V2099 when the
+    Raises ArenaError V2027 when the folder exists, V2099 when the
     guard rejects a row, V2027 when it can't be written.
     """
     if folder.exists():
-        raise ArenaError("V2144", str(folder))
+        raise ArenaError("V2027", f"{folder} exists already; a corpus is never changed, choose another --out")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{PART}"))

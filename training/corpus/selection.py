@@ -57,7 +57,7 @@ Shard = Callable[
     [], Iterable[Trace | Quarantined]
 ]  # read twice: the same rows each time; picklable for other processes
 
-_DIED = "V2145"
+_DIED = "V2052"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,8 +88,8 @@ def appraise(
     `journal` takes the appraisals, and names by its identity whatever they depend on; shards that it holds are not read
     again. None is one that goes with the process. `progress` gets shards done and in all.
 
-    Raises what a shard raises when it is read, ArenaError V2140, V2141, V2027 for tokenizer and cache, V2027 for a
-    journal that can't be written, and V2145 for a shard that is lost again and again.
+    Raises what a shard raises when it is read, ArenaError V2141, V2027 for tokenizer and cache, V2027 for a
+    journal that can't be written, and V2052 for a shard that is lost again and again.
     """
     journal = AppraisalJournal() if journal is None else journal
     work = functools.partial(_appraise_packed, task, guard, clock_ns)

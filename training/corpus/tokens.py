@@ -149,13 +149,13 @@ class StandInCounter:
 
 
 class FileCounter:
-    """A tokenizer.json. Raises ArenaError V2140 without the library, V2141 when the file is not a chat tokenizer's."""
+    """A tokenizer.json. Raises ArenaError V2141 without the library, or when the file is not a chat tokenizer's."""
 
     def __init__(self, path: Path) -> None:
         try:
             library: Any = importlib.import_module("tokenizers")
         except ModuleNotFoundError:
-            raise ArenaError("V2140", str(path)) from None
+            raise ArenaError("V2141", f"{path}: the library `tokenizers` is not installed") from None
         try:
             content = path.read_bytes()
             text = content.decode("utf-8")
