@@ -15,7 +15,7 @@ from harness.emission.echoes import PASSAGE
 from harness.emission.wording import Passage, words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
-from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, compact, written
+from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, Message, compact, written
 from tests.harness.honest_styles import LONG_TITLE, STYLES, Style
 from tests.harness.puppet_forms import FORMS, MISSED, MISSED_OF_WORDS, OF_WORDS, Form
 from tests.judge.bodies import body_of, completion, search

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, SearchRequest, ShopDirectory
 from harness.catalogue.requests import ignored_parameters
 from harness.catalogue.synthetic import generate
-from harness.tools.port import Toolbox, ToolOutcome
+from harness.tools.port import Toolbox, ToolContext, ToolOutcome
 from harness.tools.registry import make_toolbox
+from harness.tools.views import view_shop_information
 from problems.model import Voucher
-from problems.product import SERVICES
+from problems.product import SERVICES, Product
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.test_tools import PROBLEM, SHELF, call
 
