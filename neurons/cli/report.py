@@ -114,8 +114,6 @@ def report(
         list[Path] | None, typer.Option("--run", help="Folder of a run, for its curves; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
-    title: Annotated[str, typer.Option(help="Title of the page.")] = "Post-training report",
-    note: Annotated[list[str] | None, typer.Option("--note", help="A line to stand on top; repeatable.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lay evaluations beside the paper's Table 1.
@@ -127,15 +125,14 @@ def report(
     """
     from rich.console import Console
 
-    from training.report.document import make_document, read_curves
-    from training.report.page import render_page
+    from training.report.document import make_document, read_curves, render_page
 
     found = [read_report(path) for path in reports or ()]
     curves = [one for folder in run or () for one in read_curves(folder)]
     if not found and not curves:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
     try:
-        document = make_document(found, curves, title=title, notes=note or ())
+        document = make_document(found, curves, title="Post-training report")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if out is not None:
@@ -154,7 +151,7 @@ def report(
 def _tables(document: Document) -> list[Table]:
     from rich.box import SIMPLE
 
-    from training.report.page import p_text
+    from training.report.document import p_text
 
     figures = ("ASR", "pass@8", "n", "unscored")
     rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
