@@ -126,12 +126,11 @@ ROWS = (
         "nothing is run",
         "look at `ray status` there; this machine joins by `ray start --address=HEAD:PORT` with the cluster's token",
     ),
-    row("V2061", "validator process ended early", STOPS, "read the log named here, then run `arena doctor`"),
     row(
         "V2062",
-        "this host may not race under the policy",
+        "this node may not race under the policy",
         STOPS,
-        "run `arena doctor`; a policy may demand a real jail and a Python version for the guest",
+        "run `arena doctor`: a policy may demand a real jail and a Python version; or choose another policy",
     ),
     row(
         "V2063",
@@ -145,18 +144,6 @@ ROWS = (
         "no race can open; submissions still qualify",
         "make room, or give this user the path named here",
         True,
-    ),
-    row(
-        "V2065",
-        "this hotkey holds no validator permit",
-        "nothing it finds would count; the validator does not start",
-        "register the hotkey and stake behind it until the subnet gives it a permit",
-    ),
-    row(
-        "V2066",
-        "policy cannot be settled by this validator alone",
-        "no race would end with a result; the validator does not start",
-        "choose a policy that needs the results of one validator, or race with the others (`share`)",
     ),
     row(
         "V2026",
@@ -179,16 +166,10 @@ ROWS = (
         "check the URL (file:///folder or s3://bucket/prefix?endpoint=...&region=...) and AWS_* in the environment",
     ),
     row(
-        "V2051",
-        "proof, or position in a log, is malformed or does not hold",
-        "exit code 4; nothing is proven by it",
-        "fetch the file again from who made it, and compare it with a checkpoint you hold from elsewhere",
-    ),
-    row(
         "V2052",
-        "verification process died",
-        "exit code 3; what it had before it is not verified, and the command stops",
-        "look for memory pressure, then run the command again, with `--processes 0` to stay in one process",
+        "worker process died",
+        "exit code 3; what it had before it is not done, and the command stops",
+        "look for memory pressure, then run the command again, with fewer processes if it was memory",
     ),
     row(
         "V2053",
@@ -246,12 +227,6 @@ ROWS = (
         "nothing was written",
         "let the validator sign a checkpoint; one is signed on its schedule",
     ),
-    row(
-        "V2072",
-        "earlier export cannot be continued",
-        "nothing was written",
-        "give the folder of a finished export of the same validator, pools and filters",
-    ),
     row("V2073", "export request is wrong", "nothing was written", "read `arena records export --help`"),
     row(
         "V2074",
@@ -293,35 +268,16 @@ ROWS = (
         True,
     ),
     row(
-        "V2119",
-        "endpoint is not of a form that the chain holds",
-        "nothing was published",
-        "give an address and a port: http://203.0.113.7:8750",
+        "V2141",
+        "tokenizer cannot be used",
+        STOPS,
+        "give the tokenizer.json of the model that is trained; the library comes with the extra `train`",
     ),
-    row(
-        "V2140",
-        "tokenizer library is not installed",
-        "no tokens are counted; every other part of the filter runs",
-        "in the project's folder: pip install -c constraints.txt -e '.[train]'; or count with the stand-in",
-    ),
-    row("V2141", "tokenizer file cannot be used", STOPS, "give the tokenizer.json of the model that is trained"),
     row(
         "V2142",
         "source changed while it was filtered",
         "no corpus is written",
         "filter a finished export that nobody writes to, then repeat the command",
-    ),
-    row(
-        "V2145",
-        "process that filters traces died",
-        "no corpus is written; token counts made before stay",
-        "look for memory pressure, then repeat the command, with fewer processes if it was memory",
-    ),
-    row(
-        "V2144",
-        "corpus folder exists already",
-        "nothing was written",
-        "choose another --out; a corpus is never changed",
     ),
     row(
         "V2100",

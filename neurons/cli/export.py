@@ -30,7 +30,7 @@ FormatOption = Annotated[
     list[str] | None,
     typer.Option(
         "--format",
-        help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable; the log is always there.",
+        help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable. Default: the log and Parquet.",
         autocompletion=complete_format,
     ),
 ]
@@ -103,7 +103,8 @@ def export(
         "coefficient_e4_min": round(min_coefficient * _E4),
         "is_agentic_only": agentic,
     }
-    asked: dict[str, object] = {"formats": formats or ["jsonl"], "pools": pool or ["train"], "filters": filters}
+    wanted = formats or ["jsonl", "parquet"]
+    asked: dict[str, object] = {"formats": wanted, "pools": pool or ["train"], "filters": filters}
     asked["validator"] = ""
     if arguments != "text":
         asked["arguments"] = arguments
@@ -113,7 +114,7 @@ def export(
         raise ArenaError("V2073", str(error)) from error
     check_request(request)
     if since_cursor is not None and not since_cursor.exists():
-        raise ArenaError("V2072", f"{since_cursor} does not exist")
+        raise ArenaError("V2073", f"{since_cursor} does not exist")
     signer = wallet.open() if wallet.wallet_hotkey else None
     manifest = store.run(lambda log: _export(log, request, out, validator, since_cursor, signer))
     show(manifest, summary_lines(manifest, out), as_json=as_json)

@@ -94,7 +94,7 @@ async def open_sharing(
     """The ports of a node that shares races, None for one that does not.
 
     `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
-    ArenaError V2030 when it has no address that others reach, or the live tail's port; V2119 for an address that the
+    ArenaError V2030 when it has no address that others reach, or the live tail's port, or one that the
     chain can't hold; V2014 when the port cannot be had; V2114 (folders).
     """
     if not settings.share:
