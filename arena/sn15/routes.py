@@ -260,7 +260,12 @@ def _add_runs(router: APIRouter, board: Board) -> None:
 
 _SHOWN: tuple[tuple[str, Any, str, Callable[[Picture, Runs], object]], ...] = (
     ("/top", TopAgent, "Who is at the top, and the score that beats it.", lambda picture, _: picture.top()),
-    ("/suites", tuple[SuitePublic, ...], "The suites.", lambda picture, _: picture.suites()),
+    (
+        "/suites",
+        tuple[SuitePublic, ...],
+        "The suites.",
+        lambda picture, _: list(map(picture.suite, picture.suite_names)),
+    ),
     ("/suites/current", SuitePublic, "The active suite.", lambda picture, _: picture.suite(picture.active_suite)),
     ("/evaluations/running", tuple[RunUnderWay, ...], "The runs under way.", lambda _, runs: runs.under_way()),
     ("/validators", tuple[ValidatorPublic, ...], "Whose logs are served here.", lambda _, runs: runs.validators()),
@@ -491,7 +496,7 @@ def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
         """Where one of the caller's versions stands."""
         found = (await look(request)).one(agent_version_id)
         if found is None:
-            return _unknown("AGENT_VERSION_NOT_FOUND", "no version of this hotkey")
+            return _refused(404, "AGENT_VERSION_NOT_FOUND", "no version of this hotkey")
         return json_response(found)
 
     @app.get("/v1/miner/agents", **described(OwnAgents))
@@ -503,7 +508,7 @@ def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
     async def list_agent_versions(request: Request, agent_id: Uuid) -> Response:
         """The versions of one of the caller's agents, the newest first."""
         found = (await look(request)).history(agent_id)
-        return json_response(found) if found else _unknown("AGENT_NOT_FOUND", "no agent of this hotkey")
+        return json_response(found) if found else _refused(404, "AGENT_NOT_FOUND", "no agent of this hotkey")
 
     @app.get("/v1/miner/inference-auth", **described(ProviderList))
     async def list_inference_auth(request: Request) -> Response:
@@ -540,10 +545,6 @@ def _add_not_offered(app: FastAPI, door: Door) -> None:
     for method, path, status, detail, code in _NOT_OFFERED:
         answer, kind = refusing(status, detail, code), described(ProviderStatus)
         app.api_route(path, methods=[method], name=f"{method} {path}", description=detail, **kind)(answer)
-
-
-def _unknown(code: str, detail: str) -> Response:
-    return json_response(Refused(detail=detail, error_code=code), 404)
 
 
 def _now_ms() -> int:
