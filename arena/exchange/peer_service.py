@@ -19,10 +19,11 @@ import msgspec
 from arena.exchange.log_digest import counts
 from arena.exchange.operator_files import ReleaseStore, SignedRelease
 from arena.exchange.peer_logs import HeldEntry, PeerLogStore
-from arena.exchange.port import Progress, RevealGate
+from arena.exchange.port import Progress
 from arena.exchange.submission_cache import SubmissionCache
 from arena.export.assembly import log_row, signed_content
 from arena.export.model import LogRow
+from arena.race.agreement import RevealGate
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
 from arena.store.port import Store

@@ -8,7 +8,7 @@ it is never an error of ours. `arena/race/AGREEMENT.md` says what the answers ar
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -49,9 +49,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[tuple[str, str], ...]  # (agent version id, problem id)
 
 
-LogPurpose = Literal["field", "results"]
-
-
 class Count(msgspec.Struct, frozen=True, kw_only=True):
     """Some records of a log, in order: how many, and `arena.exchange.log_digest.extend` over number and hash of
     each."""
@@ -72,32 +69,6 @@ class LogDigest(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str
     count: Count
     start: LogStart
-
-
-class Reveal(msgspec.Struct, frozen=True, kw_only=True):
-    """One roll whose anchor block is final: our own records up to `to_seq`, under the anchored root, may be shown."""
-
-    race_id: str
-    purpose: LogPurpose
-    to_seq: int
-
-
-class RevealGate(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be shown now. Empty: nothing."""
-
-    reveals: tuple[Reveal, ...] = ()
-
-    def to_seq(self, race_id: str) -> int:
-        """Up to which own record rows of a race ("": qualifying) may be shown; 0: none."""
-        return max((r.to_seq for r in self.reveals if _is_about(r, race_id)), default=0)
-
-    def is_open(self, race_id: str) -> bool:
-        """True when rows of that race, of whatever log, may be shown."""
-        return any(_is_about(reveal, race_id) for reveal in self.reveals)
-
-
-def _is_about(reveal: Reveal, race_id: str) -> bool:
-    return reveal.race_id == race_id and reveal.purpose == "results" if race_id else reveal.purpose == "field"
 
 
 class Peers(Protocol):

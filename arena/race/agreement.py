@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
-from arena.exchange.port import Reveal, RevealGate
 from arena.race.events import RaceSettled
 from arena.race.logs import AnchoredLog, CountedRoll, RollName, count_roll, lacking, race_validators, stakes_of
 from arena.race.machine import RaceState
@@ -28,6 +29,32 @@ NO_QUORUM = "no quorum"
 NOT_OURS = "no quorum here: other validators settled alike, and this one could not"
 _DOMAIN = "agent-arena/countersign/1"
 TOO_LATE = "no quorum here: what the chain and the other validators held could not be read in time"
+
+
+class Reveal(msgspec.Struct, frozen=True, kw_only=True):
+    """One roll whose anchor block is final: our own records up to `to_seq`, under the anchored root, may be shown."""
+
+    race_id: str
+    purpose: Literal["field", "results"]
+    to_seq: int
+
+
+class RevealGate(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be shown now. Empty: nothing."""
+
+    reveals: tuple[Reveal, ...] = ()
+
+    def to_seq(self, race_id: str) -> int:
+        """Up to which own record rows of a race ("": qualifying) may be shown; 0: none."""
+        return max((r.to_seq for r in self.reveals if _is_about(r, race_id)), default=0)
+
+    def is_open(self, race_id: str) -> bool:
+        """True when rows of that race, of whatever log, may be shown."""
+        return any(_is_about(reveal, race_id) for reveal in self.reveals)
+
+
+def _is_about(reveal: Reveal, race_id: str) -> bool:
+    return reveal.race_id == race_id and reveal.purpose == "results" if race_id else reveal.purpose == "field"
 
 
 def is_anchoring(plan: Timeline, now_ms: int) -> bool:

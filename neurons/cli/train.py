@@ -186,7 +186,7 @@ def train(
         raise typer.BadParameter("name the folder of the run", param_hint="--out")
     from neurons.cli.problems import read_file, read_files
     from training.models.model_folder import require_model
-    from training.stages.run import LINEAGE
+    from training.run import LINEAGE
 
     if tiny_model and not Path(plan.model).exists():
         from training.models.tiny_model import make_starting_model
@@ -196,8 +196,8 @@ def train(
     if not (out / LINEAGE).exists():  # a finished run is only returned
         require_model(plan.model)
     say_device(f"{plan.name}: {stage}")
+    from training.run import launched
     from training.stages.pipeline import run_stage
-    from training.stages.run import launched
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     with show_progress(is_quiet=as_json) as progress:
@@ -228,7 +228,7 @@ def _rollouts_elsewhere(
 ) -> Iterator[RunJobs | None]:
     """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
     processes the first one makes them."""
-    from training.stages.run import launched
+    from training.run import launched
 
     if not (workers or cluster) or not launched(os.environ).is_first:
         yield None
@@ -248,7 +248,7 @@ def lineage(run: _Run, as_json: JsonOption = False) -> None:
     Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
     names: exit code 4 names what differs.
     """
-    from training.stages.run import lineage_chain
+    from training.run import lineage_chain
 
     chain = lineage_chain(run)
     lines = [
@@ -278,7 +278,7 @@ def reenter(
     from neurons.settings.inputs import policy_of
     from training.agents import make_reentry, require_name
     from training.models.opening import save_served
-    from training.stages.run import open_checkpoint
+    from training.run import open_checkpoint
 
     try:
         require_name(name)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from arena.exchange.port import RevealGate
-from arena.race.agreement import explain_end, is_anchoring, plan_of, reveal_gate
+from arena.race.agreement import RevealGate, explain_end, is_anchoring, plan_of, reveal_gate
 from arena.race.decider import decide
 from arena.race.events import Effect, Event, FetchBeacon, RaceObservation, RaceSettled, SealBatch, encode_event
 from arena.race.logs import Pair

@@ -35,11 +35,11 @@ from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
+from training.run import CHECKPOINT, RunFolder
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
 from training.stages.engine import quiet_engine
 from training.stages.episodes import rows_of_traces, trace_of
-from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import train_sft
 
 PERIODS = (4, 24)  # tokens until a drill repeats itself, fewest and most

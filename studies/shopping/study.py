@@ -3,7 +3,7 @@
 ```
 plan.toml             the plan; one that differs in more than rows and arms is refused in the same folder
 market/ tokenizer/ records/ corpora/     what rows stand on
-runs/NAME/            base and stages (`training.stages.run`)
+runs/NAME/            base and stages (`training.run`)
 reports/              episodes and evaluation reports
 done/                 one file a finished part: the processor seconds it took
 ```
@@ -48,9 +48,9 @@ from studies.shopping.results import EDITION, Results, RowResult
 from training.evaluation.report import EvalReport
 from training.guards import require_train_pool
 from training.recipe import parse_recipe, read_whole_text
+from training.run import lineage_chain
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
-from training.stages.run import lineage_chain
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,10 +15,11 @@ from arena.exchange.log_digest import add_tally, take_tally
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
-from arena.exchange.port import Peer, Peers, Reveal, RevealGate
+from arena.exchange.port import Peer, Peers
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.exchange.submission_cache import SubmissionCache
+from arena.race.agreement import Reveal, RevealGate
 from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import Payload, SettlementRecord

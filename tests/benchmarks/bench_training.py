@@ -175,7 +175,7 @@ def _timed() -> Iterator[list[float]]:
 def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
     from training.models.render import Qwen3Codec
     from training.recipe import parse_recipe
-    from training.stages.run import RunFolder
+    from training.run import RunFolder
     from training.stages.sft import train_sft
 
     model = folder / "shop" / "model"

@@ -17,9 +17,9 @@ from training.model import Decode, Rollout
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import Job
+from training.run import Outcome, RunFolder
 from training.samplers.in_process import LocalSampler
 from training.stages.grpo import GrpoPorts, train_grpo
-from training.stages.run import Outcome, RunFolder
 
 TURN = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=6)
 GRPO = """

@@ -9,8 +9,8 @@ from typing import Any
 from tests.training.short_rows import die_in, save, short_rows
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
+from training.run import Outcome, RunFolder
 from training.stages.kto import LabelledRow, train_kto
-from training.stages.run import Outcome, RunFolder
 
 KTO = """
 parent = "{parent}"

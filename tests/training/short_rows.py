@@ -16,7 +16,7 @@ from harness.chat import Call, Message
 from training.model import TokenRow
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.stages.run import CHECKPOINT, Outcome, RunFolder
+from training.run import CHECKPOINT, Outcome, RunFolder
 from training.stages.sft import train_sft
 
 ROOM = 1_000

@@ -19,7 +19,7 @@ from training.charts import ChartLine, Dot, dot_chart, line_chart
 from training.evaluation.report import EvalReport
 from training.model import RunLineage, Versions
 from training.report.document import RunCurves, Series, holm, make_document, read_curves, render_page
-from training.stages.run import lineage_sha256
+from training.run import lineage_sha256
 
 SHARE = st.floats(0, 1, allow_nan=False)
 

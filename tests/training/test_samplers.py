@@ -18,9 +18,9 @@ from tests.training.vllm_double import VllmDouble, serve
 from training.model import Decode, Sampler
 from training.models.render import run_defect
 from training.rollouts.rollout import jobs_of
+from training.run import weights_sha256
 from training.samplers.scripted import ScriptedSampler
 from training.samplers.vllm import VllmSampler
-from training.stages.run import weights_sha256
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=10)
 GREEDY = Decode(temperature=0.0, top_p=1.0, turn_tokens_max=10)

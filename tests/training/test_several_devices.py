@@ -29,8 +29,7 @@ from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock
 from training.model import RunLineage
 from training.models.opening import open_run
 from training.recipe import parse_recipe
-from training.stages.pipeline import run_stage
-from training.stages.run import (
+from training.run import (
     ALONE,
     Processes,
     lineage_chain,
@@ -39,6 +38,7 @@ from training.stages.run import (
     require_shareable,
     weights_sha256,
 )
+from training.stages.pipeline import run_stage
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "training" / "recipes" / "paper" / "fsdp2.yaml"

@@ -40,8 +40,8 @@ from training.model import RunLineage
 from training.models.opening import open_model, open_run
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import TokenUpstream
+from training.run import lineage_chain, open_checkpoint, weights_sha256
 from training.stages.pipeline import run_stage
-from training.stages.run import lineage_chain, open_checkpoint, weights_sha256
 
 LEVEL = "reference-agents-only"
 STAGES = ("sft", "rejection", "teacher", "kto", "grpo")

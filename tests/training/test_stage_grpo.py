@@ -16,9 +16,9 @@ from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Rollout
 from training.rollouts.rollout import Job
+from training.run import CHECKPOINT, Outcome
 from training.samplers.vllm import VllmSampler
 from training.stages import grpo
-from training.stages.run import CHECKPOINT, Outcome
 
 
 def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> Outcome:

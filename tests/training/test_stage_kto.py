@@ -16,8 +16,8 @@ from tests.training.stock import TOKENIZER
 from training.models.opening import open_parent
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
+from training.run import CHECKPOINT, Outcome, RunFolder
 from training.stages.kto import pair_rows
-from training.stages.run import CHECKPOINT, Outcome, RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def parent(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finish(folder: Path, model: Path) -> None:
     """Give a run its lineage, as the pipeline does."""
     from tests.training.short_rows import sft_recipe
-    from training.stages.run import weights_sha256
+    from training.run import weights_sha256
 
     recipe, text = sft_recipe(model, r=8)
     done = Outcome(parent_sha256=weights_sha256(model), steps=6)

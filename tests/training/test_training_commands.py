@@ -22,8 +22,8 @@ from training.guards import GuardStopError
 from training.model import RunLineage
 from training.models.opening import open_model
 from training.recipe import parse_recipe
+from training.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
 from training.stages.pipeline import run_stage
-from training.stages.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
 
 SHORT = ("--decode", "turn_tokens_max=8", "--decode", "turns_max=2", "--parallel", "2")
 

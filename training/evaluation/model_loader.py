@@ -29,11 +29,11 @@ from training.models.opening import open_model, open_run, placed
 from training.models.render import Qwen3Codec
 from training.recipe import parse_recipe
 from training.rollouts.rollout import EpisodeFile
+from training.run import LINEAGE, lineage_chain, open_checkpoint, weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
 from training.stages.episodes import EPISODES
-from training.stages.run import LINEAGE, lineage_chain, open_checkpoint, weights_sha256
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from foundation.errors import ArenaError
-from training.stages.run import LINEAGE, RECIPE
+from training.run import LINEAGE, RECIPE
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

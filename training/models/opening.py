@@ -17,7 +17,7 @@ import torch
 from foundation.errors import ArenaError
 from training.models.model_folder import require_model
 from training.recipe import LoraRules, Recipe, parse_recipe
-from training.stages.run import open_checkpoint, weights_sha256
+from training.run import open_checkpoint, weights_sha256
 
 
 def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:

@@ -33,7 +33,7 @@ from training.evaluation.report import (
     difference_estimate,
 )
 from training.model import RunLineage
-from training.stages.run import LINEAGE, RECIPE, lineage_sha256
+from training.run import LINEAGE, RECIPE, lineage_sha256
 
 METRICS: dict[str, str] = {  # key in the log -> what it is called
     "loss": "loss",

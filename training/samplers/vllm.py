@@ -22,8 +22,8 @@ from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 from training.model import ChatCodec, Decode, Sampled, Sampler
 from training.recipe import Recipe
+from training.run import weights_sha256
 from training.samplers.scripted import ScriptedSampler
-from training.stages.run import weights_sha256
 
 TIMEOUT_S = 600.0
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows

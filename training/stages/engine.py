@@ -22,7 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from training.guards import GuardStopError, require_finite, require_small_kl
 from training.recipe import Recipe
-from training.stages.run import ALONE, LOG, Processes, RunFolder
+from training.run import ALONE, LOG, Processes, RunFolder
 
 
 def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Processes = ALONE) -> dict[str, Any]:

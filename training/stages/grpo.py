@@ -39,10 +39,10 @@ from training.models.render import masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
+from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import LocalSampler, eval_mode
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
 
 _SAMPLED, _ALONE, _DROPPED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: "  # names in the log
 _MIXED = "groups/mixed"

@@ -27,10 +27,10 @@ from training.model import ChatCodec, TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine
+from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.episodes import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
-from training.stages.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
 
 
 class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,15 @@ from training.models.opening import copy_tokenizer, device_name, open_parent, pl
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
+from training.run import (
+    LINEAGE,
+    Outcome,
+    RunFolder,
+    launched,
+    open_checkpoint,
+    require_shareable,
+    weights_sha256,
+)
 from training.run_context import RunContext
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler, outside_sampler
@@ -42,15 +51,6 @@ from training.stages.episodes import (
     reference_steps,
     rows_of_traces,
     stepwise_rows,
-)
-from training.stages.run import (
-    LINEAGE,
-    Outcome,
-    RunFolder,
-    launched,
-    open_checkpoint,
-    require_shareable,
-    weights_sha256,
 )
 from training.stages.sft import train_sft
 

@@ -24,8 +24,8 @@ from foundation.errors import ArenaError
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
+from training.run import ALONE, CHECKPOINT, LOG, Outcome, Processes, RunFolder, newest_checkpoint
 from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.run import ALONE, CHECKPOINT, LOG, Outcome, Processes, RunFolder, newest_checkpoint
 
 IGNORED = -100  # the label of a token that is not learnt
 FILLER = TokenRow(trace_id="", token_ids=(0, 0), mask=(0, 0), prompt_length=2)  # nothing of it is learnt
