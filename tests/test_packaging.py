@@ -58,7 +58,7 @@ def test_every_direct_dependency_is_pinned_as_the_constraints_pin_it() -> None:
 
 def test_every_import_of_ours_is_a_declared_dependency() -> None:
     distributions = packages_distributions()
-    known = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "src", "jnius", "jnius_config", *OUTSIDE}
+    known = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "sn15", "src", "jnius", "jnius_config", *OUTSIDE}
     undeclared = set()
     for path in (ROOT / name for name in files_of_the_rooms() if name.endswith(".py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -106,46 +106,21 @@ def test_the_wheel_holds_every_file_of_the_rooms_and_no_tests(distributions: dic
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_an_installed_distribution_starts_from_another_folder(
+def test_an_installed_distribution_its_scripts_and_its_typed_sdk_start_from_another_folder(
     kind: str, distributions: dict[str, Path], tmp_path: Path
 ) -> None:
     folder = distributions[kind]
     surroundings = {**os.environ, "PYTHONPATH": str(folder), "ARENA_STATE_DIR": str(tmp_path / "state")}
-    code = f"import {', '.join(ROOMS)}; print({'.__file__, '.join(ROOMS)}.__file__, sep='\\n')"
-    where = run([sys.executable, "-c", code], cwd=tmp_path, env=surroundings).stdout.split()
+
+    def python(*words: object) -> str:
+        return run([sys.executable, *map(str, words)], cwd=tmp_path, env=surroundings).stdout
+
+    where = python("-c", f"import {', '.join(ROOMS)}; print({'.__file__, '.join(ROOMS)}.__file__, sep='\\n')").split()
     assert all(Path(file).is_relative_to(folder) for file in where)
-    console_script = [sys.executable, str(folder / "bin" / "arena")]
-    assert "catalogue" in run([*console_script, "--help"], cwd=tmp_path, env=surroundings).stdout
-    assert "A1020" in run([*console_script, "explain", "A1020"], cwd=tmp_path, env=surroundings).stdout
-
-
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_the_agents_sdk_is_a_typed_package_of_its_own_once_installed(
-    kind: str, distributions: dict[str, Path], tmp_path: Path
-) -> None:
-    surroundings = {**os.environ, "PYTHONPATH": str(distributions[kind])}
+    assert "catalogue" in python(folder / "bin" / "arena", "--help")
+    assert "A1020" in python(folder / "bin" / "arena", "explain", "A1020")
     code = "import arena_sdk; from arena_sdk import llm, tools; print(arena_sdk.__file__, llm.models())"
-    where, models = run([sys.executable, "-c", code], cwd=tmp_path, env=surroundings).stdout.split()
-    assert Path(where).parent == distributions[kind] / "arena_sdk" and models == "[]"
-    assert (Path(where).parent / "py.typed").is_file()
-
-
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
-@pytest.mark.parametrize("script", ["validator.py"])
-def test_neuron_scripts_start_installed_too(
-    kind: str, script: str, distributions: dict[str, Path], tmp_path: Path
-) -> None:
-    surroundings = {**os.environ, "PYTHONPATH": str(distributions[kind]), "ARENA_STATE_DIR": str(tmp_path / "state")}
-    path = distributions[kind] / "neurons" / script
-    shown = run([sys.executable, str(path), "--dry-run", "--netuid", "7"], cwd=tmp_path, env=surroundings).stdout
-    assert re.search(r"netuid +flag +7", shown)
-
-
-def test_neuron_scripts_start_from_the_checkout(tmp_path: Path) -> None:
-    surroundings = {**os.environ, "ARENA_STATE_DIR": str(tmp_path / "state")}
-    shown = run(
-        [sys.executable, str(ROOT / "neurons" / "validator.py"), "--dry-run", "--wallet.name", "alice"],
-        cwd=tmp_path,
-        env=surroundings,
-    ).stdout
-    assert re.search(r"wallet_name +flag +alice", shown)
+    sdk, models = python("-c", code).split()
+    assert Path(sdk).parent == folder / "arena_sdk" and models == "[]" and (Path(sdk).parent / "py.typed").is_file()
+    for script in (folder / "neurons" / "validator.py", ROOT / "neurons" / "validator.py"):
+        assert re.search(r"netuid +flag +7", python(script, "--dry-run", "--netuid", "7"))

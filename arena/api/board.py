@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from arena.export.writing.assembly import signed_content
+from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
     Conditions,

@@ -21,9 +21,9 @@ from arena.api.http import complete_document, deliver, deliver_json, described, 
 from arena.api.reads import RaceId, add_agents, add_network, add_races, require_seen
 from arena.api.rows import CursorOption, ListPage, PairResult, ProblemRow, RowsOption, TrajectoryRow, page_of
 from arena.api.tail import Tail, TailRequest
+from arena.export.assembly import signed_content
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
-from arena.export.writing.assembly import signed_content
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, VerdictRecord
 from arena.visibility.rule import may_see

@@ -29,7 +29,7 @@ from arena.api.results import add_reads
 from arena.api.tail import HEARTBEAT_S, POLL_S, Places, RowStream, Tail, TailRequest
 from arena.bank.batch import Explain, explain_nothing
 from arena.exchange.routes import Exchange, add_exchange
-from arena.records.log.anchors import note_sha256
+from arena.records.log import note_sha256
 from arena.sn15.routes import add_sn15_reads
 from arena.store.port import Store
 from arena.web.routes import add_pages

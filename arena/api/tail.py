@@ -19,9 +19,9 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from arena.export.assembly import Assembled, assemble, load_page, signed_content
 from arena.export.model import Cursor, Request
 from arena.export.selection import Selection, releases_of
-from arena.export.writing.assembly import Assembled, assemble, load_page, signed_content
 from arena.records.model import Head, ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.rule import embargoed_races, opening_text, released_moment

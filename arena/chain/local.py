@@ -2,32 +2,188 @@
 
 Blocks follow the clock and never step back; an accepted extrinsic is in the block under construction (`block()
 + 1`), so a read at a final block never changes; refusals are the chain's own (`not_registered`, `rate_limited`,
-`failed` with a reason). Reads without a block see what is accepted so far. Deviations from the real chain: registration
-is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and late finality come
-when a simulation asks for them.
+`failed` with a reason). Reads without a block see what is accepted so far. A write is one transaction, durable when it
+returns: kill -9 at any instant leaves the file as it was before or after it. Deviations from the real chain:
+registration is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and late
+finality come when a simulation writes them into the tables `reorg` and `finality`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from arena.chain import local_state as state
-from arena.chain.extrinsic_form import hash_refusal, split_endpoint, weights_refusal
+import msgspec
+
 from arena.chain.keys import canonical_hotkey, verify
-from arena.chain.local_state import LocalRules, LocalState
-from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
+from arena.chain.port import (
+    ChainResult,
+    Commitment,
+    Metagraph,
+    Neuron,
+    Signer,
+    hash_refusal,
+    split_endpoint,
+    weights_refusal,
+)
 from foundation.canonical import canonical_bytes
 from foundation.codes.names import BLOCK_AHEAD
 from foundation.errors import ArenaError
 
 EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"
 DEFAULT_BLOCK_MS = 12_000
+_HASH_DOMAIN = b"agent-arena/local-block/1\n"
+_BUSY_TIMEOUT_S = 30.0
+_READERS_KEPT = 4
+_OTHER_FOLDER = "give a --state-dir that this user may write to"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS chain (one INTEGER PRIMARY KEY CHECK (one = 1), rules TEXT NOT NULL,
+    genesis_ms INTEGER NOT NULL, high_block INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS neuron (uid INTEGER NOT NULL, hotkey TEXT NOT NULL, coldkey TEXT NOT NULL,
+    from_block INTEGER NOT NULL, until_block INTEGER);
+CREATE TABLE IF NOT EXISTS stake (hotkey TEXT NOT NULL, block INTEGER NOT NULL, stake_rao INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS commitment (hotkey TEXT NOT NULL, block INTEGER NOT NULL, sha256 TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS endpoint (hotkey TEXT NOT NULL, block INTEGER NOT NULL, endpoint TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS weights (hotkey TEXT NOT NULL, block INTEGER NOT NULL, pairs TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS commitment_by_hotkey ON commitment (hotkey, block);
+CREATE INDEX IF NOT EXISTS weights_by_hotkey ON weights (hotkey, block);
+CREATE INDEX IF NOT EXISTS stake_by_hotkey ON stake (hotkey, block);
+CREATE INDEX IF NOT EXISTS endpoint_by_hotkey ON endpoint (hotkey, block);
+CREATE TABLE IF NOT EXISTS reorg (from_block INTEGER NOT NULL, to_block INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS finality (one INTEGER PRIMARY KEY CHECK (one = 1), lag INTEGER NOT NULL,
+    floor INTEGER NOT NULL);
+"""
+_METAGRAPH = """
+SELECT uid, hotkey, coldkey,
+    coalesce((SELECT stake_rao FROM stake s WHERE s.hotkey = n.hotkey AND s.block <= :b ORDER BY s.rowid DESC LIMIT 1),
+        0),
+    coalesce((SELECT max(block) FROM weights w
+        WHERE w.hotkey = n.hotkey AND w.block <= :b AND w.block >= n.from_block), from_block),
+    coalesce((SELECT endpoint FROM endpoint e
+        WHERE e.hotkey = n.hotkey AND e.block <= :b AND e.block >= n.from_block ORDER BY e.rowid DESC LIMIT 1), '')
+FROM neuron n WHERE from_block <= :b AND (until_block IS NULL OR until_block > :b) ORDER BY uid
+"""
+
+
+class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a local chain is made with; fixed at creation and kept in its file. Blocks count from 1."""
+
+    netuid: int = 15
+    block_ms: int = 12_000
+    finality_blocks: int = 2
+    tempo: int = 360
+    weights_rate_limit_blocks: int = 100
+    commitment_rate_limit_blocks: int = 0  # 0: none
+    serving_rate_limit_blocks: int = 0  # 0: none
+    permit_stake_rao: int = 1_000_000_000_000  # 1,000 TAO
+    max_uids: int = 256
+
+
+class _KeptReader(NamedTuple):
+    """A connection that only reads, and the process and the file that it was opened in and for."""
+
+    connection: sqlite3.Connection
+    place: tuple[int, int, int]
+
+
+_OF_PARENTS: list[_KeptReader] = []
+
+
+class _ChainFile:
+    """Opens the file for each write. What reads is kept for the next read and used by one transaction at a time: to
+    open the file takes several times as long as a read, since SQLite makes its shared memory with the first connection
+    there is and takes it away with the last. A kept one is left alone by a fork, and where the path names another
+    file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._readers: list[_KeptReader] = []  # that are free; any thread takes the last
+        weakref.finalize(self, _close, self._readers)
+
+    @contextmanager
+    def transaction(self, *, is_write: bool) -> Iterator[sqlite3.Connection]:
+        """One transaction. Raises ArenaError U3030 when the file can't be read, written or locked."""
+        connection: sqlite3.Connection | None = None
+        try:
+            reader = None if is_write else self._reader()
+            connection = reader.connection if reader else self._connect()
+            connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
+            yield connection
+            connection.execute("COMMIT")
+            if reader is not None and len(self._readers) < _READERS_KEPT:
+                self._readers.append(reader)
+                connection = None
+        except sqlite3.Error as error:
+            raise ArenaError("U3030", f"{self._path}: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()  # an open transaction rolls back
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def _reader(self) -> _KeptReader:
+        """A free one of this process and this file, or a new one."""
+        try:
+            found = self._path.stat()
+            place = os.getpid(), found.st_dev, found.st_ino
+        except OSError:
+            place = os.getpid(), 0, 0  # SQLite says what is wrong
+        while self._readers:
+            reader = self._readers.pop()
+            if reader.place == place:
+                return reader
+            _close([reader])
+        return _KeptReader(self._connect(), place)
+
+    def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
+        """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
+
+        Raises ArenaError V2027 for a folder that can't be had, U3030 for a file that can't be used.
+        """
+        folder = self._path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArenaError("V2027", f"{folder} cannot be made ({error.strerror})", fix=_OTHER_FOLDER) from error
+        if not os.access(folder, os.W_OK):
+            raise ArenaError("V2027", f"{folder} cannot be written", fix=_OTHER_FOLDER)
+        try:
+            connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_SCHEMA)
+                text = msgspec.json.encode(rules).decode()
+                connection.execute("BEGIN IMMEDIATE")
+                made = connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, genesis_ms))
+                if made.rowcount and owner:
+                    connection.execute("INSERT INTO neuron VALUES (0, ?, ?, 1, NULL)", (owner, owner))
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise ArenaError("U3030", f"{self._path}: {error}") from error
+
+
+def _close(readers: list[_KeptReader]) -> None:
+    for reader in readers:
+        if reader.place[0] == os.getpid():
+            reader.connection.close()
+        else:  # the parent's: SQLite forbids to use it here, and being collected would close it
+            _OF_PARENTS.append(reader)
+
 
 _Answer = TypeVar("_Answer")
+_Table = Literal["commitment", "endpoint", "weights"]
 
 
 class LocalSubtensor:
@@ -51,10 +207,12 @@ class LocalSubtensor:
         U3030 when its file can't be used. `now_ms` gives unix milliseconds.
         """
         self._now_ms = now_ms
-        self._state = LocalState(path)
+        self._file = _ChainFile(path)
         wanted = rules or LocalRules(netuid=netuid, block_ms=block_ms or DEFAULT_BLOCK_MS)
-        self._state.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
-        self._rules, self._genesis_ms = self._state.genesis()
+        self._file.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
+        with self._file.transaction(is_write=False) as db:
+            text, self._genesis_ms = db.execute("SELECT rules, genesis_ms FROM chain").fetchone()
+        self._rules = msgspec.json.decode(text, type=LocalRules)
         is_other = self._rules.netuid != wanted.netuid
         is_other |= block_ms is not None and block_ms != self._rules.block_ms
         is_other |= rules is not None and rules != self._rules
@@ -81,7 +239,7 @@ class LocalSubtensor:
 
     async def finalized_block(self) -> int:
         """The latest block that can't be taken back; 0 before there is one."""
-        return await self._read(lambda db: state.finalized_at(db, self._sealed(db), self._rules.finality_blocks))
+        return await self._read(lambda db: finalized_at(db, self._sealed(db), self._rules.finality_blocks))
 
     async def block_at(self, unix_ms: int) -> int | None:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
@@ -90,46 +248,57 @@ class LocalSubtensor:
 
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block; a reorg changes it. Raises U3049 for a future block."""
-        return await self._read(lambda db: state.hash_of_block(db, self._genesis_ms, self._at(db, block)))
+
+        def read(db: sqlite3.Connection) -> str:
+            at = self._at(db, block)
+            replaced = _value(db, "SELECT count(*) FROM reorg WHERE ? BETWEEN from_block AND to_block", at)
+            return "0x" + hashlib.sha256(_HASH_DOMAIN + f"{self._genesis_ms}/{at}/{replaced}".encode()).hexdigest()
+
+        return await self._read(read)
 
     async def metagraph(self, block: int | None = None) -> Metagraph:
         """The subnet at a sealed block, or with everything accepted so far. Raises U3049 for a future block."""
-        return await self._read(lambda db: state.read_metagraph(db, self._rules, self._at(db, block)))
+        return await self._read(lambda db: self._metagraph(db, self._at(db, block)))
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
         """The hotkey's latest commitment at a sealed block, or with everything accepted so far."""
-        address = canonical_hotkey(hotkey) or hotkey
-        return await self._read(lambda db: state.read_commitment(db, address, self._at(db, block)))
+        return await self._read(lambda db: _commitment(db, hotkey, self._at(db, block)))
 
     async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
         """The commitments of several hotkeys at a sealed block, by hotkey as asked; without those that have none."""
 
         def read(db: sqlite3.Connection) -> dict[str, Commitment]:
             at = self._at(db, block)
-            found = {hotkey: state.read_commitment(db, canonical_hotkey(hotkey) or hotkey, at) for hotkey in hotkeys}
+            found = {hotkey: _commitment(db, hotkey, at) for hotkey in hotkeys}
             return {hotkey: commitment for hotkey, commitment in found.items() if commitment is not None}
 
         return await self._read(read)
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs last set by a validator, by uid; zeros are not kept."""
-        address = canonical_hotkey(hotkey) or hotkey
-        return await self._read(lambda db: state.read_weights(db, address))
+        last = "SELECT pairs FROM weights WHERE hotkey = ? ORDER BY rowid DESC LIMIT 1"
+        pairs = await self._read(lambda db: _value(db, last, canonical_hotkey(hotkey) or hotkey))
+        return () if pairs is None else msgspec.json.decode(pairs, type=tuple[tuple[int, int], ...])
 
     async def owner_hotkey(self) -> str | None:
-        """The owner's hotkey; None for a chain that was made without one."""
-        return await self._read(state.read_owner)
+        """The owner's hotkey; None for a chain that was made without one. Nobody else registers in block 1."""
+        owner: str | None = await self._read(
+            lambda db: _value(db, "SELECT hotkey FROM neuron WHERE uid = 0 AND from_block = 1")
+        )
+        return owner
 
     # -- extrinsics
     async def register(self, signer: Signer) -> ChainResult:
         """Register the hotkey on the lowest free uid. A registered hotkey is `ok` again, without a change."""
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            if self._uid(db, hotkey, block) is not None:
+            if self._metagraph(db, block).uid_of(hotkey) is not None:
                 return ChainResult(status="ok", block=block, detail="already registered")
-            uid = state.add_neuron(db, hotkey, hotkey, block, self._rules.max_uids)
+            taken = {row[0] for row in db.execute("SELECT uid FROM neuron WHERE until_block IS NULL")}
+            uid = next((free for free in range(self._rules.max_uids) if free not in taken), None)
             if uid is None:
                 return ChainResult(status="failed", block=block, detail="the subnet is full")
+            db.execute("INSERT INTO neuron VALUES (?, ?, ?, ?, NULL)", (uid, hotkey, hotkey, block))
             return ChainResult(status="ok", block=block, detail=f"uid {uid}")
 
         return await self._write("register", signer, {}, apply)
@@ -140,12 +309,8 @@ class LocalSubtensor:
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
             if refusal := hash_refusal(sha256):
                 return ChainResult(status="failed", block=block, detail=refusal)
-            if self._uid(db, hotkey, block) is None:
-                return ChainResult(status="not_registered", block=block)
-            if early := self._too_soon(db, "commitment", hotkey, block, self._rules.commitment_rate_limit_blocks):
-                return early
-            state.write_commitment(db, Commitment(hotkey=hotkey, sha256=sha256, block=block))
-            return ChainResult(status="ok", block=block)
+            limit = self._rules.commitment_rate_limit_blocks
+            return self._keep(db, "commitment", hotkey, block, sha256, limit)
 
         return await self._write("commit", signer, {"sha256": sha256}, apply)
 
@@ -157,12 +322,8 @@ class LocalSubtensor:
                 split_endpoint(endpoint)
             except ArenaError as error:
                 return ChainResult(status="failed", block=block, detail=error.failure.detail)
-            if self._uid(db, hotkey, block) is None:
-                return ChainResult(status="not_registered", block=block)
-            if early := self._too_soon(db, "endpoint", hotkey, block, self._rules.serving_rate_limit_blocks):
-                return early
-            state.write_endpoint(db, hotkey, block, endpoint.rstrip("/"))
-            return ChainResult(status="ok", block=block)
+            limit = self._rules.serving_rate_limit_blocks
+            return self._keep(db, "endpoint", hotkey, block, endpoint.rstrip("/"), limit)
 
         return await self._write("publish", signer, {"endpoint": endpoint}, apply)
 
@@ -172,21 +333,15 @@ class LocalSubtensor:
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
             if refusal := weights_refusal(uids, weights_u16):
                 return ChainResult(status="failed", block=block, detail=refusal)
-            neurons = {neuron.uid: neuron for neuron in state.read_metagraph(db, self._rules, block).neurons}
+            neurons = {neuron.uid: neuron for neuron in self._metagraph(db, block).neurons}
             own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
-            if own is None:
-                return ChainResult(status="not_registered", block=block)
-            if not own.has_validator_permit:
+            if own is not None and not own.has_validator_permit:
                 return ChainResult(status="failed", block=block, detail="no validator permit")
-            if unknown := sorted(set(uids) - set(neurons)):
+            if own is not None and (unknown := sorted(set(uids) - set(neurons))):
                 return ChainResult(status="failed", block=block, detail=f"unknown uids {unknown[:5]}")
-            last = state.last_weights_block(db, hotkey)
-            wait = 0 if last is None else self._rules.weights_rate_limit_blocks - (block - last)
-            if wait > 0:
-                return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
-            pairs = tuple(sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=True) if weight))
-            state.write_weights(db, hotkey, block, pairs)
-            return ChainResult(status="ok", block=block)
+            pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=True) if weight)
+            limit = self._rules.weights_rate_limit_blocks
+            return self._keep(db, "weights", hotkey, block, msgspec.json.encode(pairs).decode(), limit)
 
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._write("set_weights", signer, arguments, apply)
@@ -194,24 +349,46 @@ class LocalSubtensor:
     # -- the twin's own control: what the demo decides in the network's place
     async def set_stake(self, hotkey: str, stake_rao: int) -> None:
         """Set the stake behind a hotkey; the validator permit follows it."""
-        await self.control(
-            lambda db, block: state.write_stake(db, canonical_hotkey(hotkey) or hotkey, block, stake_rao)
-        )
+        row = "INSERT INTO stake (hotkey, block, stake_rao) VALUES (?, ?, ?)"
+        address = canonical_hotkey(hotkey) or hotkey
+        await self.control(lambda db, block: db.execute(row, (address, block, stake_rao)))
 
-    def _too_soon(
-        self, db: sqlite3.Connection, table: Literal["commitment", "endpoint"], hotkey: str, block: int, limit: int
-    ) -> ChainResult | None:
-        last = state.last_block_of(db, table, hotkey)
+    async def control(self, change: Callable[[sqlite3.Connection, int], object]) -> None:
+        """Change the chain's file in the network's place, in the block under construction."""
+        await asyncio.to_thread(self._change, change)
+
+    def _keep(
+        self, db: sqlite3.Connection, table: _Table, hotkey: str, block: int, value: str, limit: int
+    ) -> ChainResult:
+        """Add a registered hotkey's value to its history, unless its last one is fewer than `limit` blocks old."""
+        if self._metagraph(db, block).uid_of(hotkey) is None:
+            return ChainResult(status="not_registered", block=block)
+        last = _value(db, f"SELECT max(block) FROM {table} WHERE hotkey = ?", hotkey)
         wait = 0 if last is None else limit - (block - last)
-        return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left") if wait > 0 else None
+        if wait > 0:
+            return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
+        db.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (hotkey, block, value))
+        return ChainResult(status="ok", block=block)
 
-    def _uid(self, db: sqlite3.Connection, hotkey: str, block: int) -> int | None:
-        return state.read_metagraph(db, self._rules, block).uid_of(hotkey)
+    def _metagraph(self, db: sqlite3.Connection, block: int) -> Metagraph:
+        neurons = tuple(
+            Neuron(
+                uid=uid,
+                hotkey=hotkey,
+                coldkey=coldkey,
+                has_validator_permit=stake_rao >= self._rules.permit_stake_rao,
+                stake_rao=stake_rao,
+                last_update_block=last_update,
+                endpoint=endpoint,
+            )
+            for uid, hotkey, coldkey, stake_rao, last_update, endpoint in db.execute(_METAGRAPH, {"b": block})
+        )
+        return Metagraph(netuid=self.netuid, block=block, tempo=self._rules.tempo, neurons=neurons)
 
     # -- blocks and transactions
     def _sealed(self, db: sqlite3.Connection) -> int:
-        by_clock = 1 + max(0, self._now_ms() - self._genesis_ms) // self._rules.block_ms
-        return max(by_clock, state.high_block(db))
+        by_clock: int = 1 + max(0, self._now_ms() - self._genesis_ms) // self._rules.block_ms
+        return max(by_clock, int(_value(db, "SELECT high_block FROM chain")))
 
     def _at(self, db: sqlite3.Connection, block: int | None) -> int:
         sealed = self._sealed(db)
@@ -223,19 +400,17 @@ class LocalSubtensor:
 
     async def _read(self, query: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         def run() -> _Answer:
-            with self._state.transaction(is_write=False) as db:
+            with self._file.transaction(is_write=False) as db:
                 return query(db)
 
         return await asyncio.to_thread(run)
 
-    async def control(self, change: Callable[[sqlite3.Connection, int], None]) -> None:
-        """Change the chain's file in the network's place, in the block under construction."""
-
-        def run() -> None:
-            with self._state.transaction(is_write=True) as db:
-                change(db, state.raise_high_block(db, self._sealed(db)) + 1)
-
-        await asyncio.to_thread(run)
+    def _change(self, change: Callable[[sqlite3.Connection, int], _Answer]) -> _Answer:
+        """One write. The highest block is remembered: a clock that steps back never takes a block back."""
+        with self._file.transaction(is_write=True) as db:
+            sealed = self._sealed(db)
+            db.execute("UPDATE chain SET high_block = ?", (sealed,))
+            return change(db, sealed + 1)
 
     async def _write(
         self,
@@ -248,16 +423,35 @@ class LocalSubtensor:
         payload = extrinsic_payload(call, self.netuid, arguments)
         is_signed = verify(hotkey, payload, signer.sign(payload))
 
-        def run() -> ChainResult:
-            with self._state.transaction(is_write=True) as db:
-                block = state.raise_high_block(db, self._sealed(db)) + 1
-                if not is_signed:
-                    return ChainResult(status="failed", block=block, detail="bad signature")
-                return apply(db, hotkey, block)
+        def change(db: sqlite3.Connection, block: int) -> ChainResult:
+            if not is_signed:
+                return ChainResult(status="failed", block=block, detail="bad signature")
+            return apply(db, hotkey, block)
 
-        return await asyncio.to_thread(run)
+        return await asyncio.to_thread(self._change, change)
 
 
 def extrinsic_payload(call: str, netuid: int, arguments: Mapping[str, object]) -> bytes:
     """The bytes that a hotkey signs for an extrinsic of the local chain."""
     return EXTRINSIC_DOMAIN + canonical_bytes({"call": call, "netuid": netuid, "arguments": arguments})
+
+
+def finalized_at(db: sqlite3.Connection, sealed: int, usual_lag: int) -> int:
+    """The latest final block while `sealed` is the head. It never steps back."""
+    row = db.execute("SELECT lag, floor FROM finality").fetchone()
+    lag, floor = (usual_lag, 0) if row is None else (int(row[0]), int(row[1]))
+    return max(0, floor, sealed - lag)
+
+
+def _value(db: sqlite3.Connection, query: str, *values: object) -> Any:
+    """The one value of a query's first row; None where there is no row."""
+    row = db.execute(query, values).fetchone()
+    return None if row is None else row[0]
+
+
+def _commitment(db: sqlite3.Connection, hotkey: str, block: int) -> Commitment | None:
+    """The hotkey's latest commitment at the end of `block`."""
+    address = canonical_hotkey(hotkey) or hotkey
+    query = "SELECT sha256, block FROM commitment WHERE hotkey = ? AND block <= ? ORDER BY rowid DESC LIMIT 1"
+    row = db.execute(query, (address, block)).fetchone()
+    return None if row is None else Commitment(hotkey=address, sha256=row[0], block=row[1])

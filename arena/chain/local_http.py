@@ -8,44 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import socket
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from arena.api.server import address_of, serve_app
-from arena.chain.local import LocalSubtensor, extrinsic_payload
+from arena.chain.local import extrinsic_payload
 from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
-from arena.door.form import read_body
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import TAIL_BAD_REQUEST
 from foundation.errors import ArenaError, Failure
-from harness.catalogue.server import Connections
 
 ROUTE = "/v1/local-chain"
 QUESTION_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 20, 16 << 20
 
-Call = Literal[
-    "block",
-    "finalized_block",
-    "block_at",
-    "block_hash",
-    "metagraph",
-    "commitment",
-    "commitments",
-    "weights",
-    "owner_hotkey",
-    "register",
-    "commit",
-    "publish",
-    "set_weights",
-]
+# What each call of the port takes, in its own order, by the fields of a question.
+READS: dict[str, tuple[str, ...]] = {
+    "block": (),
+    "finalized_block": (),
+    "block_at": ("unix_ms",),
+    "block_hash": ("block",),
+    "metagraph": ("block",),
+    "commitment": ("hotkey", "block"),
+    "commitments": ("hotkeys", "block"),
+    "weights": ("hotkey",),
+    "owner_hotkey": (),
+}
+EXTRINSICS: dict[str, tuple[str, ...]] = {
+    "register": (),
+    "commit": ("sha256",),
+    "publish": ("endpoint",),
+    "set_weights": ("uids", "weights_u16"),
+}
+Call = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((*READS, *EXTRINSICS))})$")]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
@@ -178,82 +173,3 @@ class RemoteSubtensor:
             raise ArenaError(_AWAY, f"{self._url}: {str(error) or type(error).__name__}") from error
         finally:
             connection.close()
-
-
-_CONNECTIONS, _BODY_S = 64, 10.0
-
-
-class ChainServer:
-    """Serves one local chain on one listening socket."""
-
-    def __init__(self, chain: LocalSubtensor, listener: socket.socket) -> None:
-        self._chain, self._listener = chain, listener
-
-    @property
-    def address(self) -> str:
-        """The base URL: `--subtensor.network` of the machines that use it."""
-        return address_of(self._listener)
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
-        app = Starlette(routes=[Route(ROUTE, self._answer, methods=["POST"])])
-        await serve_app(app, self._listener, Connections(total=_CONNECTIONS), stop, asyncio.Event())
-
-    async def _answer(self, request: Request) -> Response:
-        try:
-            body = await read_body(request, QUESTION_BYTES_MAX, _BODY_S)
-            asked = msgspec.json.decode(body, type=ChainQuestion)
-            answer, status = ChainAnswer(value=await ask(self._chain, asked)), 200
-        except UNREADABLE_JSON as error:
-            answer, status = ChainAnswer(failure=ArenaError(TAIL_BAD_REQUEST, str(error)[:300]).failure), 400
-        except ArenaError as error:
-            answer, status = ChainAnswer(failure=error.failure), 503 if error.entry.is_retryable else 400
-        return Response(msgspec.json.encode(answer), status, media_type="application/json")
-
-
-class _Sender:
-    """A hotkey on another machine, by the signature that it sent."""
-
-    def __init__(self, hotkey: str, signature: str) -> None:
-        self.hotkey = hotkey
-        try:
-            self._signature = bytes.fromhex(signature)
-        except ValueError:
-            self._signature = b""
-
-    def sign(self, message: bytes) -> bytes:
-        return self._signature  # of these bytes or of none: the chain checks
-
-
-async def ask(chain: LocalSubtensor, asked: ChainQuestion) -> object:
-    """What the chain says to a question. Raises ArenaError U3030, and V2030 for a question about another subnet."""
-    if asked.netuid != chain.netuid:
-        raise ArenaError("V2030", f"netuid {asked.netuid}: this chain has netuid {chain.netuid}")
-    sender = _Sender(asked.hotkey, asked.signature)
-    match asked.call:
-        case "block":
-            return await chain.block()
-        case "finalized_block":
-            return await chain.finalized_block()
-        case "block_at":
-            return await chain.block_at(asked.unix_ms)
-        case "block_hash":
-            return await chain.block_hash(asked.block or 0)
-        case "metagraph":
-            return await chain.metagraph(asked.block)
-        case "commitment":
-            return await chain.commitment(asked.hotkey, asked.block)
-        case "commitments":
-            return await chain.commitments(asked.hotkeys, asked.block or 0)
-        case "weights":
-            return await chain.weights(asked.hotkey)
-        case "owner_hotkey":
-            return await chain.owner_hotkey()
-        case "register":
-            return await chain.register(sender)
-        case "commit":
-            return await chain.commit(sender, asked.sha256)
-        case "publish":
-            return await chain.publish(sender, asked.endpoint)
-        case "set_weights":
-            return await chain.set_weights(sender, asked.uids, asked.weights_u16)

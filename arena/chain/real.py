@@ -13,24 +13,37 @@ Registration spends a coldkey's TAO and is left to btcli.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
-from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
-from arena.chain.sdk_client import Connection, HeldClient
+from arena.chain.port import (
+    U16_MAX,
+    ChainResult,
+    Commitment,
+    Metagraph,
+    Neuron,
+    Signer,
+    format_endpoint,
+    hash_refusal,
+    split_endpoint,
+    weights_refusal,
+)
 from arena.chain.sender import (
     UNKNOWN_FORM,
     Prepared,
     TurnTakenError,
     by_proxy,
     default_lock_folder,
+    first_weights_wait,
     missing_from,
+    proxy_refusal,
+    refused,
     send_extrinsic,
     turn_of,
+    version_refusal,
 )
 from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN, VERSION_KEY_OLD
 from foundation.errors import ArenaError
@@ -45,6 +58,7 @@ WEIGHTS_VERSION_KEY = 10_001  # of this release, sent with weights; it grows whe
 _PRUNED = ("state discarded", "state already discarded")  # the SDK's words, and the node's own
 _FUTURE = "no block at height"  # the SDK's words; the connection is as good as before
 _METAGRAPH_TRIES = 3
+_UNKNOWN = "this release does not know this runtime:"
 _SUBNETS_MAX = 4_096  # the chain keeps mechanism m's weights and updates of a subnet under m * 4096 + netuid
 
 
@@ -112,7 +126,7 @@ class BittensorSubtensor:
             spec = int(await client.spec_version())
             if spec != self._known_spec:
                 if missing := await missing_from(client, self._netuid, is_proxied=self._proxy is not None):
-                    raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, f"missing {', '.join(missing)}"))
+                    raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, missing {', '.join(missing)}")
                 self._known_spec = spec
             await self._demand_subnet(client)
             count = int(await client.query(("SubtensorModule", "MechanismCountCurrent"), [self._netuid]) or 1)
@@ -273,8 +287,9 @@ class BittensorSubtensor:
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error
         except UNKNOWN_FORM as error:
             self._known_spec = None
-            spec = None if held is None else await _spec_or_none(held.client)
-            raise ArenaError(RUNTIME_UNKNOWN, _unknown(spec, str(error) or type(error).__name__)) from error
+            spec = "unknown" if held is None else await _spec_of(held.client)
+            said = str(error) or type(error).__name__
+            raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, {said}") from error
 
     async def _demand_subnet(self, client: bittensor.Client) -> None:
         """Raises ArenaError U3039 where the chain has no such subnet."""
@@ -336,7 +351,7 @@ class BittensorSubtensor:
             client.query((pallet, "ValidatorPermit"), [self._netuid], block=block),
             client.query((pallet, "LastUpdate"), [self._storage_index], block=block),
         )
-        uids = sorted(hotkeys)
+        uids, permitted, updated = sorted(hotkeys), dict(enumerate(permits or ())), dict(enumerate(updates or ()))
         coldkeys, stakes, axons = await asyncio.gather(
             client.query_batch((pallet, "Owner"), [[hotkeys[uid]] for uid in uids], block=block),
             client.query_batch(
@@ -349,9 +364,9 @@ class BittensorSubtensor:
                 uid=uid,
                 hotkey=hotkeys[uid],
                 coldkey=str(coldkey or ""),
-                has_validator_permit=bool(_at(permits, uid)),
+                has_validator_permit=bool(permitted.get(uid)),
                 stake_rao=int(stake or 0),
-                last_update_block=int(_at(updates, uid)),
+                last_update_block=int(updated.get(uid, 0)),
                 endpoint=_endpoint(axon),
             )
             for uid, coldkey, stake, axon in zip(uids, coldkeys, stakes, axons, strict=True)
@@ -364,13 +379,13 @@ async def _hash_of(client: bittensor.Client, block: int) -> str:
     return str(await client._block_hash(block))
 
 
-async def _spec_or_none(client: bittensor.Client) -> int | None:
+async def _spec_of(client: bittensor.Client) -> str:
     from bittensor.result import BittensorError
 
     with suppress(BittensorError, OSError, TimeoutError, *UNKNOWN_FORM):
         async with asyncio.timeout(READ_TIMEOUT_S):
-            return int(await client.spec_version())
-    return None
+            return str(await client.spec_version())
+    return "unknown"
 
 
 def _endpoint(axon: Any) -> str:
@@ -378,14 +393,6 @@ def _endpoint(axon: Any) -> str:
     if not isinstance(axon, dict):
         return ""
     return format_endpoint(int(axon.get("ip") or 0), int(axon.get("port") or 0), int(axon.get("ip_type") or 0))
-
-
-def _unknown(spec: int | None, lacks: str) -> str:
-    return f"this release does not know this runtime: spec {'unknown' if spec is None else spec}, {lacks}"
-
-
-def _at(values: Sequence[Any] | None, uid: int) -> Any:
-    return values[uid] if values is not None and uid < len(values) else 0
 
 
 def _committed_sha256(record: Any) -> str | None:
@@ -397,6 +404,83 @@ def _committed_sha256(record: Any) -> str | None:
             if isinstance(value, str) and hash_refusal(value.removeprefix("0x")) is None:
                 return value.removeprefix("0x")
     return None
+
+
+class HeldClient:
+    """An open client, and how many calls use it."""
+
+    def __init__(self, client: bittensor.Client) -> None:
+        self.client = client
+        self.calls = 0
+        self.is_given_up = False
+
+
+class Connection:
+    """The client of one network, shared by the calls of one process."""
+
+    def __init__(self, network: str, make_client: Callable[[str], bittensor.Client] | None = None) -> None:
+        """`make_client` replaces `arena.chain.sdk_client.make_client`."""
+        self._network = network
+        self._make_client = make_client
+        self._held: HeldClient | None = None
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[HeldClient]:
+        """The open client, for one call. Raises ArenaError V2030 where the network can't be one, and the SDK's errors
+        where it can't be reached."""
+        async with self._opening:
+            if self._held is None:
+                self._held = HeldClient(await self._open())
+            held = self._held
+        held.calls += 1
+        try:
+            yield held
+        finally:
+            held.calls -= 1
+            await _close_unused(held)
+
+    async def give_up(self, held: HeldClient) -> None:
+        """Open another client for the next call: this one failed."""
+        held.is_given_up = True
+        if self._held is held:
+            self._held = None
+        await _close_unused(held)
+
+    async def close(self) -> None:
+        """Close the client, whoever uses it; the next call opens another."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.is_given_up = True
+            await _close(held.client)
+
+    async def _open(self) -> bittensor.Client:
+        from arena.chain.sdk_client import make_client  # brings the whole SDK
+
+        try:
+            client = (self._make_client or make_client)(self._network)
+        except ValueError as error:
+            raise ArenaError("V2030", f"network {self._network!r}: {error}") from error
+        try:
+            await client.connect()
+        except BaseException:
+            await _close(client)
+            raise
+        return client
+
+
+async def _close_unused(held: HeldClient) -> None:
+    if held.is_given_up and not held.calls:
+        await _close(held.client)
+
+
+async def _close(client: bittensor.Client) -> None:
+    from bittensor.result import BittensorError
+
+    # The state it is in is unknown. Where the node hung up politely, the SDK's reader dies of an assertion of
+    # websockets, and closing raises it again.
+    with suppress(BittensorError, OSError, TimeoutError, AssertionError):
+        await client.close()
 
 
 BLOCK_MS = 12_000  # where to look first; the chain's own pace
@@ -448,85 +532,3 @@ class BlockTimes:
             while len(self._known) > REMEMBERED:
                 del self._known[next(iter(self._known))]
         return self._known[block]
-
-
-# Limits that the SDK files under other codes: bytes of commitments per tempo, and the endpoint's own pace.
-_LIMITS = frozenset({"SpaceLimitExceeded", "ServingRateLimitExceeded", "RateLimitExceeded"})
-_STRANGERS = frozenset(
-    {
-        "HotKeyNotRegisteredInSubNet",
-        "HotKeyNotRegisteredInNetwork",
-        "HotKeyAccountNotExists",
-        "AccountNotAllowedCommit",  # the commitments' pallet asks the subnet, and refuses nobody else
-    }
-)
-_PROXY_TYPES = frozenset({"Any", "NonCritical", "NonTransfer", "NonFungible"})  # allow every call that is sent here
-_WORDS = {
-    "StakeAmountTooLow": "too little stake to set weights; the owner's StakeThreshold is not reached",
-    "NotEnoughStakeToSetWeights": "too little stake to set weights; the owner's StakeThreshold is not reached",
-    "NeuronNoValidatorPermit": "no validator permit; it follows the stake at the next epoch",
-    "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
-    "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
-    "SubnetNotExists": "the chain has no such subnet",
-    "NotProxy": "the key that signs is no proxy of this hotkey; the hotkey's account adds it (`btcli proxy add`)",
-    "CallFiltered": "the runtime filters this call; of a proxy its type has to allow it, as NonCritical does",
-    "Unannounced": "the proxy was added with a delay; add it with none",
-    "Payment": "the hotkey's account can't pay the chain's fee; send it some TAO",
-    "BadRequest": "the runtime's checks refused the call and give no reason (custom error 255)",
-}
-
-
-def refused(error: bittensor.ChainError, block: int) -> ChainResult:
-    """The port's result for a refusal, whatever form it came in. Each says its own name after the words for it."""
-    from bittensor import ErrorCode
-
-    detail = str(error)
-    if words := _WORDS.get(error.name or ""):
-        detail = f"{words} ({error.name})"
-    elif error.name and error.name not in detail:
-        detail = f"{detail} ({error.name})"
-    if error.code is ErrorCode.RATE_LIMITED or error.name in _LIMITS:
-        return ChainResult(status="rate_limited", block=block, detail=detail)
-    if error.code is ErrorCode.NOT_REGISTERED or error.name in _STRANGERS:
-        return ChainResult(status="not_registered", block=block, detail=detail)
-    return ChainResult(status="failed", block=block, detail=detail)
-
-
-def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
-    """Why a subnet would refuse every vector of this release, or None: the chain takes keys not below its own."""
-    if wanted <= sent:
-        return None
-    return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
-
-
-def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why the chain would refuse what `proxy` signs for a hotkey, or None. `proxies` are the hotkey's, as the chain
-    lists them: of several entries of one key it takes the first."""
-    own = public_key(proxy)
-    found = next((each for each in proxies if public_key(str(each["delegate"])) == own), None)
-    if found is None:
-        return f"{proxy} is no proxy of {hotkey}"
-    kind, delay = found["proxy_type"], int(found["delay"])
-    kind = next(iter(kind)) if isinstance(kind, Mapping) else str(kind)
-    if kind not in _PROXY_TYPES:
-        return f"{proxy} is a proxy of {hotkey} of type {kind}, which may not set weights; NonCritical may"
-    return f"{proxy} is a proxy of {hotkey} with a delay of {delay} blocks; add it without" if delay else None
-
-
-async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, *, storage_index: int) -> str | None:
-    """Why a hotkey that has set no weights yet must still wait, or None: registering counts as an update, so the first
-    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait. Updates stand
-    under `storage_index`, as weights do: registering is an update of the first mechanism alone."""
-    pallet = "SubtensorModule"
-    head = int(await client.block())
-    registered = await client.query((pallet, "BlockAtRegistration"), [netuid, uid], block=head)
-    updates = await client.query((pallet, "LastUpdate"), [storage_index], block=head)
-    limit = int(await client.query((pallet, "WeightsSetRateLimit"), [netuid], block=head) or 0)
-    last = int(updates[uid]) if updates and uid < len(updates) else 0
-    left = last + limit - head
-    if not last or last != int(registered or 0) or left <= 0:
-        return None
-    return (
-        f"first weights wait WeightsSetRateLimit ({limit} blocks) after the registration in block {last}: "
-        f"{left} blocks left"
-    )

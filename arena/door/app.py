@@ -32,7 +32,7 @@ from arena.door.service import (
     read_pause,
 )
 from arena.door.status import StatusService, SubmissionStatus
-from arena.exchange.limits import ShareRules, Shares
+from arena.exchange.peer_service import ShareRules, Shares
 from arena.policy import Policy
 from arena.store.port import HotkeyState, Store
 from foundation.codes.names import PEER_LACKS

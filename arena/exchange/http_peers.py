@@ -17,10 +17,10 @@ import httpx
 import msgspec
 
 from arena.chain.port import RequestAuth
-from arena.exchange.operator_files.release import RELEASE_BYTES_MAX, SignedRelease
+from arena.exchange.operator_files import RELEASE_BYTES_MAX, SignedRelease
 from arena.exchange.port import LINE_BYTES_MAX, NOTE_BYTES_MAX, Peer, Progress
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission
 from foundation.bounded_http import Lines, UnfitAnswerError, answering, read_whole

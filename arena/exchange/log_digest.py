@@ -2,7 +2,7 @@
 
 Pure, but for `take_tally`, which reads one log. A tally is one more signature line of the signed note (C2SP
 signed-note: readers pass over lines of keys they don't know), so that the hash on chain covers it and
-`arena.records.log.checkpoint` reads the note as before. It is signed for itself, too, over text and tally together.
+`arena.records.log` reads the note as before. It is signed for itself, too, over text and tally together.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Iterable
 
 from arena.chain.port import Signer, Verifier
 from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
-from arena.export.writing.assembly import signed_content
-from arena.records.log.walk import LogStart, LogWalk
+from arena.export.assembly import signed_content
+from arena.export.model import LogRow
+from arena.records.body import decode_content, is_canonical
+from arena.records.log import Checkpoint, LogStart, LogWalk, signing_message
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.store.port import Store
-from foundation.codes.names import LOG_UNFIT
+from foundation.codes.names import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
 
 TALLY_DOMAIN = "agent-arena/tally/1"
@@ -141,3 +144,107 @@ def _message(text: str, validator: str, tally: LogDigest) -> bytes:
     """What the line signs: its domain and race, the statement, and the note's text."""
     name = _key_name(validator, tally.race_id)
     return f"{name}\n{_statement(tally).hex()}\n{text}\n".encode()
+
+
+WHOLE_BYTES_MAX = 4 << 30  # of one pull
+_SHA256 = re.compile("[0-9a-f]{64}")
+_SIGNATURE = re.compile("[0-9a-f]{128}")
+
+
+class SeamError(ArenaError):
+    """U3042: the first row does not follow the start: the peer lies, or the log was rewritten since."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(PEER_LIED, detail)
+
+
+class RowsCheck:
+    """Checks rows start.after_seq+1 .. point.size of one log. `at` is the last one taken."""
+
+    def __init__(
+        self,
+        point: Checkpoint,
+        due: LogDigest,
+        verify_signature: Verifier,
+        start: LogStart,
+        counted: Count,
+        known: Iterable[LogStart] = (),
+    ) -> None:
+        """`due` is the note's tally, `counted` what was counted up to `start`, where the check begins: the tally's
+        start, or a later point that was checked. `known` are other points of this log that were checked before."""
+        self._point, self._due, self._verify = point, due, verify_signature
+        self._start = start
+        self._walk = LogWalk(start)
+        self._counted = counted
+        self._known = {mark.after_seq: mark for mark in known}
+        self.contradicted: LogStart | None = None  # a known point that is not one of this log
+        self._unfit = ""
+        self._bytes = 0
+
+    @property
+    def at(self) -> int:
+        """The number of the last record taken."""
+        return self._walk.seq
+
+    def take(self, row: LogRow) -> None:
+        """Take the next row. Raises ArenaError U3042 for one that can't stand there; SeamError for a first one that
+        does not follow the start."""
+        about = f"record {row.seq} of {row.validator}"
+        if row.validator != self._point.validator or row.seq != self.at + 1 or row.seq > self._point.size:
+            raise ArenaError(PEER_LIED, f"{about} came after record {self.at} of {self._point.validator}")
+        if not (
+            _SHA256.fullmatch(row.prev)
+            and _SHA256.fullmatch(row.content_sha256)
+            and _SIGNATURE.fullmatch(row.signature)
+        ):
+            raise ArenaError(PEER_LIED, f"{about} has a malformed envelope")
+        if self._walk.misplaced(row.seq, row.prev):
+            detail = f"{about} does not follow record {self.at}"
+            raise SeamError(detail) if self.at == self._start.after_seq else ArenaError(PEER_LIED, detail)
+        if row.content is None:
+            if row.withheld is None or row.body is not None:
+                raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
+        else:
+            self._take_whole(row, bytes(row.content), about)
+        self._walk.take(row.seq, row.prev, row.content_sha256)
+        if self.at in self._known and self._known[self.at] != self._walk.position():
+            self.contradicted = self._known[self.at]
+
+    def finish(self) -> LogStart:
+        """Where the log stands at the note's size: another check can begin there.
+
+        Raises ArenaError U3042 when root or tally don't fit, U3043 when they do but a record is none.
+        """
+        name, size = self._point.validator, self._point.size
+        if self.at != size or self._walk.root != self._point.root:
+            raise ArenaError(PEER_LIED, f"the {self.at} records of {name} don't have the root of its note of {size}")
+        if self._counted != self._due.count:
+            detail = f"{self._counted.rows} records of {name} came whole, its note counts {self._due.count.rows}"
+            raise ArenaError(PEER_LIED, detail)
+        if self._unfit:
+            raise ArenaError(LOG_UNFIT, self._unfit)
+        return self._walk.position()
+
+    def _take_whole(self, row: LogRow, content: bytes, about: str) -> None:
+        if row.withheld is not None or row.body is not None:
+            raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
+        if len(content) > ROW_BYTES_MAX or hashlib.sha256(content).hexdigest() != row.content_sha256:
+            raise ArenaError(PEER_LIED, f"{about}: the content does not have the hash that is signed")
+        self._bytes += len(content)
+        if self._bytes > WHOLE_BYTES_MAX:
+            raise ArenaError(LOG_UNFIT, f"the records of {row.validator} that count are over {WHOLE_BYTES_MAX} bytes")
+        message = signing_message(row.validator, row.seq, row.prev, row.content_sha256)
+        if not self._verify(row.validator, message, bytes.fromhex(row.signature)):
+            raise ArenaError(PEER_LIED, f"{about} is not signed by it")
+        try:
+            read = decode_content(content)
+        except ArenaError as error:
+            self._unfit = self._unfit or f"{about}: {error.failure.detail}"
+        else:
+            if not is_canonical(content, read):
+                self._unfit = self._unfit or f"{about} is not in canonical form"
+            elif not counts(read, len(content), self._due.race_id):
+                raise ArenaError(PEER_LIED, f"{about} does not count for {self._due.race_id or 'qualifying'}")
+        self._counted = extend(self._counted, row.seq, row.content_sha256)
+        if self._counted.rows > self._due.count.rows:
+            raise ArenaError(PEER_LIED, f"{about} is whole beyond the {self._due.count.rows} that its note counts")

@@ -19,13 +19,12 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from arena.exchange.operator_files.release_store import FREE_BYTES_LEAST
+from arena.exchange.operator_files import FREE_BYTES_LEAST
 from arena.exchange.port import HeldLog, LogDigest
+from arena.export.files import read_rows
 from arena.export.model import LogRow
-from arena.export.reading import read_rows
-from arena.records.log.anchors import note_sha256 as sha256_of
-from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
-from arena.records.log.walk import LogStart
+from arena.records.log import ORIGIN_PREFIX, Checkpoint, LogStart
+from arena.records.log import note_sha256 as sha256_of
 from foundation.canonical import UNREADABLE_JSON, file_sha256
 from foundation.codes.names import LOG_UNFIT
 from foundation.durable_files import SCRATCH, move_into_place, write_whole

@@ -16,16 +16,14 @@ from itertools import islice
 
 import msgspec
 
-from arena.exchange.limits import ShareRules, Shares
 from arena.exchange.log_digest import counts
-from arena.exchange.operator_files.release import SignedRelease
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import ReleaseStore, SignedRelease
 from arena.exchange.peer_logs import HeldEntry, PeerLogStore
 from arena.exchange.port import Progress, RevealGate
 from arena.exchange.submission_cache import SubmissionCache
+from arena.export.assembly import log_row, signed_content
 from arena.export.model import LogRow
-from arena.export.writing.assembly import log_row, signed_content
-from arena.records.log.anchors import note_sha256 as sha256_of
+from arena.records.log import note_sha256 as sha256_of
 from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
 from arena.store.port import Store
 from arena.submissions.model import SignedSubmission
@@ -263,3 +261,55 @@ class DonePairs:
             for body in race.judged & race.pairs.keys():
                 race.done |= race.pairs.pop(body)
             return tuple(sorted(race.done))
+
+
+CALLERS_MAX = 20_000  # remembered at once; beyond it those that were not seen for longest are forgotten
+
+
+class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
+    """One caller's share. A race of 64 agents over 90 problems is some 70 MB of rows."""
+
+    requests_per_s: float = 10.0
+    requests_burst: int = 200
+    bytes_per_s: float = 16 * 2**20
+    bytes_burst: int = 128 << 20
+
+
+class _Share:
+    def __init__(self, rules: ShareRules, now_s: float) -> None:
+        self.requests, self.bytes = float(rules.requests_burst), float(rules.bytes_burst)
+        self.read_s = now_s
+
+
+class Shares:
+    """The shares of all callers. Those not seen for long are full again, so forgetting them loses nothing; memory is
+    bounded by CALLERS_MAX of them."""
+
+    def __init__(self, rules: ShareRules, monotonic: Callable[[], float]) -> None:
+        self._rules, self._monotonic = rules, monotonic
+        self._shares: dict[str, _Share] = {}
+
+    def spend_request(self, caller: str) -> None:
+        """Take one request. Raises ArenaError V2112 when the share is used up."""
+        share = self._filled(caller)
+        if share.requests < 1:
+            raise ArenaError("V2112", f"{self._rules.requests_per_s:g} requests a second")
+        share.requests -= 1
+
+    def spend_bytes(self, caller: str, size: int) -> float:
+        """Take `size` bytes that are about to be sent; the seconds to wait before sending more."""
+        share = self._filled(caller)
+        share.bytes -= size
+        return max(0.0, -share.bytes / self._rules.bytes_per_s)
+
+    def _filled(self, caller: str) -> _Share:
+        now_s, rules = self._monotonic(), self._rules
+        if len(self._shares) > CALLERS_MAX:
+            by_age = sorted(self._shares.items(), key=lambda item: item[1].read_s)
+            self._shares = dict(by_age[CALLERS_MAX // 2 :])
+        share = self._shares.setdefault(caller, _Share(rules, now_s))
+        passed_s = max(0.0, now_s - share.read_s)
+        share.requests = min(float(rules.requests_burst), share.requests + passed_s * rules.requests_per_s)
+        share.bytes = min(float(rules.bytes_burst), share.bytes + passed_s * rules.bytes_per_s)
+        share.read_s = now_s
+        return share

@@ -12,9 +12,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from arena.exchange.operator_files.release import SignedRelease
+from arena.exchange.operator_files import SignedRelease
 from arena.export.model import LogRow
-from arena.records.log.walk import LogStart
+from arena.records.log import LogStart
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
 from foundation.errors import Failure

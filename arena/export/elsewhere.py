@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest
-from arena.export.writing.shards import file_hash
+from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, file_hash, read_manifest
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
 

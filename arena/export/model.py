@@ -24,8 +24,8 @@ from typing import Literal
 
 import msgspec
 
-from arena.records.log.walk import LogStart
-from arena.records.model import Envelope, EvaluationRecord, RecordContent
+from arena.records.log import LogStart
+from arena.records.model import Envelope, EvaluationRecord, RecordContent, Subject
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Bucket, Pool
@@ -116,6 +116,13 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     verdict_seq: int  # 0 without one
     pool: Pool
     cluster_id: str
+
+
+class AgentTally(msgspec.Struct):
+    """What an export's trajectories come to for one agent version."""
+
+    subject: Subject
+    trajectories: int = 0
 
 
 class ShardFile(msgspec.Struct, frozen=True, kw_only=True):

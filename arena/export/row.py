@@ -16,8 +16,9 @@ import msgspec
 
 from arena.export.conversation import Conversation, converse
 from arena.export.model import Trajectory
+from arena.policy import Policy
 from foundation.canonical import text_hash
-from harness.limits import EpisodeLimits, completion_cost
+from harness.limits import completion_cost
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion
 from judge.verdict import Opinion, UnscoredVerdict, Verdict
@@ -116,35 +117,14 @@ class TrajectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     unjudged_code: str
 
 
-class PriceTable(msgspec.Struct, frozen=True):
-    """A policy's prices: the models that agents may ask for under it, and the limits that name the prices."""
-
-    models: tuple[str, ...]
-    limits: EpisodeLimits
-
-    def whole_cost(self, completions: Sequence[Completion], recorded_micro_usd: int) -> int | None:
-        """The recorded cost (micro-USD) where it is that of every completion, else None.
-
-        A policy prices models under the names that agents ask for, and a record names them as the endpoint does: the
-        cost is whole where every model of the policy has a price, or where the completions, priced by the names
-        recorded, come to it.
-        """
-        priced = {price.model for price in self.limits.prices}
-        if priced.issuperset(self.models):
-            return recorded_micro_usd
-        if not priced.issuperset(one.model for one in completions):
-            return None
-        costs = (
-            completion_cost(self.limits, one.model, one.prompt_tokens, one.completion_tokens) for one in completions
-        )
-        return recorded_micro_usd if sum(costs) == recorded_micro_usd else None
+_NAMES = frozenset(TrajectoryFacts.__struct_fields__)
 
 
 class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
     """What views show beside the log."""
 
     names: dict[str, str] = {}  # agent version id -> the name it was submitted under
-    prices: dict[str, PriceTable] = {}  # by policy hash
+    policies: dict[str, Policy] = {}  # by hash
 
 
 class EpisodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,105 +177,68 @@ def episode_facts(trajectory: Trajectory, context: ViewContext) -> EpisodeFacts:
     """Name, cost and times of an episode; each None where it is not known."""
     host, recorded = trajectory.content.host, trajectory.evaluation.totals.cost_micro_usd
     completions = [event for event in trajectory.body.events if isinstance(event, Completion)]
-    table = context.prices.get(trajectory.evaluation.conditions.policy_sha256)
-    known = table.whole_cost(completions, recorded) if table else None
+    policy = context.policies.get(trajectory.evaluation.conditions.policy_sha256)
+    is_priced = not completions or (policy is not None and is_whole_cost(policy, completions, recorded))
     is_timed = host.episode_ms > 0  # a record without times has 0 in all three
     return EpisodeFacts(
         agent_name=context.names.get(trajectory.evaluation.subject.agent_version_id),
-        priced_micro_usd=known if completions else recorded,
+        priced_micro_usd=recorded if is_priced else None,
         episode_ms=host.episode_ms if is_timed else None,
         model_ms=host.model_ms if is_timed else None,
         agent_ms=host.agent_time_ms if is_timed else None,
     )
 
 
+def is_whole_cost(policy: Policy, completions: Sequence[Completion], recorded_micro_usd: int) -> bool:
+    """Whether the recorded cost (micro-USD) is that of every completion.
+
+    A policy prices models under the names that agents ask for, and a record names them as the endpoint does: the cost
+    is whole where every model of the policy has a price, or where the completions, priced by the names recorded, come
+    to it.
+    """
+    priced = {price.model for price in policy.limits.prices}
+    if priced.issuperset(policy.inference.models):
+        return True
+    costs = (completion_cost(policy.limits, one.model, one.prompt_tokens, one.completion_tokens) for one in completions)
+    return priced.issuperset(one.model for one in completions) and sum(costs) == recorded_micro_usd
+
+
 def facts_of(trajectory: Trajectory, conversation: Conversation) -> TrajectoryFacts:
-    """The facts of a trajectory, whose conversation was made already."""
-    evaluation, body = trajectory.evaluation, trajectory.body
+    """The facts of a trajectory, whose conversation was made already: its parts' fields by name, and what follows."""
+    evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
     subject, context, conditions = evaluation.subject, evaluation.context, evaluation.conditions
-    totals = evaluation.totals
-    judged = trajectory.verdict if isinstance(trajectory.verdict, Verdict) else None
-    facts = TrajectoryFacts(
-        validator=trajectory.validator,
-        seq=trajectory.seq,
-        content_sha256=trajectory.content_sha256,
-        body_sha256=evaluation.body_sha256,
-        verdict_seq=trajectory.verdict_seq,
-        recorded_ms=trajectory.content.recorded_ms,
-        recorded_day=_day_of(trajectory.content.recorded_ms),
-        attempt_id=evaluation.attempt_id,
-        stage=context.stage,
-        race_id=context.race_id,
-        suite=context.suite,
-        problem_id=context.problem_id,
-        pool=trajectory.pool,
-        cluster_id=trajectory.cluster_id,
-        cluster_commitment=context.cluster_commitment,
-        batch_sha256=context.batch_sha256,
-        partition_sha256=context.partition_sha256,
-        bucket=body.bucket,
-        query=body.query,
-        agent_version_id=subject.agent_version_id,
-        agent_sha256=subject.agent_sha256,
-        miner_hotkey=subject.miner_hotkey,
-        commitment_block=subject.commitment_block,
-        commitment_sha256=subject.commitment_sha256,
-        policy_sha256=conditions.policy_sha256,
-        scoring_pipeline=conditions.scoring_pipeline,
-        code_commit=conditions.code_commit,
-        sandbox_level=conditions.sandbox.name,
-        guest_sha256=conditions.sandbox.guest_sha256,
-        guest_python=conditions.sandbox.python_version,
-        tool_profile=body.tool_profile,
-        tools_sha256=body.tools_sha256,
-        catalogue_sha256=body.catalogue_sha256,
-        models=",".join(dict.fromkeys(turn.model for turn in conversation.completions)),
-        stop=evaluation.stop,
-        failure_code=evaluation.failure.code if evaluation.failure is not None else "",
-        recommended=None if body.recommended is None else ",".join(body.recommended),
-        unsurfaced=len(body.unsurfaced),
-        is_agentic=evaluation.is_agentic,
-        is_linear=conversation.is_linear,
-        is_model_written=conversation.is_model_written,
-        steps=totals.steps,
-        tool_calls=totals.tool_calls,
-        llm_calls=totals.llm_calls,
-        echoed_calls=totals.echoed_calls,
-        code_calls=totals.code_calls,
-        prompt_tokens=totals.prompt_tokens,
-        completion_tokens=totals.completion_tokens,
-        cost_micro_usd=totals.cost_micro_usd,
-        unscored_code="" if isinstance(evaluation.outcome, OutcomeScore) else evaluation.outcome.failure.code,
-        rubric_id="" if trajectory.verdict is None else trajectory.verdict.rubric_id,
-        quality_e4=judged.quality_e4 if judged else None,
-        coefficient_e4=judged.coefficient_e4 if judged else None,
-        spread_e4=judged.spread_e4 if judged else None,
-        unjudged_code=trajectory.verdict.failure.code if isinstance(trajectory.verdict, UnscoredVerdict) else "",
-    )
-    if not isinstance(evaluation.outcome, OutcomeScore):
-        return facts
-    return msgspec.structs.replace(facts, **_outcome(evaluation.outcome))
-
-
-def _outcome(score: OutcomeScore) -> dict[str, bool | int | str | None]:
-    """The facts of an outcome. Axes are summed over slots."""
-    facts: dict[str, bool | int | str | None] = {
-        "title_matcher": score.titles,
-        "is_success": score.is_success,
-        "is_gt_exact": score.is_gt_exact,
-        "is_one_shop": score.is_one_shop,
-        "is_within_budget": score.is_within_budget,
-        "rule_e4": score.rule_e4,
-        "reward_e4": score.reward_e4,
-        "slots": len(score.slots),
-        "slots_found": sum(slot.is_found for slot in score.slots),
-        "slots_exact": sum(slot.is_answer for slot in score.slots),
+    outcome = evaluation.outcome if isinstance(evaluation.outcome, OutcomeScore) else None
+    judged = verdict if isinstance(verdict, Verdict) else None
+    values: dict[str, object] = {}
+    for source in (outcome, judged, body, subject, context, conditions, evaluation.totals, evaluation, trajectory):
+        if source is not None:
+            values |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _NAMES}
+    values |= {
+        "recorded_ms": trajectory.content.recorded_ms,
+        "recorded_day": _day_of(trajectory.content.recorded_ms),
+        "sandbox_level": conditions.sandbox.name,
+        "guest_sha256": conditions.sandbox.guest_sha256,
+        "guest_python": conditions.sandbox.python_version,
+        "models": ",".join(dict.fromkeys(turn.model for turn in conversation.completions)),
+        "failure_code": evaluation.failure.code if evaluation.failure is not None else "",
+        "recommended": None if body.recommended is None else ",".join(body.recommended),
+        "unsurfaced": len(body.unsurfaced),
+        "is_linear": conversation.is_linear,
+        "is_model_written": conversation.is_model_written,
+        "unscored_code": "" if isinstance(evaluation.outcome, OutcomeScore) else evaluation.outcome.failure.code,
+        "rubric_id": verdict.rubric_id if verdict is not None else "",
+        "unjudged_code": verdict.failure.code if isinstance(verdict, UnscoredVerdict) else "",
     }
-    for axis in AXES:
-        met: list[Axis] = [getattr(slot, axis) for slot in score.slots]
-        facts[f"{axis}_hits"] = min(sum(one.hits for one in met), _COUNT_MAX)
-        facts[f"{axis}_total"] = min(sum(one.total for one in met), _COUNT_MAX)
-    return facts
+    if outcome is not None:
+        values["title_matcher"] = outcome.titles
+        values["slots"] = len(outcome.slots)
+        values["slots_found"] = sum(slot.is_found for slot in outcome.slots)
+        values["slots_exact"] = sum(slot.is_answer for slot in outcome.slots)
+        for axis in AXES:  # summed over slots
+            met: list[Axis] = [getattr(slot, axis) for slot in outcome.slots]
+            values[f"{axis}_hits"] = min(sum(one.hits for one in met), _COUNT_MAX)
+            values[f"{axis}_total"] = min(sum(one.total for one in met), _COUNT_MAX)
+    return TrajectoryFacts(**values)  # type: ignore[arg-type]  # by name
 
 
 def _day_of(recorded_ms: int) -> str:

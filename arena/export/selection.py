@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 
+from arena.export.files import LOG, REFERENCES, read_rows
 from arena.export.model import Cursor, Filters, Request, Withheld
+from arena.records.body import decode_content
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,
@@ -163,3 +166,17 @@ def _day_ms(day: str, *, days: int = 0) -> int | None:
     except (ValueError, OverflowError) as error:
         raise ArenaError("V2073", f"{day!r} is not a day: {error}") from error
     return int(datetime.combine(start, time(), UTC).timestamp() * 1000)
+
+
+def read_releases(folder: Path) -> tuple[ReleaseRecord, ...]:
+    """The release records of a verified export and of its references, each once, by their numbers. Raises ArenaError
+    V2050 for a line that can't be read."""
+    references = folder / REFERENCES
+    paths = [*([references] if references.exists() else []), *sorted((folder / LOG).glob("*.jsonl.zst"))]
+    found: dict[int, ReleaseRecord] = {}
+    for path in paths:
+        for row in read_rows(path):
+            payload = None if row.content is None else decode_content(bytes(row.content)).payload
+            if isinstance(payload, ReleaseRecord):
+                found[row.seq] = payload
+    return tuple(found[seq] for seq in sorted(found))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from arena.export.redaction import find_secrets
 from arena.gate.knowledge import GateKnowledge
 from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
 from arena.gate.literals import collect_literals, table_findings
@@ -19,6 +18,7 @@ from arena.gate.report import FINDINGS_PER_RULE, Finding, GateReport, finding, m
 from arena.gate.rules import RULES_VERSION
 from arena.gate.source import parse, read_text
 from arena.policy import GateRules
+from arena.secrets import find_secrets
 
 
 def inspect(

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from arena.policy import EmbargoRules, RaceRules
+from arena.policy import EmbargoRules, Policy, RaceRules
 
 Moment = Literal["closing", "field_anchor", "field_receipt", "settling", "results_receipt", "countersign"]
 Roll = Literal["field", "results"]
@@ -141,3 +141,15 @@ def _next_local(after_ms: int, minute: int, zone_name: str, *, is_weekday_only: 
         if at_ms > after_ms and not (is_weekday_only and day.weekday() >= _SATURDAY):
             return at_ms
         day += timedelta(days=1)
+
+
+def opening_ms(closes_ms: int, policy: Policy) -> int:
+    """When source and traces of a race that closes then open: the next weekday at the policy's hour, strictly later
+    than the settlement. Races without a calendar (`closes_after_ms`) have no embargo: when they are settled."""
+    settled_ms = timeline(closes_ms, policy.race).countersign_ms
+    return settled_ms if policy.race.closes_after_ms is not None else embargo_ends_ms(settled_ms, policy.embargo)
+
+
+def stated_opening_ms(closes_ms: int, policy: Policy) -> int | msgspec.UnsetType:
+    """What a release record states of it: nothing where the release itself opens the race."""
+    return msgspec.UNSET if policy.race.closes_after_ms is not None else opening_ms(closes_ms, policy)

@@ -23,6 +23,7 @@ from arena.race.model import (
     SealedProblem,
     SettlementInputs,
 )
+from arena.race.schedule import opening_ms
 from arena.race.scores import (
     FieldScores,
     agentic_share_e4,
@@ -299,6 +300,19 @@ def policy_of(record: SettlementRecord) -> Policy:
     if policy.policy_sha256 != record.policy_sha256:
         raise ArenaError(_LEFT_OUT, f"{record.race_id}: the policy stated is not the one named")
     return policy
+
+
+def source_opening_ms(settlement: SettlementRecord) -> int | None:
+    """When the source of the agent that a settlement promoted opens; None where it promoted none.
+
+    Raises ArenaError V2102 for a promotion that does not state its inputs, or another policy than it names: such a one
+    names no time.
+    """
+    if settlement.state != "settled" or not settlement.is_promotion:
+        return None
+    policy = policy_of(settlement)
+    assert settlement.inputs is not None  # `policy_of` read them
+    return opening_ms(settlement.inputs.closes_ms, policy)
 
 
 def inputs_again(

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import StopReason, Totals
@@ -293,3 +294,106 @@ class Head(msgspec.Struct, frozen=True):
 
     seq: int
     hash: str
+
+
+class Filing(msgspec.Struct, frozen=True, array_like=True):
+    """What a record is found by. `body_sha256`: hex, "" for a record that names no body."""
+
+    kind: str
+    race_id: str
+    body_sha256: str
+
+
+class _Named(msgspec.Struct):
+    race_id: str | None = None
+    body_sha256: str | None = None
+
+
+class _Payload(msgspec.Struct):
+    kind: str
+    race_id: str | None = None
+    body_sha256: str | None = None
+    context: _Named | None = None
+    verdict: _Named | None = None
+
+
+class _Content(msgspec.Struct):
+    payload: _Payload
+
+
+_CONTENT = msgspec.json.Decoder(_Content)
+_NUL, _NOT_NUL = rb"\u0000", rb"\u0001"  # the server's texts hold no NUL
+
+
+def filing_of(content: bytes) -> Filing | None:
+    """How a record of these bytes is filed; None for bytes that say nothing of it."""
+    try:
+        payload = _CONTENT.decode(content.replace(_NUL, _NOT_NUL)).payload
+    except UNREADABLE_JSON:
+        return None
+    race_id, body_sha256 = payload.race_id, payload.body_sha256
+    if payload.context and payload.context.race_id is not None:
+        race_id = payload.context.race_id
+    if body_sha256 is None and payload.verdict:
+        body_sha256 = payload.verdict.body_sha256
+    return Filing(payload.kind, race_id or "", (body_sha256 or "").lower())
+
+
+class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Canonical bytes of an EvaluationBody, content-addressed."""
+
+    body_sha256: str
+    content: bytes
+
+
+class BodyFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """A body at rest: one zstd frame of its canonical bytes. `size` is the number of bytes before compression."""
+
+    body_sha256: str
+    content: bytes
+    size: int
+
+
+class LogLeaf(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a record that the chain and the tree are made of: all a proof needs."""
+
+    seq: int
+    prev: str
+    content_sha256: str
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One record as a store or an export holds it, and the body it names.
+
+    `content` None makes it a stub: only chain, tree and signature can be checked. `body` is the canonical bytes of the
+    body, or, where `frame_size` > 0, a zstd frame of that many bytes; None where none is stored. `filing`: what a store
+    finds the record by, and whether it lies with the day it arrived on (`is_dated`); None in an export.
+    """
+
+    validator: str
+    seq: int
+    prev: str
+    content_sha256: str
+    signature: str
+    content: bytes | None
+    body: bytes | None = None
+    frame_size: int = 0
+    filing: Filing | None = None
+    is_dated: bool = True
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A signed checkpoint of a log (`arena.records.log`), and where the chain holds its sha256, once it
+    does.
+
+    `anchor_block` 0: not anchored. The anchor is a commitment of the validator's hotkey to sha256(note) in that block;
+    `anchored_sha256` is the hash that the store keeps of it, "" for none. `note` "" with an anchor: the checkpoint is
+    gone from the store, which no use of it allows.
+    """
+
+    validator: str
+    size: int
+    note: str
+    signed_ms: int
+    anchor_block: int = 0
+    anchored_sha256: str = ""

@@ -1,4 +1,4 @@
-"""A backup of a whole store, a store made again from it, and the object store compared with the log.
+"""A backup of a whole store, and a store made again from it.
 
 A backup is one moment of the store (one exported snapshot; objects are written before the rows that name them), in a
 folder that appears under its name only when it is complete and synced. The manifest says how many rows and which heads
@@ -10,9 +10,6 @@ it against the manifest, row counts and heads, then migrates it and gives each v
 can be tried again. An archive is SQL that runs as the owner: restore your own. It does not know what happened after
 the backup: a log that is continued from an earlier head than one that was published is a second log, and every reader
 of a later checkpoint will say so.
-
-An orphan among the objects is what an append that failed or was killed left behind, or what one that still runs has
-just written: it is harmless. A missing object is a body that can't be read: verification names its record.
 """
 
 from __future__ import annotations
@@ -30,22 +27,21 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from arena.records.model import Head
-from arena.store.embedded.binaries import PgTools
+from arena.records.model import BodyFrame, Head
+from arena.store import statements as sql
+from arena.store.connect import coded_errors, open_engine
+from arena.store.embedded import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.port import BodyFrame
-from arena.store.postgres import statements as sql
-from arena.store.postgres.connect import coded_errors, open_engine
-from arena.store.postgres.log import PostgresLog
 from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
-from foundation.progress import PhaseProgress, Progress
+from foundation.progress import Progress
 
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"
 FRAMES_AT_ONCE = 64
+SHARDS = 256  # by the first byte of the sha256: the names of one are held in memory at a time
 
 _SNAPSHOT = text("select pg_export_snapshot()")
 _SERVER = text("show server_version")
@@ -59,19 +55,12 @@ _TABLES = text(
 )
 
 
-class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the log of one validator ended."""
-
-    validator: str
-    head: Head
-
-
 class BackupStoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store held at one moment. `rows` counts each table's."""
+    """What a store held at one moment. `heads`: where each validator's log ended; `rows` counts each table's."""
 
     schema_revision: str
     hotkeys: tuple[str, ...]
-    heads: tuple[LogEnd, ...]
+    heads: dict[str, Head]
     rows: dict[str, int]
 
 
@@ -189,7 +178,7 @@ async def read_facts(connection: AsyncConnection) -> BackupStoreFacts:
     return BackupStoreFacts(
         schema_revision=found,
         hotkeys=tuple((await connection.execute(_HOTKEYS)).scalars().all()),
-        heads=tuple(LogEnd(validator=row.validator, head=Head(row.seq, row.hash.hex())) for row in heads),
+        heads={row.validator: Head(row.seq, row.hash.hex()) for row in heads},
         rows=rows,
     )
 
@@ -335,49 +324,3 @@ async def _connected(owner_dsn: str) -> AsyncIterator[AsyncConnection]:
                 yield connection
     finally:
         await engine.dispose()
-
-
-SHARDS = 256  # by the first byte of the sha256: the names of one are held in memory at a time
-NAMES_KEPT = 100
-
-
-class ObjectsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects of one validator. `missing` and `orphans` hold the first 100 names; sizes are bytes of frames."""
-
-    validator: str
-    objects: int = 0
-    size: int = 0
-    named: int = 0  # bodies that the log says lie here
-    missing_count: int = 0
-    missing: tuple[str, ...] = ()
-    orphan_count: int = 0
-    orphan_size: int = 0
-    orphans: tuple[str, ...] = ()
-
-
-async def compare_objects(
-    log: PostgresLog, objects: BodyObjects, validator: str, progress: PhaseProgress | None = None
-) -> ObjectsReport:
-    """Compare all objects of a validator with its log. `progress` gets the number of shards (of 256) done.
-
-    Raises ArenaError V2021, V2028 and V2029 when one of the two is away.
-    """
-    total = ObjectsReport(validator=validator)
-    for shard in range(SHARDS):
-        named = await log.bodies_elsewhere(validator, shard)  # before the objects: what is named has been written
-        stored = await objects.stored(validator, shard)
-        missing, orphans = sorted(named - stored.keys()), sorted(stored.keys() - named)
-        total = ObjectsReport(
-            validator=validator,
-            objects=total.objects + len(stored),
-            size=total.size + sum(stored.values()),
-            named=total.named + len(named),
-            missing_count=total.missing_count + len(missing),
-            missing=(*total.missing, *missing)[:NAMES_KEPT],
-            orphan_count=total.orphan_count + len(orphans),
-            orphan_size=total.orphan_size + sum(stored[name] for name in orphans),
-            orphans=(*total.orphans, *orphans)[:NAMES_KEPT],
-        )
-        if progress:
-            progress(shard + 1, SHARDS)
-    return total

@@ -28,7 +28,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
-from arena.store.port import BodyFrame
+from arena.records.model import BodyFrame
 from foundation.durable_files import replacing, sync_path
 from foundation.errors import ArenaError
 

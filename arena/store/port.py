@@ -11,8 +11,18 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from arena.records.log.filing import Filing
-from arena.records.model import Context, Head, SignedRecord, Stage, Subject
+from arena.records.model import (
+    BodyFrame,
+    Context,
+    Entry,
+    Head,
+    LogLeaf,
+    SignedRecord,
+    Stage,
+    StoredBody,
+    StoredCheckpoint,
+    Subject,
+)
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
 
@@ -56,53 +66,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     def attempt_id(self) -> str:
         """Identity of this attempt in records."""
         return f"{self.item.item_id}:{self.fence}"
-
-
-class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Canonical bytes of an EvaluationBody, content-addressed."""
-
-    body_sha256: str
-    content: bytes
-
-
-class BodyFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """A body at rest: one zstd frame of its canonical bytes. `size` is the number of bytes before compression."""
-
-    body_sha256: str
-    content: bytes
-    size: int
-
-
-class LogLeaf(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a record that the chain and the tree are made of: all a proof needs."""
-
-    seq: int
-    prev: str
-    content_sha256: str
-
-
-class FiledRecord(SignedRecord, frozen=True, kw_only=True):
-    """A record, and what its store finds it by. `is_dated`: it lies in the partition of the day it arrived on."""
-
-    filing: Filing
-    is_dated: bool = True
-
-
-class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A signed checkpoint of a log (`arena.records.log.checkpoint`), and where the chain holds its sha256, once it
-    does.
-
-    `anchor_block` 0: not anchored. The anchor is a commitment of the validator's hotkey to sha256(note) in that block;
-    `anchored_sha256` is the hash that the store keeps of it, "" for none. `note` "" with an anchor: the checkpoint is
-    gone from the store, which no use of it allows.
-    """
-
-    validator: str
-    size: int
-    note: str
-    signed_ms: int
-    anchor_block: int = 0
-    anchored_sha256: str = ""
 
 
 class AgreedStanding(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +206,7 @@ class Store(Protocol):
         """Records in (validator, seq) order, streamed; `page` is how many are read, and held, at a time."""
         ...
 
-    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[FiledRecord]:
+    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
         ...
 

@@ -16,7 +16,7 @@ from importlib import resources
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from arena.store.postgres.connect import coded_errors, open_engine, run_blocking
+from arena.store.connect import coded_errors, open_engine, run_blocking
 from foundation.errors import ArenaError
 
 SCHEMA_REVISION = "0001"

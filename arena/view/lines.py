@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from arena.view.model import Loss, TraceStep, TraceView
+from arena.view.reading import Loss, TraceStep, TraceView
 from problems.explanation import Constraint
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for

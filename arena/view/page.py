@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from arena.view.model import TraceView
+from arena.view.reading import TraceView
 
 
 @functools.cache

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from arena.evaluate import Evaluation
-from arena.view.model import Field, JudgeView, Loss, Piece, Quote, SlotRow, StepKind, TraceStep, TraceView
+from arena.records.model import StoredCheckpoint
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.neutral import neutral_name, neutral_text
 from judge.render import Span, render
@@ -17,6 +18,108 @@ from judge.verdict import UnscoredVerdict, Verdict
 from problems.explanation import Constraint
 from problems.outcome import OutcomeScore, UnscoredOutcome
 from problems.score import FINDINGS
+
+StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
+Field = tuple[str, str]  # name and value
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of text. `quotes` are the numbers of the judge's quotes that cover it, counted over the trace from 1."""
+
+    text: str
+    quotes: tuple[int, ...] = ()
+
+
+class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened. `span` is its number as judges count; 0: they were not shown it."""
+
+    span: int = 0
+    turn: int = 0
+    kind: StepKind
+    title: str = ""  # the model or the tool
+    badge: str = ""  # who wrote a call: llm, echoed, code
+    facts: str = ""
+    rows: tuple[str, ...] = ()  # a result in short: a product a line
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(piece.text for piece in self.pieces)
+
+
+class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Score of one requested product: hits of total on each axis."""
+
+    slot: int
+    recommended: str
+    title: str
+    price: str
+    service: str
+    sku: str
+    attribute: str
+    is_satisfied: bool
+
+
+class Quote(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge quoted. `is_found`: it stands in that span."""
+
+    number: int
+    span: int
+    gate: str
+    text: str
+    is_found: bool
+
+
+class JudgeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict, or why there is none."""
+
+    headline: str
+    sentences: tuple[Field, ...] = ()  # model and what it said
+    quotes: tuple[Quote, ...] = ()
+
+
+class TraceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace. `result` is one line; `proof` says signature and chain state, empty for a local run."""
+
+    name: str
+    heading: str
+    result: str
+    query: str
+    facts: tuple[Field, ...]
+    constraints: tuple[Constraint, ...] = ()
+    slots: tuple[SlotRow, ...] = ()
+    judges: tuple[JudgeView, ...] = ()
+    steps: tuple[TraceStep, ...] = ()
+    proof: tuple[Field, ...] = ()
+
+    @property
+    def agent(self) -> Field:
+        """Name and id of the agent version that a record is of; empty where that is not known."""
+        name, _, version = dict(self.facts).get("version", "").rpartition(" ")
+        return name, version
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a problem earned less than 1: what failed, with both values, what the judge said, and who wrote the calls."""
+
+    problem_id: str
+    bucket: str
+    score_e4: int | None
+    query: str
+    recommended: tuple[str, ...]
+    asked: tuple[Constraint, ...]
+    failed: tuple[Constraint, ...]
+    failure: str = ""  # code and detail, where the run ended in a fault
+    findings: tuple[str, ...] = ()
+    quality_e4: int | None = None
+    coefficient_e4: int | None = None
+    gate: str = ""  # the judge's first gate that was not passed
+    sentence: str = ""
+    calls: int = 0
+    llm_calls: int = 0
+    first_foreign_call: str = ""  # the first call that the model did not write
+
 
 ROW_CHARS = 100  # of a product in a folded result
 ROWS_SHOWN = 10
@@ -274,3 +377,16 @@ def result_rows(result: str) -> tuple[str, ...]:
         said = neutral_text(f"{one.product_id}  {price} PHP  {' '.join(one.service) or '-'}  {one.title}")
         rows.append(said[:ROW_CHARS].replace("\n", " "))
     return tuple(rows)
+
+
+def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:
+    """The first signed checkpoint over a record, and the block that holds it."""
+    over = [point for point in points if point.size >= seq]
+    anchored = [point for point in over if point.anchor_block]
+    if anchored:
+        first = min(anchored, key=lambda point: point.size)
+        return "chain", f"under the checkpoint of {first.size} records, anchored in block {first.anchor_block}"
+    if over:
+        first = min(over, key=lambda point: point.size)
+        return "chain", f"under the signed checkpoint of {first.size} records, not anchored on chain yet"
+    return "chain", "no signed checkpoint covers it yet"

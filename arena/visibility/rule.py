@@ -6,7 +6,7 @@ released, and then by pool. Embargo: source and traces of a race stay sealed unt
 then the source of a promoted winner and what the gate found in it are public, and the losers' stay closed. Before a
 settlement the public gets counts alone. Source: paper, section 3; docs/architecture.md#the-mechanism.
 
-A wait is not the whole answer: which moment a race has reached say its records (`arena.visibility.rule`), and among
+A wait is not the whole answer: which moment a race has reached say its records, and among
 validators the chain (`arena.race.agreement`).
 """
 
@@ -18,9 +18,6 @@ from typing import Literal, get_args
 
 import msgspec
 
-from arena.policy import Policy
-from arena.race.schedule import embargo_ends_ms, timeline
-from arena.race.settle import policy_of
 from arena.records.model import Context, ReleasedProblem, ReleaseRecord, SettlementRecord
 from problems.model import Pool
 
@@ -128,31 +125,6 @@ def may_see(
 
 
 _YEAR_9999_MS = 253_402_300_799_000
-
-
-def opening_ms(closes_ms: int, policy: Policy) -> int:
-    """When source and traces of a race that closes then open: the next weekday at the policy's hour, strictly later
-    than the settlement. Races without a calendar (`closes_after_ms`) have no embargo: when they are settled."""
-    settled_ms = timeline(closes_ms, policy.race).countersign_ms
-    return settled_ms if policy.race.closes_after_ms is not None else embargo_ends_ms(settled_ms, policy.embargo)
-
-
-def source_opening_ms(settlement: SettlementRecord) -> int | None:
-    """When the source of the agent that a settlement promoted opens; None where it promoted none.
-
-    Raises ArenaError V2102 for a promotion that does not state its inputs, or another policy than it names: such a one
-    names no time.
-    """
-    if settlement.state != "settled" or not settlement.is_promotion:
-        return None
-    policy = policy_of(settlement)
-    assert settlement.inputs is not None  # `policy_of` read them
-    return opening_ms(settlement.inputs.closes_ms, policy)
-
-
-def stated_opening_ms(closes_ms: int, policy: Policy) -> int | msgspec.UnsetType:
-    """What a release record states of it: nothing where the release itself opens the race."""
-    return msgspec.UNSET if policy.race.closes_after_ms is not None else opening_ms(closes_ms, policy)
 
 
 def moment_at(

@@ -29,15 +29,10 @@ from arena.api.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of,
 from arena.api.rows import PairResult, ProblemRow, TrajectoryRow, ValidatorRow, page_of
 from arena.api.tail import Tail
 from arena.bank.batch import Explain
-from arena.records.body import decode_body, decode_content
-from arena.records.log.tiles import TiledLogs
-from arena.records.model import EvaluationRecord, Payload, VerdictRecord
-from arena.records.verify.proof import Proof
-from arena.store.bodies import restore_bodies
-from arena.store.port import StoredCheckpoint
-from arena.view.chain import chain_fact
-from arena.view.model import TraceView
-from arena.view.reading import view_trace
+from arena.records.body import decode_body, decode_content, restore_bodies
+from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
+from arena.records.proof import Proof, TiledLogs
+from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.figures import bars, bins, paired_gap, shape_of, shape_panel
 from arena.web.reading import (

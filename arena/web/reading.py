@@ -22,7 +22,7 @@ from arena.bank.batch import Explained
 from arena.race.scores import results_needed
 from arena.race.settle import policy_of
 from arena.records.model import SettlementRecord, Standing
-from arena.view.model import JudgeView, Piece, TraceStep, TraceView
+from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from arena.visibility.rule import may_see
 from arena.web.figures import Results, reasons
 from arena.web.values import (

@@ -26,7 +26,7 @@ from arena.api.reads import AgentId, RaceId
 from arena.api.results import DEFAULT_POOLS, Number, Pools, ValidatorName, require_known
 from arena.api.tail import Places, RowStream, Tail
 from arena.bank.batch import Explain
-from arena.records.verify.proof import encode_proof
+from arena.records.proof import encode_proof
 from arena.web.pages import Pages
 from arena.web.reading import moment, sentence
 from arena.web.values import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
@@ -72,7 +72,7 @@ def static_file(name: str) -> bytes:
     if name == "site.css":
         return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
     if name == "verify_proof.py":
-        return (files("arena.records.verify") / name).read_bytes()
+        return (files("arena.records") / name).read_bytes()
     return (files("arena.web") / "static" / name).read_bytes()
 
 
@@ -239,7 +239,7 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
 def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:
     @router.get("/proofs/{validator}/{seq}")
     async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
-        """The proof file of a record (`arena.records.verify.proof`), for the page `/verify` and the program there."""
+        """The proof file of a record (`arena.records.proof`), for the page `/verify` and the program there."""
         await pages.picture.refresh()
         content = encode_proof(await pages.proof(validator, seq))
         return deliver(request, content, "application/json", name=f"proof-{seq}.json")

@@ -79,7 +79,7 @@ ROWS = (
         "U3022",
         "judge budget of the race is spent",
         "no agent's trace of this problem is judged here; the stored bodies can be judged later",
-        "raise judge_race_tokens or judge_race_micro_usd, or ask a cheaper model",
+        "raise judge_race_tokens, or ask a cheaper model",
         True,
     ),
     row(

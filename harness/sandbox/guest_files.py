@@ -189,14 +189,14 @@ def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
     digest = hashlib.sha256(f"{_LAYOUT_VERSION}\0{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
     digest.update(f"\0{system.st_size}\0{system.st_mtime_ns}".encode())
     for path in _guest_files():
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        digest.update(str(path.relative_to(_GUEST)).encode() + b"\0" + path.read_bytes())
     for file in packages:
         digest.update(f"{file.name}\0{file.sha256}\0".encode())
     return digest.hexdigest()[:32]
 
 
 def _guest_files() -> tuple[Path, ...]:
-    return (_GUEST / "runner.py", *sorted((_GUEST / "arena_sdk").glob("*.py")))
+    return (_GUEST / "runner.py", *sorted((_GUEST / "arena_sdk").glob("*.py")), *sorted((_GUEST / "sn15").glob("*.py")))
 
 
 def _build(directory: Path, interpreter: Path, packages: tuple[PackageFile, ...]) -> GuestRoot:

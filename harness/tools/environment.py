@@ -1,7 +1,7 @@
 """What a guest is told beside its problem under SN15's present contract: the binding and the policy view.
 
 It holds no answer, clock or random value. The tools themselves stand in the run's schemas, which the guest
-puts into `policy_view` (`arena_sdk.sn15_environment`), because canonical bytes hold no floating-point default.
+puts into `policy_view` (`sn15.environment` of the guest), because canonical bytes hold no floating-point default.
 """
 
 from __future__ import annotations

@@ -6,27 +6,25 @@ import re
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from foundation.canonical import canonical_bytes, text_hash
+from foundation.canonical import text_hash
 from foundation.codes import lookup
 from foundation.codes.names import NOT_RECORDED
 from foundation.errors import ArenaError, render
-from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY, exit_code
-from neurons.cli.options import BuiltIndexOption, ClusterOption, JsonOption, command
+from neurons.cli.exit_codes import EXIT_FAILED, exit_code
+from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command, complete_suite
 from neurons.cli.presenter import badge, echo_json, printable, share_text, show
 
 if TYPE_CHECKING:
-    from arena.evaluate import Evaluation
     from arena.gate.report import GateReport
-    from neurons.practice.problems import Asked, ContentCache, RunFacts
-    from neurons.practice.run import RunRow
+    from neurons.practice.run import Asked, RunRow
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
@@ -44,7 +42,6 @@ _SCRIPTED_SAYS = (
     "and what the rules count. It never reads your prompt, so it can't show whether",
     "a prompt is good: for that use --model-url, and --record to iterate for free.",
 )
-_ENDPOINT_SAYS = "error[U3002]: {detail}. Check --model-url or OPENAI_BASE_URL and run again."
 
 AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
 
@@ -53,51 +50,22 @@ AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent f
 class ModelFlags:
     """Which model answers."""
 
-    model_url: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL[=N]",
-            help="OpenAI-compatible endpoint, asked N requests at a time; else OPENAI_BASE_URL. Repeatable: --workers"
-            " are dealt over them.",
-        ),
-    ] = None
-    model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None
-
-
-NO_MODEL = ModelFlags()
-
-
-@dataclass(frozen=True)
-class DeskFlags:
-    """What an agent is gated and run under."""
-
-    policy: Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a judge endpoint: demo.")] = (
-        None
-    )
-    catalogue: BuiltIndexOption = None
-    state_dir: Annotated[Path | None, typer.Option(help="State folder instead of the one set.")] = None
-
-    def settings(self, models: ModelFlags = NO_MODEL) -> Settings:
-        """A miner's settings. Raises ArenaError V2030."""
-        from neurons.practice.opening import miner_settings
-
-        urls = models.model_url or ()
-        return miner_settings(self.policy, self.catalogue, self.state_dir, urls, models.model).settings
+    model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = ""
+    model: Annotated[str, typer.Option(help="Model id there, instead of the policy's list.")] = ""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which problems an agent is run on, and what answers them (`neurons.practice.problems`)."""
+    """Which problems an agent is run on, and what answers them (`neurons.practice.run.opened_problems`)."""
 
     problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None
     problems: Annotated[
-        Path | None, typer.Option(help="Problem file, or s1, s2, s3; else practice problems are made.")
+        Path | None,
+        typer.Option(
+            help="Problem file, or s1, s2, s3 as in qualifying; else practice problems are made.",
+            autocompletion=complete_suite,
+        ),
     ] = None
-    skip_web: Annotated[bool, typer.Option("--skip-web", help="Leave a file's web problems out.")] = False
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Run problems whose answers the catalogue lacks, too.")
-    ] = False
-    suite: Annotated[str | None, typer.Option(help="The whole shipped suite s1, s2 or s3, as in qualifying.")] = None
     count: Annotated[
         int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
     ] = None
@@ -109,25 +77,10 @@ class Choice:
             "Any text will do; a qualifying record names the seed it ran under.",
         ),
     ] = None
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1
     record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)
     ] = None
-
-
-class _Plan(NamedTuple):
-    desk: DeskFlags
-    models: ModelFlags
-    choice: Choice
-    cluster: str
-    time_limit: float
-    bodies: Path | None
-    gate: bool
-    as_json: bool
-
-    def settings(self) -> Settings:
-        return self.desk.settings(self.models)
 
 
 @command(app)
@@ -177,7 +130,7 @@ def agent_files() -> dict[str, str]:
 
 
 @command(app)
-def check(agent: AgentFile, desk: DeskFlags, as_json: JsonOption = False) -> None:
+def check(agent: AgentFile, desk: BenchFlags, as_json: JsonOption = False) -> None:
     """Gate an agent file with the validator's own code.
 
     arena check my_agent/agent.py
@@ -190,7 +143,7 @@ def check(agent: AgentFile, desk: DeskFlags, as_json: JsonOption = False) -> Non
 
     from arena.gate.rules import what_to_change
 
-    report = report_of(source, desk.settings())
+    report = report_of(source, desk.settings(is_miner=True))
     if as_json:
         rows = [
             {
@@ -212,19 +165,18 @@ def check(agent: AgentFile, desk: DeskFlags, as_json: JsonOption = False) -> Non
 def run(
     agent: AgentFile,
     choice: Choice,
-    desk: DeskFlags,
+    desk: BenchFlags,
     models: ModelFlags,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1,
     cluster: ClusterOption = "",
-    time_limit: Annotated[float, typer.Option(min=0, help="Begin no problem after so many seconds; 0: no limit.")] = 0,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
-    bodies: Annotated[Path | None, typer.Option(help="Folder to keep each trace in, as JSON.")] = None,
     gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Run an agent file on problems, as a validator would.
 
     arena run my_agent/agent.py
-    arena run my_agent/agent.py --suite s1 --workers 4 --time-limit 300
+    arena run my_agent/agent.py --problems s1 --workers 4
     arena run my_agent/agent.py --model-url URL --model NAME --record replies.jsonl
     arena run my_agent/agent.py --replay replies.jsonl --watch
 
@@ -236,25 +188,65 @@ def run(
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
     A model folder of your own can be the endpoint: arena serve-model. With --cluster a problem runs on each processor
-    of machines that hold no key, with the same release, index and jail. Practice problems and the last run (`arena
-    view`) are kept in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
+    of machines that hold no key, with the same release, index and jail. The last run is kept for `arena view` in the
+    user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
-    if choice.suite and (choice.problems or choice.variant):
-        raise typer.BadParameter("give --suite alone, or --problems FILE and --variant", param_hint="--suite")
-    if cluster and (choice.record or choice.replay or choice.workers > 1):
+    if cluster and (choice.record or choice.replay or workers > 1):
         raise typer.BadParameter("leave out --workers, --record and --replay", param_hint="--cluster")
-    plan = _Plan(desk, models, choice, cluster, time_limit, bodies, gate, as_json)
+
+    def once(raw: bytes) -> int:
+        """One run of one version of the file; the exit code."""
+        settings = desk.settings(models.model, models.model_url, is_miner=True)
+        if gate and (report := report_of(raw, settings)).outcome == "reject":
+            show_report(agent, raw, report)
+            return EXIT_FAILED
+        where = Where(desk, models, workers, cluster)
+        return _run_once(agent, source_of(raw), choice, settings, where, as_json=as_json)
+
     if not watch:
-        raise typer.Exit(_run_once(agent, read_agent(agent), plan))
+        raise typer.Exit(once(read_agent(agent)))
     try:
         for raw in _versions(agent):
             try:
-                _run_once(agent, raw, plan)
+                once(raw)
             except ArenaError as error:  # said, and the next version of the file is waited for
                 typer.echo(str(error), err=True)
             typer.echo(f"\nwatching {agent}; Ctrl-C ends it", err=True)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where an agent's episodes run: so many at a time in this process, or on a cluster under the command's flags."""
+
+    desk: BenchFlags
+    models: ModelFlags
+    at_once: int
+    cluster: str
+    is_judged: bool = True
+
+    def rows(self, source: str, asked: list[Asked], settings: Settings) -> Iterator[RunRow]:
+        """Each problem's row, in the order of the problems. Raises as `run_here` and `run_elsewhere`."""
+        if not self.cluster or not asked:
+            from neurons.practice.run import run_here
+
+            yield from run_here(source, asked, self.at_once)
+            return
+        from neurons.cluster.choice import open_executor
+        from neurons.cluster.episodes import AgentEpisodes, place_of, ports_alike, run_elsewhere
+        from neurons.settings.inputs import DEFAULT_POLICY
+
+        place = place_of(
+            self.desk.catalogue,
+            settings.policy or DEFAULT_POLICY,
+            self.desk.state_dir,
+            ports_alike(asked[0][1]),
+            **vars(self.models),
+        )
+        episodes = AgentEpisodes(source=source, place=place, is_judged=self.is_judged)
+        with open_executor(self.cluster, 0, 0, state_dir=self.desk.state_dir) as executor:
+            yield from run_elsewhere(episodes, asked, executor)
 
 
 def _versions(agent: Path) -> Iterator[bytes]:
@@ -269,79 +261,33 @@ def _versions(agent: Path) -> Iterator[bytes]:
             yield known
 
 
-def _run_once(agent: Path, raw: bytes, plan: _Plan) -> int:
-    """One run of one version of the file; the exit code."""
-    try:
-        source = raw.decode("utf-8")  # as the gate decodes it: what runs is what was checked
-    except UnicodeDecodeError as error:
-        raise ArenaError("A1001", f"byte {raw[error.start]:#04x} at offset {error.start}") from error
+def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, where: Where, *, as_json: bool) -> int:
+    """One run; the exit code."""
+    from harness.inference.scripted.server import ScriptedUpstream
+    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, opened_problems, save_run
 
-    from neurons.practice.problems import default_cache_dir, opened_problems
-    from neurons.practice.run import LocalRun, json_row, save_run
-
-    cache, settings = open_cache(), plan.settings()
-    if plan.gate:
-        report = report_of(raw, settings)
-        if report.outcome == "reject":
-            show_report(agent, raw, report)
-            return EXIT_FAILED
     done: list[RunRow] = []
-    with opened_problems(settings, plan.choice, cache, is_dealt=bool(plan.models.model_url)) as (asked, facts):
-        if facts.unreachable:
-            typer.echo(_ENDPOINT_SAYS.format(detail=facts.unreachable), err=True)
-            return EXIT_NOT_READY
-        if not plan.as_json:
+    where = replace(where, at_once=at_once_here(where.at_once, settings))
+    with opened_problems(settings, **vars(choice), at_once=where.at_once) as asked:
+        is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
+        if not as_json:
             typer.echo(_line(tuple(_WIDTHS)))
-        for row in _rows(source, asked, facts, plan):
+        for row in where.rows(source, asked, settings):
             done.append(row)
-            if plan.bodies is not None and row.evaluation is not None:  # the bytes whose sha256 is the body hash
-                body = row.evaluation.body
-                plan.bodies.mkdir(parents=True, exist_ok=True)
-                (plan.bodies / f"{body.problem_id}.json").write_bytes(canonical_bytes(body))
-            if not plan.as_json:
+            if not as_json:
                 typer.echo(_line(_cells(row)))
-    order = {one.problem_id: place for place, (one, _) in enumerate(asked)}
-    done.sort(key=lambda row: order[row.problem.problem_id])
-    kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=facts.policy, rows=tuple(done))
+        policy = next((ports.policy.name for _, ports in asked), settings.policy)
     try:
+        kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
         save_run(default_cache_dir() / "last-run.json", kept)
     except OSError as error:
         typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
-    if plan.as_json:
+    if as_json:
         echo_json([json_row(row) for row in done])
     else:
-        for line in _summary_lines(done, len(asked), facts.is_scripted):
+        for line in _summary_lines(done, is_scripted):
             typer.echo(line)
     return max((_row_exit(row) for row in done), default=0)
-
-
-def _rows(source: str, asked: list[Asked], facts: RunFacts, plan: _Plan) -> Iterator[RunRow]:
-    """Rows as they end: of a cluster, of the validator's worker pool, or of this process."""
-    limits: dict[str, Any] = {"time_limit_s": plan.time_limit, "clock": time.monotonic}
-    if plan.cluster and asked:
-        from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
-        from neurons.cluster.choice import absolute_policy, open_executor
-
-        policy, catalogue, state_dir = plan.desk.policy, plan.desk.catalogue, plan.desk.state_dir
-        episodes = AgentEpisodes(
-            source=source,
-            alike=alike(asked[0][1]),
-            policy=absolute_policy(policy),
-            catalogue=catalogue and catalogue.absolute(),
-            state_dir=state_dir and state_dir.absolute(),
-            model_urls=tuple(plan.models.model_url or ()),
-            model=plan.models.model,
-        )
-        with open_executor(plan.cluster, 0, 0, state_dir=state_dir) as executor:
-            yield from run_elsewhere(episodes, asked, executor, **limits)
-    elif facts.setups:
-        from neurons.practice.run import run_in_pool
-
-        yield from run_in_pool(source, asked, facts.setups, **limits)
-    else:
-        from neurons.practice.run import run_problems
-
-        yield from run_problems(source, asked, **limits)
 
 
 def _row_exit(row: RunRow) -> int:
@@ -374,7 +320,7 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     return (body.problem_id, body.bucket, success, met, coefficient, is_agentic, ended)
 
 
-def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Iterator[str]:
+def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
     from arena.view.lines import loss_lines
     from arena.view.reading import loss_of
 
@@ -383,8 +329,6 @@ def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Ite
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     mean = sum(scores) / len(scores) / 10_000 if scores else 0.0
     yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
-    if len(done) < asked:
-        yield f"{asked - len(done)} problems were not begun within the time limit"
     losses = [loss for row in done if row.evaluation and (loss := loss_of(row.evaluation, row.constraints))]
     if losses:
         yield f"\nWhy points were lost ({len(losses)} of {len(done)}); whole traces: arena view"
@@ -400,18 +344,14 @@ def _summary_lines(done: Sequence[RunRow], asked: int, is_scripted: bool) -> Ite
     for name, failure in not_run:
         if failure.code != NOT_RECORDED:
             yield f"{name}: {render(lookup(failure.code), failure.detail)}"
-    yield from _fault_lines(evaluations)
+    for one in evaluations:
+        if fault := one.body.failure:
+            yield f"{one.body.problem_id}: {render(lookup(fault.code), fault.detail)}"
+            if tail := one.cost.output_tail[-_TAIL_CHARS:].strip():
+                yield printable(tail)
     if is_scripted:
         yield ""
         yield from _SCRIPTED_SAYS
-
-
-def _fault_lines(done: Sequence[Evaluation]) -> Iterator[str]:
-    for evaluation in done:
-        if failure := evaluation.body.failure:
-            yield f"{evaluation.body.problem_id}: {render(lookup(failure.code), failure.detail)}"
-            if tail := evaluation.cost.output_tail[-_TAIL_CHARS:].strip():
-                yield printable(tail)
 
 
 def read_agent(path: Path) -> bytes:
@@ -422,11 +362,12 @@ def read_agent(path: Path) -> bytes:
         raise ArenaError("A1009", f"{path}: {error.strerror}") from error
 
 
-def open_cache() -> ContentCache:
-    """The user's cache; a folder that can't be written is said on stderr."""
-    from neurons.practice.problems import ContentCache, default_cache_dir
-
-    return ContentCache(default_cache_dir(), lambda line: typer.echo(line, err=True))
+def source_of(raw: bytes) -> str:
+    """The text of an agent file, decoded as the gate does: what runs is what was checked. Raises ArenaError A1001."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArenaError("A1001", f"byte {raw[error.start]:#04x} at offset {error.start}") from error
 
 
 def report_of(source: bytes, settings: Settings) -> GateReport:

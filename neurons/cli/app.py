@@ -34,7 +34,7 @@ class CommandEntry(NamedTuple):
 _START, _MINER, _VALIDATOR, _DATA, _TRAINING = "Start here", "Miner", "Validator", "Data", "Training"
 _OPERATOR = "Operator"
 COMMANDS = (
-    CommandEntry("demo", "validator:demo_app", _START, "Run the whole arena once on this machine."),
+    CommandEntry("demo", "demo", _START, "Run the whole arena once on this machine."),
     CommandEntry("doctor", "validator:doctor_app", _START, "Check this host; print the fix for what is missing."),
     CommandEntry("explain", "explain", _START, "Explain a code, rule, finding, setting, metric or policy."),
     CommandEntry("init", "agent", _MINER, "Begin an agent: a file that works, its test, one problem."),

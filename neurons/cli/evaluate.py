@@ -7,40 +7,25 @@ It opens the inputs; the decisions are in `training`. An agent file is gated, th
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from foundation.codes.names import JUDGE_FAILED
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
+from neurons.cli.agent import ModelFlags, Where, read_agent, report_of, show_report, source_of
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import (
-    BuiltIndexOption,
-    ClusterOption,
-    JsonOption,
-    PolicyOption,
-    RunStateDirOption,
-    command,
-    complete_suite,
-)
+from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command, complete_suite
 from neurons.cli.presenter import show_progress
 from neurons.cli.report import read_report, show_evaluation
 from neurons.cli.train import say_device
-from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint, open_settings, parse_model_url
+from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
-    from arena.evaluate import EvaluatePorts, Evaluation
-    from neurons.practice.run import Asked, RunRow
-    from neurons.settings.settings import Settings
     from problems.model import Problem
     from training.evaluation.report import EvalReport
     from training.evaluation.run_eval import EvaluationPlan
@@ -50,98 +35,44 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
+TURNS_MAX = 25  # of an episode, where --decode says nothing else
 
 
 @dataclass(frozen=True)
 class SubjectFlags:
-    """How the target is asked."""
+    """How the target is asked, and where its episodes run."""
 
-    model: Annotated[str, typer.Option(help="The model at an endpoint, or the scripted model's skill.")] = ""
-    model_url: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL[=N]",
-            help="An agent file's endpoint, asked N requests at a time; else OPENAI_BASE_URL. Repeatable: --workers, or"
-            " a cluster's problems, are dealt over them.",
-        ),
-    ] = None
-    tokenizer: Annotated[Path | None, typer.Option(help="Folder of the tokenizer. Default: the model's.")] = None
-    sample_rows: Annotated[
-        int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")
-    ] = 1
+    model: Annotated[
+        str, typer.Option(help="The model at an endpoint or --sampler; of `scripted` its skill; an agent file's model.")
+    ] = ""
     sampler: Annotated[
         str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
     ] = ""
-    sampler_model: Annotated[str, typer.Option(help="The model's name at that server; the report states it.")] = ""
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Sampled episodes a problem, one a seed; pass@k needs k. 0: one, greedy.")
+    ] = 0
+    decode: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="As `decode` in a recipe: turns_max, turn_tokens_max, context_tokens_max; sampled temperature, top_p."
+            " Repeatable.",
+        ),
+    ] = None
+    parallel: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8
+    cluster: ClusterOption = ""
 
-
-@dataclass(frozen=True)
-class DecodeFlags:
-    """How answers are drawn, and how long they may be."""
-
-    greedy: Annotated[bool, typer.Option("--greedy/--sampled", help="Temperature 0, or the sampling below.")] = True
-    temperature: Annotated[float, typer.Option(min=0.01, help="Sampled: temperature.")] = 0.9
-    top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Sampled: nucleus.")] = 0.95
-    samples: Annotated[
-        int, typer.Option(min=1, help="Sampled: episodes a problem and seed; pass@k needs k in all.")
-    ] = 1
-    seeds: Annotated[str, typer.Option(help="Sampled: seeds, with commas.")] = "0,1,2"
-    turns: Annotated[int, typer.Option(min=1, help="Most turns of an episode.")] = 25
-    turn_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a turn.")] = 2_048
-    context: Annotated[int, typer.Option(min=1, help="Most tokens of a conversation.")] = 32_768
-
-    def decode(self) -> Decode:
-        """As the run states it."""
+    def decoding(self) -> Decode:
+        """As the report states it. Raises typer.BadParameter."""
         from training.model import Decode
 
-        return Decode(
-            temperature=0.0 if self.greedy else self.temperature,
-            top_p=1.0 if self.greedy else self.top_p,
-            turn_tokens_max=self.turn_tokens,
-            turns_max=self.turns,
-            context_tokens_max=self.context,
-        )
-
-
-@dataclass(frozen=True)
-class RunFlags:
-    """What episodes stand on, and where they run."""
-
-    profile: Annotated[
-        str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15, extended or compact.")
-    ] = ""
-    prompt: Annotated[Path | None, typer.Option(help="Text file with another system prompt.")] = None
-    parallel: Annotated[int, typer.Option(min=1, help="Episodes at once, in each of --workers.")] = 8
-    workers: Annotated[
-        int, typer.Option(min=0, help="An endpoint's or an agent's episodes: processes that run them; 0: this one.")
-    ] = 0
-    cluster: ClusterOption = ""
-    catalogue: BuiltIndexOption = None
-    policy: PolicyOption = None
-    state_dir: RunStateDirOption = None
-
-    @property
-    def prompt_text(self) -> str | None:
-        """The other prompt, or None."""
-        return self.prompt.read_text("utf-8").strip() if self.prompt else None
-
-    @contextlib.contextmanager
-    def open_elsewhere(self, subject: _Subject, plan: EvaluationPlan, bench: RunContext) -> Iterator[RunJobs]:
-        """An endpoint's episodes on `workers` processes or the cluster."""
-        from neurons.cluster.choice import open_executor
-        from neurons.cluster.model_episodes import EndpointEpisodes, by_executor, inputs_of
-
-        inputs = inputs_of(
-            bench,
-            catalogue=self.catalogue,
-            policy=self.policy,
-            state_dir=self.state_dir,
-            profile=self.profile,
-            prompt=self.prompt_text,
-        )
-        episodes = EndpointEpisodes(inputs=inputs, url=subject.target, model=subject.how.model, decode=plan.decode)
-        with open_executor(self.cluster, self.workers, 0, state_dir=self.state_dir) as executor:
-            yield by_executor(plan.parallel, episodes, executor)
+        wanted = {"turns_max": str(TURNS_MAX)} | dict(one.partition("=")[::2] for one in self.decode or ())
+        if not self.seeds:
+            wanted |= {"temperature": "0", "top_p": "1"}
+        try:
+            return msgspec.convert(wanted, Decode, strict=False)
+        except msgspec.ValidationError as error:
+            raise typer.BadParameter(str(error), param_hint="--decode") from error
 
 
 class _Subject(NamedTuple):
@@ -149,11 +80,6 @@ class _Subject(NamedTuple):
 
     target: str
     how: SubjectFlags
-
-    @property
-    def address(self) -> str:
-        """The target as reports name it: how many requests an endpoint takes at once does not belong to it."""
-        return parse_model_url(self.target)[0] if self.is_endpoint else self.target
 
     @property
     def is_agent(self) -> bool:
@@ -178,13 +104,11 @@ def evaluate_model(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="Folder of a run or a model, `scripted` (with --model), URL[=N] of an endpoint (asked N requests at a"
-            " time), agent file, or a report.",
+            help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, agent file, or a report.",
         ),
     ],
     how: SubjectFlags,
-    decoding: DecodeFlags,
-    run: RunFlags,
+    bench: BenchFlags,
     problems: Annotated[
         list[Path] | None,
         typer.Option("--problems", help="Problem file, or s1, s2, s3. Repeatable.", autocompletion=complete_suite),
@@ -192,7 +116,6 @@ def evaluate_model(
     out: Annotated[
         Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")
     ] = None,
-    set_name: Annotated[str, typer.Option("--set", help="Name of the set in the report.")] = "",
     label: Annotated[str, typer.Option(help="Name of the model in tables. Default: TARGET.")] = "",
     against: Annotated[
         Path | None, typer.Option("--against", help="Report of another model under the same conditions, to compare.")
@@ -210,13 +133,13 @@ def evaluate_model(
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
     weights is not checked: serve what `arena reenter` wrote, under the name it printed.
 
-    An agent file is gated, then runs in the jail (of --workers, or a --cluster) with the model that `arena run` asks.
+    An agent file is gated, then runs in the jail (here or on a --cluster) with the model that `arena run` asks.
 
-    arena eval URL --model NAME --problems s1 --out it.json --workers 4
+    arena eval URL --model NAME --problems s1 --out it.json
 
-    arena eval my_agent/agent.py --problems s1 --out agent.json --workers 4
+    arena eval my_agent/agent.py --problems s1 --out agent.json
 
-    arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --sampler-model NAME
+    arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --model NAME
     """
     if target.endswith(".json"):
         show_evaluation(read_report(Path(target)), against, as_json=as_json)
@@ -226,56 +149,47 @@ def evaluate_model(
     from training.evaluation.run_eval import EvaluationPlan
 
     subject = _Subject(target, how)
-    _require_subject(subject, run, is_greedy=decoding.greedy)
+    _require_subject(subject)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
     plan = EvaluationPlan(
-        label=label or f"{subject.address} {how.model}".rstrip(),
-        set=name_set(set_name or "+".join(path.stem for path in problems), taken),
-        decode=decoding.decode(),
-        samples=1 if decoding.greedy else decoding.samples,
-        seeds=(0,) if decoding.greedy else _numbers(decoding.seeds),
-        parallel=run.parallel,
+        label=label or f"{target} {how.model}".rstrip(),
+        set=name_set("+".join(path.stem for path in problems), taken),
+        decode=how.decoding(),
+        seeds=tuple(range(max(1, how.seeds))),
+        parallel=how.parallel,
     )
-    show_evaluation(_examine(subject, plan, taken, run, out, is_quiet=as_json), against, as_json=as_json)
+    show_evaluation(_examine(subject, plan, taken, bench, out, is_quiet=as_json), against, as_json=as_json)
 
 
 def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _require_subject(subject: _Subject, run: RunFlags, *, is_greedy: bool) -> None:
+def _require_subject(subject: _Subject) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
-    if bool(subject.how.sampler) != bool(subject.how.sampler_model):
-        raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
-    if subject.how.sampler and (subject.is_endpoint or not _is_url(subject.how.sampler)):
-        raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
-    for flag, given in (("--cluster", run.cluster), ("--workers", run.workers)):
-        if given and not (subject.is_endpoint or subject.is_agent):
-            raise typer.BadParameter("for an endpoint or an agent file", param_hint=flag)
-    if subject.how.model_url and not subject.is_agent:
-        raise typer.BadParameter("for an agent file; an endpoint is itself the TARGET", param_hint="--model-url")
-    if subject.is_agent:
-        if not is_greedy:
-            raise typer.BadParameter("an agent file decides its decoding; leave out --sampled")
-        return
-    if not subject.is_endpoint:
+    how, is_folder = subject.how, not (subject.is_endpoint or subject.is_agent)
+    named = is_folder and bool(how.sampler) == bool(how.model)
+    if (is_folder and not named) or (how.sampler and not (named and _is_url(how.sampler))):
+        raise typer.BadParameter("URL of a vLLM server, with --model, for a folder as TARGET", param_hint="--sampler")
+    if how.cluster and is_folder:
+        raise typer.BadParameter("for an endpoint or an agent file", param_hint="--cluster")
+    if how.seeds and not is_folder:
+        raise typer.BadParameter("an endpoint is asked greedily, an agent file decides by itself", param_hint="--seeds")
+    if subject.is_endpoint and not how.model:
+        raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
+    if is_folder:
         from training.models.model_folder import require_candidate
 
         require_candidate(subject.target)
-        return
-    if not is_greedy:
-        raise typer.BadParameter("an endpoint is asked greedily, as the agent file asks it; leave out --sampled")
-    if not subject.how.model:
-        raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
 
 
 def _examine(
     subject: _Subject,
     plan: EvaluationPlan,
     problems: list[Problem],
-    flags: RunFlags,
+    flags: BenchFlags,
     out: Path | None,
     *,
     is_quiet: bool,
@@ -285,22 +199,19 @@ def _examine(
     from training.rollouts.rollout import EpisodeFile
 
     with contextlib.ExitStack() as stack:
-        place = (
-            episodes_path(out) if out else Path(stack.enter_context(tempfile.TemporaryDirectory())) / "episodes.jsonl"
-        )
+        folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
+        place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
         file = EpisodeFile(place)
         progress = stack.enter_context(show_progress(is_quiet=is_quiet))
-        settings = open_settings(flags.catalogue, flags.policy, flags.state_dir)
-        bench = open_bench(settings, tool_profile=flags.profile, prompt=flags.prompt_text, progress=progress)
+        bench = open_bench(flags.settings(), progress=progress)
         if subject.is_agent:
-            urls = subject.how.model_url or ()
-            asked = open_settings(flags.catalogue, flags.policy, flags.state_dir, subject.how.model, urls)
-            plan, bench, run = stack.enter_context(
-                open_agent(Path(subject.target), asked, plan, bench, flags, tuple(urls))
-            )
+            plan, bench, run = stack.enter_context(_open_agent(subject, plan, bench, flags))
             policy = _Examined(run, "", "nothing is known of its model's training")
+        elif subject.is_endpoint:
+            run = stack.enter_context(_open_endpoint(subject, plan, bench, flags))
+            policy = _Examined(run, "", "nothing is known of its training")
         else:
-            policy = stack.enter_context(_open_subject(subject, plan, problems, bench, flags))
+            policy = stack.enter_context(_open_folder(subject, plan, problems, bench))
         for line in file.lines():  # two samplers would be one report under one's name
             if policy.version and line.result.version != policy.version:
                 detail = f"{place} holds episodes of {line.result.version}, not of {policy.version}"
@@ -321,27 +232,36 @@ def _examine(
 
 
 @contextlib.contextmanager
-def _open_subject(
-    subject: _Subject, plan: EvaluationPlan, problems: list[Problem], bench: RunContext, flags: RunFlags
-) -> Iterator[_Examined]:
-    """Who is examined. Raises GuardStopError for a run that learnt from the set, ArenaError U3001 for a server without
-    the model that is named."""
-    from training.evaluation.run_eval import by_endpoint, by_tokens
+def _open_endpoint(subject: _Subject, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags) -> Iterator[RunJobs]:
+    """What runs the episodes of a model at an endpoint: here, or on a cluster. Raises ArenaError V2207, V2060, V2208
+    for a cluster."""
+    from training.evaluation.run_eval import by_endpoint
 
-    if subject.is_endpoint:
-        untold = "nothing is known of its training"
-        if flags.workers or flags.cluster:
-            with flags.open_elsewhere(subject, plan, bench) as run_jobs:
-                yield _Examined(run_jobs, "", untold)
-            return
-        with open_endpoint("model", subject.target, flags.state_dir) as upstream:
-            yield _Examined(by_endpoint(plan, upstream, subject.how.model, bench), "", untold)
+    if not subject.how.cluster:
+        with open_endpoint("model", subject.target) as upstream:
+            yield by_endpoint(plan, upstream, subject.how.model, bench)
         return
+    from neurons.cluster.choice import open_executor
+    from neurons.cluster.episodes import EndpointEpisodes, bench_alike, by_executor, place_of
+
+    place = place_of(flags.catalogue, flags.policy, flags.state_dir, bench_alike(bench))
+    episodes = EndpointEpisodes(place=place, url=subject.target, model=subject.how.model, decode=plan.decode)
+    with open_executor(subject.how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
+        yield by_executor(plan.parallel, episodes, executor)
+
+
+@contextlib.contextmanager
+def _open_folder(
+    subject: _Subject, plan: EvaluationPlan, problems: list[Problem], bench: RunContext
+) -> Iterator[_Examined]:
+    """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
+    set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
+    from training.evaluation.run_eval import by_tokens
     from training.samplers.vllm import VllmSampler
 
     def open_server(codec: ChatCodec) -> VllmSampler:
-        sampler = VllmSampler(subject.how.sampler, subject.how.sampler_model, codec)
+        sampler = VllmSampler(subject.how.sampler, subject.how.model, codec)
         stack.callback(sampler.close)
         sampler.require_served()
         return sampler
@@ -350,107 +270,40 @@ def _open_subject(
         if not subject.how.sampler:
             say_device("evaluated")
         found = open_candidate(
-            Path(subject.target),
-            problems,
-            tokenizer=subject.how.tokenizer,
-            sample_rows=subject.how.sample_rows,
-            open_sampler=open_server if subject.how.sampler else None,
+            Path(subject.target), problems, open_sampler=open_server if subject.how.sampler else None
         )
         run = by_tokens(plan, found.sampler, found.codec, bench)
         yield _Examined(run, found.version, found.contamination, found.sampler.version, found.weights_sha256)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a list of seeds", param_hint="--seeds") from error
-
-
 @contextlib.contextmanager
-def open_agent(
-    path: Path, settings: Settings, plan: EvaluationPlan, bench: RunContext, where: RunFlags, urls: tuple[str, ...]
+def _open_agent(
+    subject: _Subject, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
 ) -> Iterator[tuple[EvaluationPlan, RunContext, RunJobs]]:
-    """Plan and context for the agent in `path`, and what runs its episodes: the cluster, so many of the validator's
-    workers, or for 0 threads of this process. Ends the command for a file that the gate rejects. Raises ArenaError
-    A1001 and A1009 for a file that can't be read, U3001 and U3005 for an endpoint, V2207, V2060, V2208 for a cluster.
-    """
-    from neurons.cli.agent import read_agent, report_of, show_report
-    from neurons.practice.problems import open_setups
-    from neurons.practice.run import run_in_pool
-    from neurons.settings.inputs import policy_of
-    from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count
-    from training.evaluation.run_eval import agent_plan, by_agent
+    """Plan and context for an agent file, and what runs its episodes: here, or on a cluster. Ends the command for a
+    file that the gate rejects. Raises ArenaError A1001 and A1009 for a file that can't be read, U3001 and U3005 for an
+    endpoint, V2207, V2060, V2208 for a cluster."""
+    from harness.tools.registry import profile_schemas
+    from neurons.practice.run import at_once_here
+    from neurons.worker.ports import open_local_ports
+    from training.evaluation.run_eval import agent_plan, line_of
 
-    raw = read_agent(path)
-    try:
-        source = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ArenaError("A1001", f"byte {raw[error.start]:#04x} at offset {error.start}") from error
+    path, how = Path(subject.target), subject.how
+    raw, settings = read_agent(path), flags.settings(how.model)
     report = report_of(raw, settings)
     if report.outcome == "reject":
         show_report(path, raw, report)
         raise typer.Exit(EXIT_FAILED)
-    at_once = worker_count(plan.parallel, usable_memory_bytes(), bench.policy.limits)
-    is_elsewhere = bool(where.workers or where.cluster)
-    with contextlib.ExitStack() as stack:
-        ports = stack.enter_context(open_local_ports(settings, at_once=1 if is_elsewhere else at_once))
-        under = dataclasses.replace(bench, policy=ports.policy, source=source)
-        run = by_agent(source, ports, at_once)
-        if where.cluster:
-            run = _by_rows(ports, _of_cluster(source, settings, ports, where, urls))
-        elif where.workers:
-            setups = stack.enter_context(open_setups(settings, policy_of(settings), where.workers, True))
-            unjudged = Failure(code=JUDGE_FAILED, detail="nobody judges it")
-            pool = partial(run_in_pool, source, setups=setups, time_limit_s=0, clock=time.monotonic, unjudged=unjudged)
-            run = _by_rows(ports, pool)
-        yield agent_plan(plan, ports.policy), under, run
+    source, at_once = source_of(raw), 1 if how.cluster else at_once_here(plan.parallel, settings)
+    where = Where(flags, ModelFlags(model=how.model), at_once, how.cluster, is_judged=False)
+    with open_local_ports(settings, at_once=at_once) as ports:
+        unjudged, tools = replace(ports, judges=()), profile_schemas(ports.policy.tool_profile)
 
+        def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+            rows = where.rows(source, [(job.problem, unjudged) for job in jobs], settings)
+            for job, row in zip(jobs, rows, strict=True):
+                if row.evaluation is None:
+                    raise ArenaError(row.failure.code if row.failure else "V2004")
+                yield line_of(job, row.evaluation, tools)
 
-def _of_cluster(
-    source: str, settings: Settings, ports: EvaluatePorts, where: RunFlags, urls: tuple[str, ...]
-) -> Callable[[Sequence[Asked]], Iterator[RunRow]]:
-    from neurons.cluster.agent_episodes import AgentEpisodes, alike, run_elsewhere
-    from neurons.cluster.choice import absolute_policy, open_executor
-    from neurons.settings.inputs import DEFAULT_POLICY
-
-    episodes = AgentEpisodes(
-        source=source,
-        policy=absolute_policy(settings.policy or DEFAULT_POLICY),
-        catalogue=where.catalogue and where.catalogue.absolute(),
-        state_dir=where.state_dir and where.state_dir.absolute(),
-        model_urls=urls,
-        model=settings.models or None,
-        alike=alike(ports),
-        is_judged=False,
-    )
-
-    def run(asked: Sequence[Asked]) -> Iterator[RunRow]:
-        with open_executor(where.cluster, 0, 0, state_dir=where.state_dir) as executor:
-            yield from run_elsewhere(episodes, asked, executor, time_limit_s=0, clock=time.monotonic)
-
-    return run
-
-
-def _by_rows(ports: EvaluatePorts, rows_of: Callable[[Sequence[Asked]], Iterator[RunRow]]) -> RunJobs:
-    """The episodes that `by_agent` gives, in the order of the jobs, of evaluations made elsewhere; scored here, over
-    `ports`. A problem that ends its workers again and again stops the run: a report has all of its set."""
-    from arena.evaluate import RanEpisode, settle
-    from harness.tools.registry import profile_schemas
-    from training.evaluation.run_eval import line_of
-
-    tools, at_home = profile_schemas(ports.policy.tool_profile), dataclasses.replace(ports, judges=())
-
-    def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
-        waiting: deque[Job] = deque(jobs)
-        done: dict[str, Evaluation] = {}
-        for row in rows_of([(job.problem, ports) for job in jobs]):
-            if row.failure is not None:
-                raise ArenaError(row.failure.code, row.failure.detail)
-            assert row.evaluation is not None
-            done[row.problem.problem_id] = row.evaluation
-            while waiting and (own := done.pop(waiting[0].problem.problem_id, None)) is not None:
-                job, ran = waiting.popleft(), RanEpisode(body=own.body, sandbox=own.sandbox, cost=own.cost)
-                yield line_of(job, settle(ran, job.problem, at_home), tools)
-
-    return run
+        yield agent_plan(plan, ports.policy), replace(bench, policy=ports.policy, source=source), run

@@ -22,19 +22,9 @@ from neurons.cli.store_reading import logs_of
 if TYPE_CHECKING:
     from arena.chain.port import Signer
     from arena.export.model import Cursor, Manifest, Request
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
 
 _E4 = 10_000
-_WHY = {
-    "unreleased": "their race is not released yet (export again later)",
-    "pool": "their pool was not asked for (--pool)",
-    "filter": "your filters leave them out",
-    "exported": "an earlier export has them",
-    "secret": "the log keeps them out for what looks like a credential; the views have them with it removed",
-    "oversize": "too large for one row",
-    "undecodable": "can't be read: quarantined",
-}
-
 OutOption = Annotated[Path, typer.Option("--out", help="Folder to write, empty or holding this export unfinished.")]
 FormatOption = Annotated[
     list[str] | None,
@@ -131,7 +121,8 @@ def export(
 
 def summary_lines(manifest: Manifest, out: Path) -> list[str]:
     """What an export holds, what it leaves out and why, and how to go on."""
-    from arena.export.agents import SOURCES
+    from arena.export.card import WITHHELD
+    from arena.export.files import SOURCES
 
     log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
@@ -139,7 +130,7 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
         f"{out}: {manifest.trajectories:,} trajectories in {len(manifest.files)} files, {size_mb:,.1f} MB",
         f"log of {log.validator}: records {log.first_seq} to {log.last_seq}; whole: {kinds or 'none'}",
     ]
-    lines += [f"{count:,} records skipped: {_WHY[reason]}" for reason, count in manifest.withheld.items()]
+    lines += [f"{count:,} records skipped: {WITHHELD[reason]}" for reason, count in manifest.withheld.items()]
     if manifest.quarantined:
         lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
     if manifest.scrubbed:
@@ -157,8 +148,8 @@ async def _export(
 ) -> Manifest:
 
     from arena.chain.keys import verify as verify_signature
-    from arena.export.writing.exporter import continued, export_records
-    from arena.export.writing.manifest import read_manifest
+    from arena.export.exporter import continued, export_records
+    from arena.export.files import read_manifest
 
     previous = read_manifest(since) if since else None
     names = await logs_of(store, validator or (previous.request.validator if previous else ""))

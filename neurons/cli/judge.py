@@ -25,9 +25,9 @@ from neurons.cli.presenter import cut, echo_json, make_table, printable, share_t
 from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, logs_of, read_or_none
 
 if TYPE_CHECKING:
-    from arena.evaluate.replay import ReplayComparison, ReplayRow
+    from arena.evaluate import ReplayComparison, ReplayRow
     from arena.records.model import EvaluationRecord
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from harness.trace import EvaluationBody
     from judge.explanation import Explanation
     from judge.verdict import UnscoredVerdict, Verdict
@@ -94,7 +94,7 @@ def replay(
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
-    from arena.evaluate.replay import compare_replay, replay_row, rubric_sha256, settled_keys
+    from arena.evaluate import compare_replay, replay_row, rubric_sha256, settled_keys
     from judge.panel import judge_body
     from judge.verdict import Verdict
 
@@ -236,7 +236,7 @@ def _number(value_e4: int | None) -> str:
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:
     """The rows of a file; a last line that a kill cut short is left out. Raises ArenaError V2050 for any other one."""
-    from arena.evaluate.replay import ReplayRow
+    from arena.evaluate import ReplayRow
 
     if not path.exists():
         return

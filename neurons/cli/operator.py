@@ -22,10 +22,9 @@ from neurons.cli.presenter import echo_json, show
 from neurons.cli.store_reading import location_of, state_folder
 
 if TYPE_CHECKING:
-    from arena.exchange.operator_files.release import SignedRelease
-    from arena.exchange.operator_files.release_store import ReleaseStore
+    from arena.exchange.operator_files import ReleaseStore, SignedRelease
     from arena.store.port import StoredSubmission
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
 
 app = typer.Typer(
     help="""Hand out what all validators share, signed.
@@ -74,8 +73,8 @@ def publish(
     """
     from arena.chain.keys import verify
     from arena.chain.opening import open_timelock
-    from arena.exchange.operator_files.publishing import collect
-    from arena.exchange.operator_files.publishing import publish as sign_and_keep
+    from arena.exchange.publishing import collect
+    from arena.exchange.publishing import publish as sign_and_keep
     from neurons.settings.inputs import policy_of, unix_ms
     from neurons.settings.released import open_releases, write_policy
     from neurons.settings.settings import resolve
@@ -264,8 +263,8 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
 @asynccontextmanager
 async def _store(state_dir: Path | None) -> AsyncIterator[PostgresStore]:
     """The validator's store, through its own role; the server is started when the validator is not running."""
-    from arena.store.embedded.server import embedded_server
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.embedded import embedded_server
+    from arena.store.postgres import PostgresStore
 
     folder = state_folder(state_dir)
     location = location_of("", folder)

@@ -19,7 +19,8 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
+    from neurons.settings.settings import Settings
 
 T = TypeVar("T")
 
@@ -201,6 +202,12 @@ class BenchFlags:
     catalogue: BuiltIndexOption = None
     policy: PolicyOption = None
     state_dir: RunStateDirOption = None
+
+    def settings(self, model: str = "", model_url: str = "", *, is_miner: bool = False) -> Settings:
+        """The node's settings with these above them, as `open_settings`. Raises ArenaError V2030."""
+        from neurons.practice.opening import open_settings
+
+        return open_settings(self.catalogue, self.policy, self.state_dir, model, model_url, is_miner=is_miner)
 
 
 def command(

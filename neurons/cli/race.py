@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from arena.bank.batch import Disclosure
     from arena.race.admission import RaceRecords
     from arena.records.model import SettlementRecord
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
 
 app = typer.Typer(
@@ -106,7 +106,7 @@ def show_race(
         opened, more = _release(store, race, titles)
         shown["release"], lines = opened, [*lines, *more]
         is_kept = isinstance(opened, str) or opened.is_ok
-    show(shown, [*lines, *_standing_lines(found, names)], as_json=as_json)
+    show(shown, [*lines, *standing_lines(found, names)], as_json=as_json)
     if not is_kept:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -151,7 +151,7 @@ def replay(
         f"DIFFERENT: {', '.join(again.differing)}" if again.differing else "equal, byte for byte",
     ]
     for name, made in others:
-        lines += [f"\nunder {name}:", *_standing_lines(made, {})]
+        lines += [f"\nunder {name}:", *standing_lines(made, {})]
     shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
     show(shown, lines, as_json=as_json)
     if again.differing:
@@ -251,7 +251,8 @@ def _force_lines(race: Settled) -> Iterator[str]:
             yield f"this validator's own differs in {', '.join(race.differing)}"
 
 
-def _standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
+def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
+    """The standings of a settlement with their intervals, the agent at the top and the weights."""
     from neurons.race.sentences import top_sentence
 
     if not settlement.standings:

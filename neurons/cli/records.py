@@ -25,13 +25,12 @@ from neurons.cli.export import export
 from neurons.cli.options import CatalogueOption, JsonOption, StoreFlags, ValidatorOption, command
 from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text
 from neurons.cli.store_reading import logs_of, open_store, read_or_none, state_folder
-from neurons.cli.verify import prove, schema, verifier, verify
+from neurons.cli.verify import prove, verify
 
 if TYPE_CHECKING:
-    from arena.records.body import Unread
     from arena.records.model import Payload, RecordContent, SignedRecord
     from arena.store.port import UsageTotal
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
     from arena.view.lines import StyledLine
 
 POLL_S = 1.0
@@ -54,7 +53,7 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-for _command in (verify, prove, export, schema, verifier):
+for _command in (verify, prove, export):
     command(app)(_command)
 
 
@@ -65,10 +64,6 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and show what is appended.")] = False,
     url: Annotated[str, typer.Option("--url", help="Read a live tail over HTTP, as JSON lines.")] = "",
     after: Annotated[int | None, typer.Option("--after", min=0, help="Begin behind this record.")] = None,
-    pool: Annotated[
-        list[str] | None,
-        typer.Option("--pool", help="With --url: pools asked for. Repeatable. Default: train."),
-    ] = None,
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +85,7 @@ def tail(
                 heads = client.heads()
                 known = heads.get(validator, 0) if validator else max(heads.values(), default=0)
                 after = max(0, known - count)
-            for line in client.lines(validator, after=after, is_following=follow, pools=tuple(pool or ())):
+            for line in client.lines(validator, after=after, is_following=follow):
                 typer.echo(line)
         else:
             store.run(lambda log: _tail_store(log, validator, after, count, follow, as_json))
@@ -103,7 +98,6 @@ def serve(
     store: StoreFlags,
     host: Annotated[str, typer.Option(help="Address to serve on; all who reach it may read.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = PORT,
-    clients: Annotated[int, typer.Option(min=1, max=1024, help="Streams at once.")] = 32,
     sn15: Annotated[bool, typer.Option("--sn15", help="Also serve the reads of the published SN15 API.")] = False,
     catalogue: CatalogueOption = None,
 ) -> None:
@@ -113,7 +107,7 @@ def serve(
     listed at /openapi.json; `arena records tail --url` is the client. Pages of released traces say what each constraint
     asked and what was found, from the state folder's batches and catalogues, or over --catalogue.
     """
-    asyncio.run(_serve(store, host, port, clients, sn15, catalogue))
+    asyncio.run(_serve(store, host, port, sn15, catalogue))
 
 
 class Grouping(StrEnum):
@@ -190,7 +184,7 @@ async def _tail_store(
         elif isinstance(content, RecordContent):
             typer.echo(record_line(record, content, names))
         else:
-            typer.echo(f"{record.seq:>7}  not decoded: {content.name if content else 'not a record'}")
+            typer.echo(f"{record.seq:>7}  not decoded")
 
 
 async def _records(
@@ -210,7 +204,7 @@ async def _records(
         await asyncio.sleep(POLL_S)
 
 
-async def _serve(store: StoreFlags, host: str, port: int, clients: int, sn15: bool, catalogue: Path | None) -> None:
+async def _serve(store: StoreFlags, host: str, port: int, sn15: bool, catalogue: Path | None) -> None:
     from arena.api.server import TailServer
     from harness.catalogue.server import listen
     from neurons.race.explaining import open_explainer
@@ -221,7 +215,7 @@ async def _serve(store: StoreFlags, host: str, port: int, clients: int, sn15: bo
     with listen(host, port) as listener:
         async with open_store(store.dsn, store.state_dir) as logs:
             explain = open_explainer(state_folder(store.state_dir), catalogue).explain
-            server = TailServer(logs, listener, clients=clients, explain=explain, is_sn15_served=sn15)
+            server = TailServer(logs, listener, explain=explain, is_sn15_served=sn15)
             typer.echo(f"serving {len(await logs.validators())} logs at {server.address}; Ctrl-C stops it")
             await server.run(stop)
 
@@ -270,16 +264,14 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     return f"{payload.state}, top {_named(payload.top_agent_version_id, names)}".strip()
 
 
-def record_lines(
-    record: SignedRecord, content: RecordContent | Unread | None, *, is_whole: bool
-) -> Iterator[StyledLine]:
+def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whole: bool) -> Iterator[StyledLine]:
     """One record field by field. `is_whole`: nothing is folded or cut."""
     from arena.records.model import RecordContent
     from arena.view.lines import StyledLine
 
     yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
     if not isinstance(content, RecordContent):
-        yield StyledLine(f"{content.name}: a later format" if content else "its content can't be decoded", "bad")
+        yield StyledLine("its content can't be decoded", "bad")
         yield StyledLine(printable(record.content.decode(errors="replace")))
         return
     payload = content.payload
@@ -322,7 +314,7 @@ def plain(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-def plain_content(record: SignedRecord, content: RecordContent | Unread | None) -> Any:
+def plain_content(record: SignedRecord, content: RecordContent | None) -> Any:
     """A content's builtins; the text of one that was not decoded."""
     from arena.records.model import RecordContent
 

@@ -22,7 +22,7 @@ from neurons.cli.presenter import echo_json, show_progress
 from neurons.cli.store_reading import location_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
-    from arena.store.embedded.binaries import PgTools
+    from arena.store.embedded import PgTools
 
 
 app = typer.Typer(
@@ -34,8 +34,7 @@ app = typer.Typer(
 
     arena store status --state-dir DIR
 
-    The database that a node brings with it needs no preparation; `migrate` and `provision` are for a Postgres
-    server of your own.
+    The database that a node brings with it needs no preparation; `migrate` is for a Postgres server of your own.
     """,
     no_args_is_help=True,
 )
@@ -57,14 +56,6 @@ ObjectsOption = Annotated[
         " Default: what the state folder says; with a DSN, ARENA_BODIES_URL.",
     ),
 ]
-ToolsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tools",
-        help="With --owner-dsn: folder of pg_dump and pg_restore, no older than the server. Default: the installed"
-        " package's (version 18, without TLS).",
-    ),
-]
 
 
 class OwnedServer(NamedTuple):
@@ -76,12 +67,21 @@ class OwnedServer(NamedTuple):
 
 
 @app.command()
-def migrate(owner_dsn: OwnerDsn) -> None:
+def migrate(
+    owner_dsn: OwnerDsn,
+    hotkey: Annotated[
+        str, typer.Option(help="Also make the login of this validator (an ss58 address), and print its new password.")
+    ] = "",
+) -> None:
     """Bring the schema of a database to what this code needs. Safe to repeat; appends wait while it runs.
 
-    There is no way back to an earlier schema: make a backup first, and start the new code after it.
+    arena store migrate --owner-dsn DSN --hotkey HOTKEY
+
+    There is no way back to an earlier schema: make a backup first, and start the new code after it. A validator's login
+    can append to and read its own hotkey's log and nothing else. Give the validator a DSN with the printed role and
+    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
     """
-    from arena.store.schema import SCHEMA_REVISION
+    from arena.store.schema import SCHEMA_REVISION, provision_validator, role_of
     from arena.store.schema import migrate as migrate_schema
 
     before = migrate_schema(owner_dsn)
@@ -89,23 +89,10 @@ def migrate(owner_dsn: OwnerDsn) -> None:
         typer.echo(f"the schema was at {SCHEMA_REVISION} already")
     else:
         typer.echo(f"the schema went from {before or 'nothing'} to {SCHEMA_REVISION}")
-
-
-@app.command()
-def provision(
-    owner_dsn: OwnerDsn,
-    hotkey: Annotated[str, typer.Option(help="The validator's ss58 address, whose login role this makes.")],
-) -> None:
-    """Make the login role of one validator, with a generated password that is printed once.
-
-    The role can append to and read its own hotkey's log and nothing else. Give the validator a DSN with this role and
-    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
-    """
-    from arena.store.schema import provision_validator, role_of
-
-    password = secrets.token_urlsafe(24)
-    provision_validator(owner_dsn, hotkey, password)
-    typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
+    if hotkey:
+        password = secrets.token_urlsafe(24)
+        provision_validator(owner_dsn, hotkey, password)
+        typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
 
 
 @app.command()
@@ -138,7 +125,6 @@ def backup(
     owner_dsn: OptionalOwnerDsn = "",
     state_dir: StateDirOption = None,
     objects: ObjectsOption = "",
-    tools: ToolsOption = None,
     copy: Annotated[
         bool, typer.Option("--copy/--refer", help="Copy bodies from the object store, or only say where they are.")
     ] = True,
@@ -157,7 +143,7 @@ def backup(
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
     location = objects or of_node.objects
-    with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
         manifest = asyncio.run(
             back_up(
                 server.owner_dsn,
@@ -190,7 +176,6 @@ def restore(
     hotkey: Annotated[
         str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
     ] = "",
-    tools: ToolsOption = None,
     new_passwords: Annotated[
         bool,
         typer.Option(
@@ -219,7 +204,7 @@ def restore(
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
     with (
-        _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
+        _owned(owner_dsn, state_dir, is_rekeying=new_passwords) as server,
         show_progress() as progress,
     ):
         restored = asyncio.run(
@@ -248,17 +233,15 @@ def restore(
 
 
 @contextlib.contextmanager
-def _owned(
-    owner_dsn: str, state_dir: Path | None, tools: Path | None, *, is_rekeying: bool = False
-) -> Iterator[OwnedServer]:
+def _owned(owner_dsn: str, state_dir: Path | None, *, is_rekeying: bool = False) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
-        from arena.store.embedded.binaries import own_tools
+        from arena.store.embedded import own_tools
 
         dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
-        yield OwnedServer(owner_dsn, own_tools(tools), dsn_for)
+        yield OwnedServer(owner_dsn, own_tools(), dsn_for)
         return
-    from arena.store.embedded.server import start_embedded
+    from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
@@ -269,7 +252,7 @@ def _owned(
 
 def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
     """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
-    from arena.store.postgres.connect import login_dsn
+    from arena.store.connect import login_dsn
     from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)

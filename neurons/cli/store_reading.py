@@ -19,10 +19,9 @@ import typer
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
-    from arena.records.body import Unread
     from arena.records.model import RecordContent, SignedRecord
     from arena.store.location import StoreLocation
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False
     `is_owner`: as the owner of a state folder's server, who reads every log in it.
     """
     from arena.store.objects import open_objects
-    from arena.store.postgres.store import PostgresStore
+    from arena.store.postgres import PostgresStore
 
     folder = state_folder(state_dir)
     location = location_of(dsn, folder)
@@ -60,7 +59,7 @@ async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False
     login = location.dsn
     with contextlib.ExitStack() as stack:
         if location.kind == "embedded":
-            from arena.store.embedded.server import start_embedded
+            from arena.store.embedded import start_embedded
 
             server = start_embedded(folder)
             stack.callback(server.stop)
@@ -104,7 +103,7 @@ async def logs_of(store: PostgresStore, validator: str) -> list[str]:
 
 async def find_record(
     store: PostgresStore, which: str, validator: str
-) -> tuple[SignedRecord, RecordContent | Unread | None] | None:
+) -> tuple[SignedRecord, RecordContent | None] | None:
     """The first record that `which` names, and its content (None: it can't be decoded); None when there is none."""
     if which.isdecimal():
         seq = int(which)
@@ -124,11 +123,11 @@ async def find_record(
     return None
 
 
-def read_or_none(record: SignedRecord) -> RecordContent | Unread | None:
+def read_or_none(record: SignedRecord) -> RecordContent | None:
     """A stored record's content, or None when it can't be decoded; `arena records verify` says what is wrong then."""
-    from arena.records.body import read_content
+    from arena.records.body import decode_content
 
     try:
-        return read_content(record.content)
+        return decode_content(record.content)
     except ArenaError:
         return None

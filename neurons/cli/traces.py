@@ -6,7 +6,9 @@ made for others holds only what they may see.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,32 +16,24 @@ import msgspec
 
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
-from arena.export.agents import AGENTS, AgentRow
+from arena.export.agents import AgentRow
+from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed, row_trajectory
 from arena.export.model import LogRow
-from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.selection import releases_of
-from arena.export.writing.shards import LOG
 from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.records.verify.inspection import Entry, inspect
-from arena.view.chain import chain_fact
-from arena.view.model import Field, TraceView
-from arena.view.reading import result_line, slot_rows, view_evaluation, view_trace
+from arena.records.inspection import inspect
+from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.store_reading import find_record, logs_of, read_or_none
 from neurons.practice.run import LocalRun, read_run
 from neurons.race.sentences import names_of
-from problems.explanation import Constraint
 from problems.model import Pool
-from problems.outcome import OutcomeScore
 
 if TYPE_CHECKING:
-    from arena.store.port import StoredCheckpoint
-    from arena.store.postgres.store import PostgresStore
-
-MANIFEST = "manifest.json"
+    from arena.store.postgres import PostgresStore
 
 
 class FoundTrace(NamedTuple):
@@ -72,33 +66,21 @@ class ReadRules(NamedTuple):
 def traces_of_file(path: Path) -> FoundTraces:
     """Those of a run or a body in a file. Raises msgspec.MsgspecError for another file, OSError."""
     found = read_run(path.read_bytes())
-    if isinstance(found, LocalRun):
-        return traces_of_run(found)
-    return FoundTraces(str(path), (FoundTrace(view_trace(found), found),))
-
-
-def traces_of_run(run: LocalRun) -> FoundTraces:
-    """Those of a local run."""
-    done = [(row.evaluation, row.constraints) for row in run.rows if row.evaluation is not None]
+    if not isinstance(found, LocalRun):
+        return FoundTraces(str(path), (FoundTrace(view_trace(found), found),))
+    done = [(row.evaluation, row.constraints) for row in found.rows if row.evaluation is not None]
     traces = tuple(FoundTrace(view_evaluation(one, constraints), one.body) for one, constraints in done)
-    missing = [f"{row.problem.problem_id}: {row.failure.code} {row.failure.detail}" for row in run.rows if row.failure]
-    return FoundTraces(f"{run.agent} under policy {run.policy}", traces, tuple(missing))
+    failed = [(row.problem.problem_id, row.failure) for row in found.rows if row.failure]
+    missing = tuple(f"{problem}: {failure.code} {failure.detail}" for problem, failure in failed)
+    return FoundTraces(f"{found.agent} under policy {found.policy}", traces, missing)
 
 
 def traces_of_folder(folder: Path, most: int) -> FoundTraces:
     """Those of an export, or of a folder of bodies. Raises ArenaError V2050, msgspec.MsgspecError, OSError."""
-    if not (folder / MANIFEST).exists():
-        files = sorted(folder.glob("*.json"))[:most]
-        found = [trace for path in files for trace in traces_of_file(path).traces]
-        return FoundTraces(str(folder), tuple(found))
-    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
-    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
-    for row in (row for path in shards for row in read_rows(path)):
-        if row.content is not None and b'"kind":"verdict"' in bytes(row.content):
-            payload = decode_content(bytes(row.content)).payload
-            if isinstance(payload, VerdictRecord):
-                verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
-    return FoundTraces(str(folder), tuple(_exported(folder, shards, verdicts, most)))
+    if (folder / MANIFEST).exists():
+        return FoundTraces(str(folder), tuple(itertools.islice(_exported(folder), most)))
+    files = sorted(folder.glob("*.json"))[:most]
+    return FoundTraces(str(folder), tuple(trace for path in files for trace in traces_of_file(path).traces))
 
 
 async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
@@ -120,69 +102,35 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
             return None
         found = [(one[0], one[1].payload)]
     names = names_of(await store.submissions())
-    releases: dict[str, Mapping[str, ReleaseRecord]] = {}
-    points: dict[str, Sequence[StoredCheckpoint]] = {}
+    logs = {record.validator for record, _ in found}
+    releases = {name: await _releases(store, name) for name in logs}
+    points = {name: await store.checkpoints(name) for name in logs}
     traces: list[FoundTrace] = []
-    withheld: dict[str, int] = {}
+    withheld: Counter[str] = Counter()
     for record, evaluation in found:
         name = record.validator
-        if name not in releases:
-            releases[name] = await _releases(store, name)
-            points[name] = await store.checkpoints(name)
         if reason := withheld_reason(evaluation, releases[name], rules):
-            withheld[reason] = withheld.get(reason, 0) + 1
+            withheld[reason] += 1
             continue
         stored = await store.body(evaluation.body_sha256, name)
         if stored is None:
-            withheld["its body is not stored"] = withheld.get("its body is not stored", 0) + 1
+            withheld["its body is not stored"] += 1
             continue
-        on_body = [
-            decode_content(one.content).payload for one in await store.verdicts_on([evaluation.body_sha256], name)
-        ]
         body = msgspec.json.decode(stored.content, type=EvaluationBody)
-        verdicts_on_body = [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
+        judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
         is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
         asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
-        facts = attribution_facts(body) if len(found) == 1 else ()
-        view = view_stored(record, evaluation, body, verdicts_on_body, points[name], names, facts, constraints=asked)
+        view = view_trace(
+            body,
+            name=str(record.seq),
+            outcome=evaluation.outcome,
+            verdicts=[one.verdict for one in judging if isinstance(one, VerdictRecord)],
+            constraints=asked,
+            facts=(*record_facts(evaluation, names), *(attribution_facts(body) if len(found) == 1 else ())),
+            proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
+        )
         traces.append(FoundTrace(view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
-
-
-def view_stored(
-    record: SignedRecord,
-    evaluation: EvaluationRecord,
-    body: EvaluationBody | None,
-    verdicts: Sequence[Verdict | UnscoredVerdict],
-    points: Sequence[StoredCheckpoint],
-    names: Mapping[str, str],
-    facts: Sequence[Field] = (),
-    constraints: Sequence[Constraint] = (),
-) -> TraceView:
-    """The view of an evaluation's record, with `facts` beside its own. `body` None: the store does not hold it.
-    `names`: of agent versions, where they are known; `constraints`: of its problem, where they may be seen."""
-    name, told = str(record.seq), (*record_facts(evaluation, names), *facts)
-    proof = (*signature_facts(record), chain_fact(record.seq, points))
-    if body is not None:
-        return view_trace(
-            body,
-            name=name,
-            outcome=evaluation.outcome,
-            verdicts=verdicts,
-            constraints=constraints,
-            facts=told,
-            proof=proof,
-        )
-    outcome = evaluation.outcome
-    return TraceView(
-        name=name,
-        heading=evaluation.context.asked_id,
-        result=result_line(outcome, verdicts),
-        query="",
-        facts=(*told, ("body", f"{evaluation.body_sha256} is not stored")),
-        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
-        proof=proof,
-    )
 
 
 def withheld_reason(
@@ -227,33 +175,34 @@ async def _releases(store: PostgresStore, validator: str) -> dict[str, ReleaseRe
     return found
 
 
-def _exported(
-    folder: Path, shards: Sequence[Path], verdicts: Mapping[str, Verdict | UnscoredVerdict], most: int
-) -> Iterator[FoundTrace]:
-    names: dict[str, str] = {}
-    if (folder / AGENTS).exists():
-        rows = (msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines())
-        names = {row.agent_version_id: row.name or "" for row in rows}
+def _exported(folder: Path) -> Iterator[FoundTrace]:
+    """The trajectories of an export, as its views have them."""
+    agents, shards = folder / AGENTS, sorted((folder / LOG).glob("*.jsonl.zst"))
+    lines = agents.read_bytes().splitlines() if agents.exists() else []
+    rows = [msgspec.json.decode(line, type=AgentRow) for line in lines]
+    names = {row.agent_version_id: row.name or "" for row in rows}
+    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
+    for row in (row for path in shards for row in read_rows(path)):
+        if row.content is not None and b'"kind":"verdict"' in bytes(row.content):
+            payload = decode_content(bytes(row.content)).payload
+            if isinstance(payload, VerdictRecord):
+                verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
     for path in shards:
         scrubbed = read_scrubbed(folder, int(path.name.partition(".")[0]))
         for row in read_rows(path):
             trajectory = scrubbed.get(row.seq) or row_trajectory(
                 row, lambda body: (0, verdicts.get(body)), lambda _: ("train", "")
             )
-            if trajectory is None:
-                continue
-            if most <= 0:
-                return
-            most -= 1
-            view = view_trace(
-                trajectory.body,
-                name=str(row.seq),
-                outcome=trajectory.evaluation.outcome,
-                verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
-                facts=record_facts(trajectory.evaluation, names),
-                proof=signature_facts(row),
-            )
-            yield FoundTrace(view, trajectory.body)
+            if trajectory is not None:
+                view = view_trace(
+                    trajectory.body,
+                    name=str(row.seq),
+                    outcome=trajectory.evaluation.outcome,
+                    verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
+                    facts=record_facts(trajectory.evaluation, names),
+                    proof=signature_facts(row),
+                )
+                yield FoundTrace(view, trajectory.body)
 
 
 def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:

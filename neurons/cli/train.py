@@ -242,11 +242,11 @@ def _rollouts_elsewhere(
         yield None
         return
     from neurons.cluster.choice import open_executor
-    from neurons.cluster.model_episodes import by_executor, inputs_of, stage_episodes
+    from neurons.cluster.episodes import bench_alike, by_executor, place_of, stage_episodes
 
-    inputs = inputs_of(bench, **vars(flags))
+    place = place_of(**vars(flags), alike=bench_alike(bench))
     with open_executor(cluster, workers, 0, state_dir=flags.state_dir) as executor:
-        yield by_executor(plan.parallel, stage_episodes(plan, inputs), executor)
+        yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`arena validator`, `demo`, `doctor`: run a validator, the whole arena once, and look whether this host is ready.
+"""`arena validator` and `doctor`: run a validator, and look whether this host is ready.
 
 The settings of a node are options of `arena validator` and `arena doctor`: `neurons.settings.settings` reads them; here
 they are only shown and completed, in groups.
@@ -6,10 +6,8 @@ they are only shown and completed, in groups.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -18,12 +16,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
-from neurons.cli.exit_codes import EXIT_FAILED, EXIT_INTEGRITY, EXIT_NOT_READY
+from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
 from neurons.cli.options import JsonOption, StateDirOption, complete_policy, json_flag
 from neurons.cli.presenter import echo_json, show
 
 if TYPE_CHECKING:
-    from neurons.settings.settings import Settings
+    pass
 
 _RUN, _WORDS = "run", ("status", "pause", "resume")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -32,17 +30,16 @@ _ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
 GROUPS: dict[str, str] = {
     "Who this validator is": "wallet_name wallet_hotkey wallet_path wallet_password_file wallet_proxy network netuid"
     " mechanism",
-    "Rules of the race": "policy operator_hotkey bank_hotkey bank_days_min models shadow",
+    "Rules of the race": "policy operator_hotkey bank_hotkey models shadow",
     "Folders and store": "state_dir catalogue_dir guest_dir database_dsn bodies_url",
     "Jails and workers": "workers sandbox",
     "Model endpoint": "openai_base_url openai_api_key",
-    "Judge endpoint": "judge_base_url judge_api_key judge_prompt_micro_usd judge_completion_micro_usd"
-    " judge_reasoning_tokens judge_reasoning_effort judge_race_tokens judge_race_micro_usd",
-    "Door for miners": "door_host door_port local_chain_port",
-    "Public reads": "serve_host serve_port serve_sn15",
-    "Racing with other validators": "share public_endpoint exchange_port",
-    "Checkpoints and anchors": "checkpoint_every_s checkpoint_dir anchor_every_s",
-    "Log and metrics": "log_format log_level metrics_host metrics_port parent_pid",
+    "Judge endpoint": "judge_base_url judge_api_key judge_reasoning_tokens judge_reasoning_effort judge_race_tokens",
+    "Door for miners": "public_host door_port local_chain_port",
+    "Public reads": "serve_port serve_sn15",
+    "Racing with other validators": "share public_endpoint",
+    "Checkpoints and anchors": "checkpoint_dir",
+    "Log and metrics": "log_level metrics_host metrics_port parent_pid",
 }
 _FLAGS = {
     "wallet_name": "--wallet.name",
@@ -107,7 +104,7 @@ class _ValidatorGroup(TyperGroup):
 
 
 app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
-demo_app, doctor_app = typer.Typer(), typer.Typer()
+doctor_app = typer.Typer()
 
 
 @app.command(_RUN, cls=SettingsCommand, hidden=True, context_settings=_ANY_FLAG)
@@ -236,44 +233,3 @@ def doctor(
         typer.echo("\nThis host is ready. Next: arena demo")
     if not is_ready:
         raise typer.Exit(EXIT_NOT_READY)
-
-
-@demo_app.command()
-def demo(
-    state_dir: Annotated[Path | None, typer.Option(help="Keep runs here instead of the default state folder.")] = None,
-    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock or reference-agents-only.")] = "",
-    workers: Annotated[int, typer.Option(help="Episodes at once; 0: one per core.")] = 0,
-    models: Annotated[str, typer.Option(help="Model ids for a model endpoint of yours, comma-separated.")] = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Run the whole arena once on this machine.
-
-    Seven agents are gated, qualified and raced in jails over a synthetic catalogue of 20,000 products, judged, signed
-    into a real Postgres, verified and paid in weights on a local chain. The models are scripted; set OPENAI_BASE_URL
-    (and --models) to use an OpenAI-compatible endpoint instead. Exit code 4 when a record fails verification.
-    """
-    from neurons.settings.settings import resolve
-
-    flags = {"policy": "demo", "state_dir": state_dir, "sandbox": sandbox, "models": models, "workers": workers or None}
-    if not asyncio.run(_demo(resolve(flags).settings, as_json)):
-        raise typer.Exit(EXIT_INTEGRITY)
-
-
-async def _demo(settings: Settings, as_json: bool) -> bool:
-
-    from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
-    from neurons.demo.view import DemoScreen
-    from neurons.settings.inputs import policy_of
-
-    started_s = time.monotonic()
-    screen = DemoScreen(is_quiet=as_json)
-    run = await prepare_run(settings, screen.tell)
-    policy = policy_of(settings)
-    with running_validator(run) as process:
-        screen.tell("validator: python neurons/validator.py (its log is validator.log in the run's folder)")
-        await hand_in(run, process)
-        screen.tell("submissions: handed in at the validator's door over HTTP")
-        view = await screen.follow(run, process, (policy.qualifying.problems, policy.race.problems))
-    result = await conclude(run, view, time.monotonic() - started_s)
-    screen.show(run, result, as_json=as_json)
-    return result.report.is_ok

@@ -1,4 +1,4 @@
-"""`arena records verify`, `prove`, `schema` and `verifier`: what anybody can check, and what a stranger needs for it.
+"""`arena records verify` and `prove`: what anybody can check, and what a stranger needs for it.
 
 It reads stores and exports and never writes a record. An export carries its own checkpoints, and a forger with the
 validator's key could sign others; what was kept elsewhere or committed on chain he cannot change. So an export that
@@ -25,23 +25,18 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
-    from arena.export.verify.verification import Wrong
-    from arena.records.log.checkpoint import Checkpoint
+    from arena.export.verification import Wrong
+    from arena.records.log import Checkpoint
     from arena.records.model import SignedRecord
-    from arena.records.verify.proof import Proof
-    from arena.records.verify.sources import SourcesReport
-    from arena.records.verify.verification import VerifyReport
-    from arena.store.postgres.store import PostgresStore
+    from arena.records.proof import Proof
+    from arena.records.verification import VerifyReport
+    from arena.store.postgres import PostgresStore
 
 NETUID = 15
 DEFECTS_SHOWN = 10
 
 _Notes = Annotated[
     list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
-]
-_Since = Annotated[
-    list[Path] | None,
-    typer.Option("--since", help="A signed checkpoint: up to it check chain and tree only. Repeatable, one a log."),
 ]
 _Chain = Annotated[str, typer.Option("--chain", help="Compare anchors with this network: local, finney, test, a URL.")]
 _Processes = Annotated[
@@ -56,7 +51,6 @@ def verify(
         str | None, typer.Option("--export", help="Check an export, without a store: a folder, or s3://bucket/prefix.")
     ] = None,
     checkpoint: _Notes = None,
-    since: _Since = None,
     chain: _Chain = "",
     netuid: Annotated[int, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet on --chain.")] = NETUID,
     processes: _Processes = None,
@@ -76,11 +70,8 @@ def verify(
     An export in an object store is brought into the state folder first. It is held against itself, then against the
     checkpoints given here, and with --chain against the block it names.
 
-    With --since, records up to that checkpoint are not read again: their links and hashes must lead to the root it
-    signs, and everything after them is checked in full.
     """
     from arena.export.elsewhere import bring_export, is_location
-    from neurons.cli.records import plain
 
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
@@ -91,8 +82,6 @@ def verify(
                 folder = bring_export(export, below, functools.partial(progress, "fetch"))
         elif not (folder := Path(export)).is_dir():
             raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
-        if since:
-            raise typer.BadParameter("--since is for a store: an export begins behind the records of an earlier one")
         verify_folder(
             folder,
             as_json=as_json,
@@ -103,19 +92,18 @@ def verify(
             subtensor=_subtensor(chain, netuid, store.state_dir),
         )
         return
-    report, sources = store.run(
+    report = store.run(
         lambda logs: _verify(
-            logs, checkpoint or [], since or [], _subtensor(chain, netuid, store.state_dir), processes, is_quiet=as_json
+            logs, checkpoint or [], _subtensor(chain, netuid, store.state_dir), processes, is_quiet=as_json
         ),
         is_owner=True,  # every log that a state folder holds, also one of another hotkey
     )
-    is_ok = report.is_ok and not sources.defects
     if as_json:
-        echo_json({"ok": is_ok, **plain(report), "sources": plain(sources)})
+        echo_json({"ok": report.is_ok, **msgspec.to_builtins(report)})
     else:
-        for line in (*source_lines(sources), *report_lines(report)):
+        for line in report_lines(report):
             typer.echo(line)
-    if not is_ok:
+    if not report.is_ok:
         raise typer.Exit(EXIT_INTEGRITY)
 
 
@@ -123,9 +111,6 @@ def prove(
     which: RecordArgument,
     store: StoreFlags,
     out: Annotated[Path, typer.Option("--out", help="File to write the proof to.")],
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="Signed checkpoint to prove under. Default: the newest stored.")
-    ] = None,
     older: Annotated[
         Path | None, typer.Option("--from", help="An older signed checkpoint: prove that nothing in it was changed.")
     ] = None,
@@ -136,14 +121,15 @@ def prove(
 ) -> None:
     """Write a proof that a record stands in the log whose state its validator signed.
 
-    Whoever gets the file checks it with `arena records verifier`, one short script that needs nothing but Python. The
-    proof says nothing about what the record holds; its content is a file of its own, and what it says about a problem
-    is not public before the problem's release.
+    Anybody checks it with `python verify_proof.py FILE`: one short script of this package (`arena/records`), which
+    needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what the
+    record holds; its content is a file of its own, and what it says about a problem is not public before the problem's
+    release.
     """
-    from arena.records.verify.proof import encode_proof
+    from arena.records.proof import encode_proof
 
-    notes = [_read_note(path) if path else "" for path in (checkpoint, older)]
-    found = store.run(lambda log: _prove(log, which, validator, *notes))
+    older_note = _read_note(older) if older else ""
+    found = store.run(lambda log: _prove(log, which, validator, older_note))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
         raise typer.Exit(EXIT_USAGE)
@@ -153,27 +139,7 @@ def prove(
     if content:
         content.write_bytes(record.content)
         typer.echo(f"{content}: its content, {len(record.content)} bytes")
-    typer.echo(f"check: arena records verifier > verify_proof.py; python verify_proof.py {out}")
-
-
-def schema(
-    name: Annotated[str, typer.Argument(metavar="record|body", help="Record contents, or bodies.")] = "record",
-) -> None:
-    """Print the JSON Schema of records or bodies: every field with its type and its meaning."""
-    from arena.records.json_schema import SCHEMA_NAMES, published_schema
-
-    for known in SCHEMA_NAMES:
-        if name == known:
-            typer.echo(published_schema(known), nl=False)
-            return
-    raise typer.BadParameter(f"there is no schema {name!r}; there are {' and '.join(SCHEMA_NAMES)}")
-
-
-def verifier() -> None:
-    """Print the stand-alone script that checks a proof: under 200 lines, standard library only, to be read first."""
-    from importlib.resources import files
-
-    typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
+    typer.echo(f"check: python -m arena.records.verify_proof {out}")
 
 
 def verify_folder(
@@ -194,8 +160,8 @@ def verify_folder(
     processes died, and V2207, V2060, V2208 for a cluster.
     """
     from arena.chain.keys import verify as verify_signature
-    from arena.export.verify.verification import verify_export
-    from arena.export.writing.manifest import read_manifest
+    from arena.export.files import read_manifest
+    from arena.export.verification import verify_export
     from neurons.cluster.choice import open_executor
 
     try:
@@ -236,18 +202,15 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
     of its range; and for a chain where the export names no block. U3030 when the chain is away.
     """
     from arena.chain.keys import verify as verify_signature
-    from arena.export.reading import read_rows
-    from arena.export.verify.verification import Wrong
-    from arena.export.writing.manifest import MANIFEST, read_manifest
-    from arena.export.writing.shards import LOG
-    from arena.records.log.anchors import require_anchor
-    from arena.records.verify.log_check import LogCheck, LogStart
-    from arena.store.port import LogLeaf, StoredCheckpoint
+    from arena.export.files import LOG, MANIFEST, read_manifest, read_rows
+    from arena.export.verification import Wrong
+    from arena.records.log import LogStart, LogWalk, require_anchor
+    from arena.records.model import StoredCheckpoint
 
     manifest = read_manifest(folder)
-    log = manifest.log
+    log, start = manifest.log, manifest.log.start
     for point in points:
-        if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
+        if point.validator != log.validator or not start.after_seq <= point.size <= log.last_seq:
             held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
             raise typer.BadParameter(
                 f"the export holds {held}: it can't be compared with a checkpoint of {point.size} of {point.validator}"
@@ -256,15 +219,18 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
         raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
     wrong: list[Wrong] = []
     if points:
-        peaks = log.start.peaks
-        start = LogStart(validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=peaks)
-        check = LogCheck(points, starts=[start])
+        walk = LogWalk(LogStart(validator=log.validator, after_seq=start.after_seq, head=start.head, peaks=start.peaks))
+        roots = {walk.seq: walk.root}
         for path in sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/")):
-            rows = read_rows(folder / path)
-            leaves = [LogLeaf(seq=row.seq, prev=row.prev, content_sha256=row.content_sha256) for row in rows]
-            check.take_leaves(log.validator, leaves)
-        for defect in check.report().defects:
-            wrong.append(Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}"))
+            for row in read_rows(folder / path):
+                walk.take(row.seq, row.prev, row.content_sha256)
+                if any(point.size == row.seq for point in points):
+                    roots[row.seq] = walk.root
+        wrong += [
+            Wrong(place=f"record {point.size}", detail="checkpoint: the log does not have the signed root")
+            for point in points
+            if roots.get(point.size) != point.root
+        ]
     if subtensor is not None:
         last = StoredCheckpoint(
             validator=log.validator, size=log.last_seq, note=log.end_note, signed_ms=0, anchor_block=log.anchor_block
@@ -280,39 +246,33 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
 async def _verify(
     store: PostgresStore,
     checkpoints: list[Path],
-    since: list[Path],
     subtensor: Subtensor | None,
     processes: int | None,
     *,
     is_quiet: bool,
-) -> tuple[VerifyReport, SourcesReport]:
+) -> VerifyReport:
     from arena.chain.keys import verify as verify_signature
-    from arena.records.verify.sources import verify_sources
-    from arena.records.verify.verification import verify_store
+    from arena.records.verification import verify_store
     from neurons.cluster.choice import processes_for
 
-    points, begins = _read_points(checkpoints), _read_points(since)
     total = sum([(await store.head(name)).seq for name in await store.validators()])
-    if processes is None:
-        processes = processes_for(total)
     with show_progress(is_quiet=is_quiet) as progress:
-        report = await verify_store(
+        return await verify_store(
             store,
             verify_signature,
-            checkpoints=points,
-            since=begins,
+            checkpoints=_read_points(checkpoints),
+            sources=store.sources(),
             subtensor=subtensor,
-            processes=processes,
+            processes=processes_for(total) if processes is None else processes,
             progress=lambda done, _: progress("verify", done, max(total, done)),
         )
-    return report, await verify_sources(store.sources())
 
 
 def _read_points(paths: list[Path]) -> list[Checkpoint]:
     """The signed checkpoints of these files. Raises ArenaError V2050 for one that its validator did not sign, V2027 for
     a file that can't be read."""
     from arena.chain.keys import verify as verify_signature
-    from arena.records.log.checkpoint import read_checkpoint
+    from arena.records.log import read_checkpoint
 
     return [read_checkpoint(_read_note(path), verify_signature) for path in paths]
 
@@ -335,55 +295,44 @@ def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | N
 
 
 async def _prove(
-    store: PostgresStore, which: str, validator: str, note: str, older_note: str
+    store: PostgresStore, which: str, validator: str, older_note: str
 ) -> tuple[Proof, SignedRecord] | None:
     from arena.chain.keys import verify as verify_signature
-    from arena.records.verify.proof import prove as prove_record
+    from arena.records.proof import prove as prove_record
 
     found = await find_record(store, which, validator)
     if found is None:
         return None
     record, _ = found
-    if not note:
-        covering = await store.checkpoints(record.validator, after_size=record.seq - 1)
-        if not covering:
-            raise ArenaError("V2053", f"no stored checkpoint of {record.validator} covers record {record.seq} yet")
-        note = covering[-1].note
+    covering = await store.checkpoints(record.validator, after_size=record.seq - 1)
+    if not covering:
+        raise ArenaError("V2053", f"no stored checkpoint of {record.validator} covers record {record.seq} yet")
+    note = covering[-1].note
     return await prove_record(store, record.validator, record.seq, note, verify_signature, older_note=older_note)
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:
     """The verification's result: how far it went, what it could not check, and the bad records, the first one first."""
-    from arena.records.verify.report import DEFECTS_KEPT
+    from arena.records.verification import DEFECTS_KEPT
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
     yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
     for log in report.logs:
         point = log.checkpoint
         yield f"  {point.validator}  {log.head.seq} records  head {log.head.hash[:16]}  root {point.root[:16]}"
-    checked = sum(anchor.is_checked for anchor in report.anchors)
     if report.checkpoints:
-        yield f"  compared with {report.checkpoints} signed checkpoints, {checked} of them with the chain"
-    if checked < len(report.anchors):
-        yield f"  anchors not checked against the chain: {len(report.anchors) - checked}; --chain checks them"
-    if report.leaves:
-        yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
-    for name, count in report.unread.items():
-        yield f"  {count} of {name}: a later format, its hashes and signatures hold, its content was not read"
+        on_chain = f"{report.anchors_checked} of them with the chain"
+        yield f"  compared with {report.checkpoints} signed checkpoints, {on_chain}"
+    if unchecked := report.anchors - report.anchors_checked:
+        yield f"  anchors not checked against the chain: {unchecked}; --chain checks them"
+    if report.sources:
+        yield f"  {report.sources} sources of agents"
     if report.is_ok:
-        yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
+        yield "ok: every signature, link, body and reference holds"
         return
-    first = report.defects[0]
-    yield printable(f"V2050 record {first.seq} of {first.validator} does not verify: {first.rule}: {first.detail}")
-    for defect in report.defects[1:DEFECTS_SHOWN]:
-        yield printable(f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}")
+    for number, defect in enumerate(report.defects[:DEFECTS_SHOWN]):
+        about = f"record {defect.seq} of {defect.validator}"
+        text = f"V2050 {about} does not verify: " if number == 0 else f"      {about}: "
+        yield printable(f"{text}{defect.rule}: {defect.detail}")
     if report.defect_count > DEFECTS_SHOWN:
         yield f"      and {report.defect_count - DEFECTS_SHOWN} more; up to {DEFECTS_KEPT} of them with --json"
-
-
-def source_lines(report: SourcesReport) -> Iterator[str]:
-    """What became of the agents' sources beside the log."""
-    if report.checked:
-        yield f"{report.checked} sources of agents, {len(report.defects)} of them wrong"
-    for wrong in report.defects[:DEFECTS_SHOWN]:
-        yield printable(f"V2050 agent {wrong.agent_version_id} in the store of {wrong.validator}: {wrong.detail}")

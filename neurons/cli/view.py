@@ -108,7 +108,7 @@ def _found(
     """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
     without one."""
     from neurons.cli.traces import ReadRules, traces_of_file, traces_of_folder, traces_of_store
-    from neurons.practice.problems import default_cache_dir
+    from neurons.practice.run import default_cache_dir
     from neurons.race.explaining import open_explainer
     from problems.model import POOLS
 

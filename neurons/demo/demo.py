@@ -21,16 +21,15 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.keys import HttpAuth, keypair_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.door.client import DoorClient, deliver, find_doors
-from arena.records.verify.verification import VerifyReport, verify_store
-from arena.store.embedded.server import embedded_server
+from arena.records.verification import VerifyReport, verify_store
+from arena.store.embedded import embedded_server
 from arena.store.location import read_location
 from arena.store.port import StoredSubmission, WeightsResult
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, commit
 from foundation.codes.names import STORE_AWAY
 from foundation.durable_files import move_into_place
@@ -79,8 +78,6 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
     qualifying: RaceLog
     race: RaceLog
     weights: WeightsResult | None
-    qualifying_problems: int
-    race_problems: int
     records: int
 
     @property
@@ -92,16 +89,6 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
         if settlement.state == "cancelled":
             return True
         return self.race.release is not None and self.weights is not None and self.weights.status == "ok"
-
-
-class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a run."""
-
-    view: DemoView
-    report: VerifyReport
-    chain_weights: tuple[tuple[int, int], ...]
-    hotkey_by_uid: dict[int, str]
-    elapsed_s: float
 
 
 def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
@@ -212,7 +199,6 @@ def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
         "--guest-dir": settings.guest_dir,
         "--workers": settings.workers,
         "--sandbox": settings.sandbox,
-        "--log-format": "json",
         "--parent-pid": os.getpid(),
     }
     arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
@@ -242,7 +228,7 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> AsyncIterator[DemoView]:
+async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2061, with the log's end, when the validator ends first."""
     store = await _connect(run, process)
     try:
@@ -257,8 +243,6 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[
                 qualifying=qualifying,
                 race=race,
                 weights=results[0] if results else None,
-                qualifying_problems=problems[0],
-                race_problems=problems[1],
                 records=(await store.head()).seq,
             )
             yield view
@@ -290,21 +274,15 @@ def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
         raise ArenaError("V2061", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
 
 
-async def conclude(run: DemoRun, view: DemoView, elapsed_s: float) -> DemoResult:
-    """Verify every record and read the weights back from the chain, after the validator has stopped."""
+async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:
+    """Every record verified, and the weights as the chain holds them, by hotkey; after the validator has stopped."""
     chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
     hotkey = keypair_signer(VALIDATOR).hotkey
-    metagraph = await chain.metagraph()
+    hotkeys = {neuron.uid: neuron.hotkey for neuron in (await chain.metagraph()).neurons}
     async with embedded_server(run.folder) as server:
         store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
         try:
             report = await verify_store(store, verify)
         finally:
             await store.close()
-    return DemoResult(
-        view=view,
-        report=report,
-        chain_weights=await chain.weights(hotkey),
-        hotkey_by_uid={neuron.uid: neuron.hotkey for neuron in metagraph.neurons},
-        elapsed_s=elapsed_s,
-    )
+    return report, {hotkeys[uid]: weight for uid, weight in await chain.weights(hotkey)}

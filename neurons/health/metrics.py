@@ -99,7 +99,6 @@ class Metrics:
         self.judge_requests = self._counter("arena_judge_requests", "Replies of judge models, usable or not.")
         self.judge_seconds = self._counter("arena_judge_seconds", "What those replies took.")
         self.judge_tokens = self._counter("arena_judge_tokens", "Tokens of judge models.", "kind")
-        self.judge_usd = self._counter("arena_judge_cost_usd", "What judges cost, where the price is known.")
 
     def count_evaluation(self, stage: Stage, evaluation: Evaluation) -> None:
         """An evaluation that came to its end."""
@@ -128,7 +127,6 @@ class Metrics:
         self.judge_seconds.inc(spent.ms / 1_000)
         self.judge_tokens.labels("prompt").inc(spent.prompt_tokens)
         self.judge_tokens.labels("completion").inc(spent.completion_tokens)
-        self.judge_usd.inc(spent.micro_usd / 1e6)
 
     def count_comparison(self, compared: int, differing: int) -> None:
         """A settled race: others' results beside ours, and how many of them say otherwise."""

@@ -18,6 +18,9 @@ from foundation.errors import Failure
 FILE_NAME = "node.json"
 _MODE = 0o644
 
+CHECKPOINT_EVERY_S, ANCHOR_EVERY_S = 600, 3_600  # between two signatures of a log that grew, and two anchors on chain
+BANK_DAYS_MIN = 30  # a stock of batches that lasts for fewer is warned of
+
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """What a loop waits for: the failure it met last, how often in a row, and since when (unix milliseconds)."""
@@ -103,10 +106,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     chain: ChainFacts
     waits: tuple[Wait, ...] = ()
     peers: tuple[PeerSeen, ...] = ()
-    checkpoint_every_s: int = 0
-    anchor_every_s: int = 0
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
-    bank_days_min: int = 0
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
     unjudged: tuple[UnjudgedTrace, ...] = ()
     release: OperatorFacts | None = None  # None: this node takes nobody's files

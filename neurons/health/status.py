@@ -26,7 +26,16 @@ from foundation.codes.names import (
     SLOT_RESTS,
 )
 from foundation.errors import Failure
-from neurons.health.node_file import Heartbeat, NodeFile, OperatorFacts, Wait, skewed
+from neurons.health.node_file import (
+    ANCHOR_EVERY_S,
+    BANK_DAYS_MIN,
+    CHECKPOINT_EVERY_S,
+    Heartbeat,
+    NodeFile,
+    OperatorFacts,
+    Wait,
+    skewed,
+)
 
 SILENT_MS = 180_000  # six heartbeats
 OVERDUE_MS = 3_600_000
@@ -162,9 +171,9 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"
         points.append(_point("U3036", about, is_urgent=2 * len(others) > len(beat.peers)))
-    if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < beat.bank_days_min * DAY_MS:
+    if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
         days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
-        about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
+        about = f"the bank's stock lasts {days} days; {BANK_DAYS_MIN} are wanted"
         points.append(Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy))
     return points + (_of_release(beat.release) if beat.release else [])
 
@@ -200,7 +209,7 @@ def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
     beat, points = node.beat, []
     if beat is not None and node.ending is None:
         signed_ms, anchored_ms = max(store.checkpoint_ms, beat.started_ms), max(store.anchor_ms, beat.started_ms)
-        signing_s, anchoring_s = CHECKPOINT_LATE * beat.checkpoint_every_s, ANCHOR_LATE * beat.anchor_every_s
+        signing_s, anchoring_s = CHECKPOINT_LATE * CHECKPOINT_EVERY_S, ANCHOR_LATE * ANCHOR_EVERY_S
         if store.records > store.checkpoint_size and now_ms - signed_ms > 1_000 * signing_s:
             points.append(_point("V2117", f"records after {store.checkpoint_size} are not signed"))
         if store.checkpoint_size > store.anchor_size and now_ms - anchored_ms > 1_000 * anchoring_s:
@@ -256,7 +265,7 @@ def page(status: Status, local: tzinfo | None = None) -> str:
         bank = "made here when it is empty, or not measured"
         if beat.bank_until_ms is not None:
             days = max(0, beat.bank_until_ms - status.now_ms) // DAY_MS
-            bank = f"{days} days left, {beat.bank_days_min} wanted"
+            bank = f"{days} days left, {BANK_DAYS_MIN} wanted"
         others = skewed(beat)
         named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
         peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")

@@ -1,12 +1,11 @@
 """The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and in files outside.
 
-Before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
-and in the folders outside: from its first record on, or from that checkpoint's frontier where it is at hand. A log that
-was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a note that was sent
-without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint.
-A note in a folder, `<size>.txt`, appears whole or not at all, is readable by everybody and never changed.
+Before anything is appended the whole log is compared with what was signed of it, in the store and in the folders
+outside. A log that was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a
+note that was sent without an answer is sent again, not signed again. A store or folder that is away costs time, never a
+checkpoint. A note in a folder, `<size>.txt`, appears whole or not at all, is readable by everybody and never changed.
 
-The anchor loop: puts the hash of the newest signed checkpoint on chain, and records in which block it stands.
+The anchor loop puts the hash of the newest signed checkpoint on chain, and records in which block it stands.
 
 The store is told of an anchor only after the block that holds it is finalized and the chain, asked at that
 block, answers with it. Everything follows from the store and the chain, so a restart neither forgets an anchor that was
@@ -22,35 +21,28 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import msgspec
-
 from arena.chain.keys import verify
-from arena.records.log.anchors import committed_checkpoint, note_sha256
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.model import Head
-from arena.store.port import StoredCheckpoint
+from arena.records.log import (
+    Checkpoint,
+    LogStart,
+    LogWalk,
+    checkpoint_of,
+    committed_checkpoint,
+    note_sha256,
+    read_checkpoint,
+    sign_checkpoint,
+)
+from arena.records.model import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
-from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import STORE_REFUSED
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
+from neurons.health.node_file import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
 from neurons.loops.node import Node
 
-PUBLIC_MODE = 0o644
-FRONTIER = "frontier.json"
+FOLDER = "checkpoints"  # in the state folder
+_PUBLIC_MODE = 0o644
 _SUFFIX = ".txt"
-
-
-class Frontier(msgspec.Struct, frozen=True, kw_only=True):
-    """The tree over the first `size` records of a log: roots of its complete subtrees, largest first, hex; and the
-    chain's hash there."""
-
-    validator: str
-    size: int
-    head: str
-    peaks: tuple[str, ...]
 
 
 def last_size(folder: Path) -> int:
@@ -66,47 +58,15 @@ def read_last(folder: Path) -> str:
     return (folder / f"{size}{_SUFFIX}").read_text(encoding="utf-8", errors="replace") if size else ""
 
 
-def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> int:
-    """Write the notes that are not there yet; returns how many. Raises OSError when the folder can't be written."""
+def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> None:
+    """Write the notes that are not there yet. Raises OSError when the folder can't be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = 0
     for checkpoint in checkpoints:
         path = folder / f"{checkpoint.size}{_SUFFIX}"
         if not path.exists():
-            _replace(path, checkpoint.note.encode())
-            written += 1
-    return written
-
-
-def write_frontier(folder: Path, frontier: Frontier) -> None:
-    """Replace the frontier in `folder`. Raises OSError when the folder can't be written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / FRONTIER, msgspec.json.encode(frontier))
-
-
-def read_frontier(folder: Path) -> Frontier | None:
-    """The frontier in `folder`; None where there is none that can be read."""
-    try:
-        return msgspec.json.decode((folder / FRONTIER).read_bytes(), type=Frontier)
-    except (OSError, *UNREADABLE_JSON):
-        return None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    with replacing(path) as stream:
-        os.fchmod(stream.fileno(), PUBLIC_MODE)  # whatever the umask says
-        stream.write(content)
-
-
-FOLDER = "checkpoints"  # in the state folder
-
-
-class CheckpointRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When checkpoints are signed and anchored, and where they go beside the state folder."""
-
-    every_s: int = 600
-    anchor_every_s: int = 3600
-    folder: Path | None = None
+            with replacing(path) as stream:
+                os.fchmod(stream.fileno(), _PUBLIC_MODE)  # whatever the umask says
+                stream.write(checkpoint.note.encode())
 
 
 class CheckpointLoop:
@@ -114,14 +74,13 @@ class CheckpointLoop:
 
     name, every_s = "checkpoints", 1.0
 
-    def __init__(self, node: Node, rules: CheckpointRules) -> None:
+    def __init__(self, node: Node, outside: Path | None = None, *, every_s: int = CHECKPOINT_EVERY_S) -> None:
+        """`outside`: a second folder for the notes, with one folder in it for each validator."""
         self._node = node
-        self._rules = rules
-        # A folder that several validators may share holds one folder for each of them.
-        outside = (rules.folder / node.signer.hotkey,) if rules.folder else ()
-        self._folders = (node.state_dir / FOLDER, *outside)
-        self._tree = MerkleFrontier()
-        self._head = first_head(node.signer.hotkey)
+        self._every_ms = every_s * 1_000
+        folders = (outside / node.signer.hotkey,) if outside else ()
+        self._folders = (node.state_dir / FOLDER, *folders)
+        self._walk = LogWalk(LogStart(validator=node.signer.hotkey))
         self._last: StoredCheckpoint | None = None
         self._unanswered: StoredCheckpoint | None = None  # signed and sent; the store may have it
         self._looked_ms: int | None = None
@@ -139,24 +98,23 @@ class CheckpointLoop:
         self._last = stored[-1] if stored else None
         known = [read_checkpoint(self._last.note, verify)] if self._last else []
         known += await asyncio.to_thread(self._published)
-        begun = await self._resume(known)
         await self._catch_up(known)
         self._is_open = True
         self._show()
-        records, signed = self._head.seq, len(stored)
+        records, signed = self._walk.seq, len(stored)
         text = (
             f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
         )
-        self._node.log.info("log stands", records=records, checkpoints=signed, read_after=begun, text=text)
+        self._node.log.info("log stands", records=records, checkpoints=signed, text=text)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""
         now_ms = self._node.now_ms()
         since_ms = max(self._last.signed_ms if self._last else 0, self._looked_ms or 0)
         made = None
-        if self._unanswered or now_ms - since_ms >= self._rules.every_s * 1_000:
+        if self._unanswered or now_ms - since_ms >= self._every_ms:
             made = await self.sign()
-            self._looked_ms = now_ms if made or self._tree.size else None  # an empty log is looked at every turn
+            self._looked_ms = now_ms if made or self._walk.seq else None  # an empty log is looked at every turn
         await self._publish()
         return made
 
@@ -175,20 +133,14 @@ class CheckpointLoop:
         async with self._signing:
             if self._unanswered is None:
                 await self._catch_up()
-                if self._tree.size == (self._last.size if self._last else 0):
+                if self._walk.seq == (self._last.size if self._last else 0):
                     return None
-                note = sign_checkpoint(checkpoint_of(node.signer.hotkey, self._tree), node.signer)
+                note = sign_checkpoint(checkpoint_of(node.signer.hotkey, self._walk.tree), node.signer)
                 self._unanswered = StoredCheckpoint(
-                    validator=node.signer.hotkey, size=self._tree.size, note=note, signed_ms=node.now_ms()
+                    validator=node.signer.hotkey, size=self._walk.seq, note=note, signed_ms=node.now_ms()
                 )
             made = await self._put(self._unanswered)
             self._last, self._unanswered = made, None
-            peaks = tuple(peak.hex() for peak in self._tree.peaks)
-            frontier = Frontier(validator=node.signer.hotkey, size=self._tree.size, head=self._head.hash, peaks=peaks)
-            try:  # without it the next start reads the whole log
-                await asyncio.to_thread(write_frontier, self._folders[0], frontier)
-            except OSError as error:
-                node.log.warning("frontier not written", folder=str(self._folders[0]), reason=str(error))
             self._show()
             root, text = read_checkpoint(made.note, verify).root[:16], f"the log is signed up to record {made.size:,}"
             node.log.info("checkpoint", size=made.size, root=root, text=text)
@@ -217,27 +169,6 @@ class CheckpointLoop:
             raise
         return checkpoint
 
-    async def _resume(self, known: list[Checkpoint]) -> int:
-        """Take up the frontier of the last checkpoint, if its root is the signed one and the log holds its last record;
-        returns its size, 0 when the log is to be read from its first record."""
-        frontier = await asyncio.to_thread(read_frontier, self._folders[0])
-        signed = known[0] if self._last else None
-        if frontier is None or signed is None or (frontier.validator, frontier.size) != (signed.validator, signed.size):
-            return 0
-        if any(checkpoint.size < frontier.size for checkpoint in known):
-            return 0
-        try:
-            tree = MerkleFrontier(frontier.size, [bytes.fromhex(peak) for peak in frontier.peaks])
-        except (ArenaError, ValueError):
-            return 0
-        if tree.root().hex() != signed.root:
-            return 0
-        before = frontier.size - 1
-        async for leaf in self._node.store.leaves(signed.validator, after_seq=before, to_seq=frontier.size):
-            if record_hash(leaf.prev, leaf.content_sha256) == frontier.head:
-                self._tree, self._head = tree, Head(frontier.size, frontier.head)
-        return self._tree.size
-
     async def _catch_up(self, known: list[Checkpoint] | None = None) -> None:
         """Take in what was appended since, and compare with checkpoints of sizes passed on the way."""
         node = self._node
@@ -246,19 +177,17 @@ class CheckpointLoop:
             if roots.setdefault(checkpoint.size, checkpoint.root) != checkpoint.root:
                 raise ArenaError("V2080", f"two roots were signed for {checkpoint.size} records")
         end = await node.store.head()
-        if end.seq < max([self._tree.size, *roots]):
-            signed = max([self._tree.size, *roots])
+        if end.seq < max([self._walk.seq, *roots]):
+            signed = max([self._walk.seq, *roots])
             raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
-        async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._tree.size, to_seq=end.seq):
-            if (leaf.seq, leaf.prev) != (self._head.seq + 1, self._head.hash):
-                raise ArenaError("V2080", f"record {leaf.seq} does not follow record {self._head.seq}")
-            self._tree.append(signing_message(node.signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
-            self._head = Head(leaf.seq, record_hash(leaf.prev, leaf.content_sha256))
-            root = roots.get(self._tree.size)
-            if root is not None and root != self._tree.root().hex():
-                raise ArenaError("V2080", f"the first {self._tree.size} records do not have the root {root}")
-        if self._head != end:
-            raise ArenaError("V2080", f"the records end at {self._head.seq}, which is not the head at {end.seq}")
+        async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._walk.seq, to_seq=end.seq):
+            if wrong := self._walk.misplaced(leaf.seq, leaf.prev):
+                raise ArenaError("V2080", f"record {leaf.seq}: {wrong[1]}")
+            self._walk.take(leaf.seq, leaf.prev, leaf.content_sha256)
+            if leaf.seq in roots and roots[leaf.seq] != self._walk.root:
+                raise ArenaError("V2080", f"the first {leaf.seq} records do not have the root {roots[leaf.seq]}")
+        if self._walk.head != end:
+            raise ArenaError("V2080", f"the records end at {self._walk.seq}, which is not the head at {end.seq}")
 
     def _published(self) -> list[Checkpoint]:
         """The last checkpoint in each folder. Files that can't be read, or are not ours, prove nothing and are said."""
@@ -306,7 +235,9 @@ class AnchorLoop:
 
     name, every_s = "anchors", 6.0
 
-    def __init__(self, node: Node, every_s: int, *, is_quiet: Callable[[int], bool] = lambda _: False) -> None:
+    def __init__(
+        self, node: Node, *, every_s: int = ANCHOR_EVERY_S, is_quiet: Callable[[int], bool] = lambda _: False
+    ) -> None:
         """`is_quiet` says of a moment (unix ms) whether the slot belongs to a race: nothing is committed then."""
         self._is_quiet = is_quiet
         self._node = node

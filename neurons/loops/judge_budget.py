@@ -44,7 +44,7 @@ class JudgeBudgets:
         after = before.begun(problem_id, self._budget)
         if after is None:
             spent = before.spent
-            detail = f"{race_id}: {spent.tokens} tokens, {spent.micro_usd} micro-USD, {spent.ms // 1000} s spent"
+            detail = f"{race_id}: {spent.tokens} tokens spent"
             return Failure(code=JUDGE_BUDGET_SPENT, detail=detail)
         if after is not before:
             self._keep(race_id, after)
@@ -56,8 +56,7 @@ class JudgeBudgets:
             self._keep(race_id, self._race(race_id).charged(problem_id, spent))
 
     def _is_bounded(self, race_id: str) -> bool:
-        budget = self._budget
-        return bool(race_id) and bool(budget.tokens or budget.micro_usd or budget.ms)
+        return bool(race_id and self._budget.tokens)
 
     def _race(self, race_id: str) -> RaceSpending:
         if race_id not in self._races:

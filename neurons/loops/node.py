@@ -12,18 +12,17 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.port import Bank
-from arena.chain.local_http import ChainServer
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
-from arena.exchange.operator_files.release import FilesRelease, Operator
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.door.local_chain import ChainServer
+from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SubmissionCache
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
+from arena.records.sequencer import Sequencer
 from arena.store.port import Store
 from neurons.health.metrics import Metrics
 from neurons.loops.judge_budget import JudgeBudgets
@@ -112,7 +111,6 @@ class Node:
     metrics: Metrics
     log: FilteringBoundLogger
     judge_budgets: JudgeBudgets
-    bank_days_min: int = 30  # a stock that lasts for less is warned of
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     serving: Serving | None = None  # public reads, live tail and door, where the settings name a port for one
     operator_files: OperatorFiles | None = None  # None: it takes nobody's

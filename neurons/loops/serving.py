@@ -46,7 +46,6 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
     clients: int
     is_sn15_served: bool
     door: int = NO_SOCKET
-    log_format: Literal["auto", "console", "json"]
     log_level: Literal["debug", "info", "warning", "error"]
 
 

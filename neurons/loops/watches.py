@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 
 import msgspec
 
-from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from foundation.codes.names import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError

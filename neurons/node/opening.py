@@ -18,22 +18,23 @@ from typing import Literal
 import structlog
 
 from arena.chain.local import LocalSubtensor
-from arena.chain.local_http import ChainServer
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
+from arena.door.local_chain import ChainServer
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import Conditions, HostFacts
-from arena.store.embedded.server import embedded_server
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
+from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
 from neurons.loops.judge_budget import JudgeBudgets
@@ -43,7 +44,7 @@ from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
 from neurons.node.reporting import ProbeServer
 from neurons.race.sharing import open_sharing
-from neurons.settings.endpoints import Endpoint, check_endpoints, judge_budget, open_endpoints
+from neurons.settings.endpoints import Endpoint, check_endpoints, open_endpoints
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -131,8 +132,9 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
-            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", judge_budget(settings, judge)),
-            bank_days_min=settings.bank_days_min,
+            judge_budgets=JudgeBudgets(
+                settings.state_dir / "judge-budget", JudgeBudget(tokens=settings.judge_race_tokens)
+            ),
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,
@@ -207,9 +209,9 @@ def open_serving(
     a port, too; not yet serving. None where neither is asked for. Raises ArenaError V2014."""
     reads = door = None
     if settings.serve_port:
-        reads = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+        reads = stack.enter_context(listen(settings.public_host, settings.serve_port))
     if settings.door_port or is_local(settings.network):
-        door = stack.enter_context(listen(settings.door_host, settings.door_port))
+        door = stack.enter_context(listen(settings.public_host, settings.door_port))
     if reads is None and door is None:
         return None
     setup = ServingSetup(
@@ -227,7 +229,6 @@ def open_serving(
         clients=STREAMS_MAX,
         is_sn15_served=settings.serve_sn15,
         door=door.fileno() if door is not None else NO_SOCKET,
-        log_format=settings.log_format,
         log_level=settings.log_level,
     )
     return Serving(setup, reads, door, structlog.get_logger())
@@ -242,7 +243,7 @@ def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.Asy
         return None
     if not isinstance(chain, LocalSubtensor):
         raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
-    return ChainServer(chain, stack.enter_context(listen(settings.door_host, settings.local_chain_port)))
+    return ChainServer(chain, stack.enter_context(listen(settings.public_host, settings.local_chain_port)))
 
 
 def open_bodies(settings: Settings) -> BodyObjects | None:

@@ -15,9 +15,8 @@ import structlog
 
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Signer, Subtensor
-from arena.exchange.operator_files.release import FilesRelease, Operator
-from arena.exchange.operator_files.release_pull import ReleasePuller, of_operator
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
+from arena.exchange.pull import ReleasePuller, of_operator
 from arena.policy import Policy
 from arena.race.machine import is_policy_replaceable, runs_under_another
 from arena.store.port import Store

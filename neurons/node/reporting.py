@@ -26,8 +26,8 @@ from arena.policy import RaceRules
 from arena.race.agreement import is_shared
 from arena.race.machine import RaceState
 from arena.race.schedule import coming_closes_ms, timeline
-from arena.records.model import Stage
-from arena.store.port import Store, StoredCheckpoint
+from arena.records.model import Stage, StoredCheckpoint
+from arena.store.port import Store
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import (
     Heartbeat,
@@ -40,7 +40,6 @@ from neurons.health.node_file import (
     write_node_file,
 )
 from neurons.health.status import Deadline, RaceFacts, Status, StoreFacts, assess
-from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
@@ -59,11 +58,11 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
     store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
     door = (
-        f"http://{settings.door_host}:{node.serving.door_port}"
+        f"http://{settings.public_host}:{node.serving.door_port}"
         if node.serving and node.serving.door_port
         else "off (--door-port)"
     )
-    reads = f"http://{settings.serve_host}:{settings.serve_port}" if settings.serve_port else "off (--serve-port)"
+    reads = f"http://{settings.public_host}:{settings.serve_port}" if settings.serve_port else "off (--serve-port)"
     metrics = (
         f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
         if settings.metrics_port
@@ -104,7 +103,6 @@ class HeartbeatLoop:
         self,
         node: Node,
         watch: ChainWatch,
-        schedules: CheckpointRules,
         *,
         logs: Callable[[], list[RaceLog]],
         peers: Callable[[], tuple[PeerSeen, ...]] = tuple,
@@ -113,7 +111,7 @@ class HeartbeatLoop:
         """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `release` says how
         the operator's files stand here."""
         self._release = release
-        self._node, self._watch, self._schedules = node, watch, schedules
+        self._node, self._watch = node, watch
         self._logs, self._peers = logs, peers
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
@@ -156,10 +154,7 @@ class HeartbeatLoop:
             chain=self._watch.facts,
             waits=tuple(drain.waits[name] for name in sorted(drain.waits)),
             peers=self._peers(),
-            checkpoint_every_s=self._schedules.every_s,
-            anchor_every_s=self._schedules.anchor_every_s,
             bank_until_ms=self._bank_until_ms,
-            bank_days_min=node.bank_days_min,
             resting=node.pool.resting,
             unjudged=tuple(
                 UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)

@@ -28,7 +28,7 @@ from arena.door.server import DoorServer
 from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
 from arena.store.objects import open_objects
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, STOP_LINE, ServingSetup, ServingState, encode_line
 from neurons.race.explaining import open_explainer
@@ -56,7 +56,7 @@ async def serve() -> None:
     lines = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     setup = msgspec.json.decode(await lines.readline(), type=ServingSetup)
-    configure_logs(setup.log_format, setup.log_level)
+    configure_logs(setup.log_level)
     stop = asyncio.Event()
     heeding = asyncio.create_task(heed_node(lines, stop))
     async with contextlib.AsyncExitStack() as stack:

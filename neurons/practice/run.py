@@ -1,35 +1,46 @@
-"""An agent run on problems on a miner's computer: each result as it comes, here or in the validator's pool.
+"""An agent run on problems on a miner's computer: which problems, what answers them, each result as it comes.
 
-Each problem is evaluated by `arena.evaluate`, as a validator does it; a problem that could not be run is a row
-with the reason, never a score. In the pool a problem whose worker died is run again; a quarantined one is a row that
-says so, and costs no other. No worker outlives the run.
+Each problem is evaluated by `arena.evaluate`, as a validator does it; a problem that could not be run is a row with the
+reason, never a score. Practice problems are made once for each catalogue and release, and kept in the state folder.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+import typer
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.view.reading import loss_of
-from foundation.codes.names import JOB_QUARANTINED, NOT_RECORDED, WORKER_DIED
+from foundation.canonical import content_hash
+from foundation.codes.names import MODEL_FAILED, NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import TRIES_MAX
+from harness.catalogue.port import Catalogue
+from harness.inference.journal import CompletionFile, RecordedUpstream
+from harness.inference.port import Upstream
 from harness.trace import EvaluationBody
-from neurons.worker.pool import WorkerPool
-from neurons.worker.ports import episode_deadline_s
-from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, WorkerSetup
+from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
+from neurons.settings.inputs import code_commit, policy_of, prepare_suite
+from neurons.settings.settings import Settings
+from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count
 from problems.explanation import Constraint, explain_outcome
-from problems.model import Problem
+from problems.formats import count_web, read_problems, write_problems
+from problems.model import BUCKETS, Problem
 from problems.outcome import OutcomeScore
-from problems.titles import AcceptedTitles
+from problems.suites import SUITES, VariantMaker
+from problems.synthesis import synthesize
 
 RUN_FORMAT = "agent-arena/local-run/1"
+PRACTICE_SEED, PRACTICE_PER_BUCKET = 1, 20  # the same practice problems on every machine with the same catalogue
+DEFAULT_COUNT = 6
+_NOWHERE = "http://127.0.0.1:9/v1"  # stands for the endpoint where a recording answers alone; nothing is sent there
 
 Asked = tuple[Problem, EvaluatePorts]
 
@@ -53,24 +64,35 @@ class LocalRun(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[RunRow, ...]
 
 
-def run_problems(
-    source: str, asked: Sequence[Asked], *, time_limit_s: float, clock: Callable[[], float]
-) -> Iterator[RunRow]:
-    """Each problem's row, one at a time in this process. `clock` gives seconds, monotonic.
+def default_cache_dir() -> Path:
+    """The user's cache folder: XDG_CACHE_HOME, else ~/.cache, and `agent-arena` in it. Makes nothing."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path("~/.cache").expanduser()) / "agent-arena"
 
-    After `time_limit_s` (0: no limit) no further problem is begun; those get no row. Raises the first ArenaError that
-    would be every problem's too: an endpoint or a host that fails, unlike a reply that is not recorded.
+
+def run_here(source: str, asked: Sequence[Asked], at_once: int) -> Iterator[RunRow]:
+    """Each problem's row in the order of the problems, `at_once` at a time in this process.
+
+    Raises the first ArenaError that would be every problem's too: an endpoint or a host that fails, unlike a reply that
+    is not recorded.
     """
-    begun_s = clock()
-    for problem, ports in asked:
-        if time_limit_s and clock() - begun_s >= time_limit_s:
-            return
+
+    def one(problem: Problem, ports: EvaluatePorts) -> RunRow:
         try:
-            yield row_of(problem, ports, evaluate(source, problem, ports))
+            return row_of(problem, ports, evaluate(source, problem, ports))
         except ArenaError as error:
             if error.failure.code != NOT_RECORDED:
                 raise
-            yield RunRow(problem=problem, failure=error.failure)
+            return RunRow(problem=problem, failure=error.failure)
+
+    if at_once == 1:
+        yield from (one(*each) for each in asked)
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            yield from pool.map(one, *zip(*asked, strict=True))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def row_of(problem: Problem, ports: EvaluatePorts, evaluation: Evaluation) -> RunRow:
@@ -107,64 +129,148 @@ def save_run(path: Path, run: LocalRun) -> None:
 def read_run(content: bytes) -> LocalRun | EvaluationBody:
     """A run, or a body alone. Raises msgspec.MsgspecError for anything else."""
     try:
-        run = msgspec.json.decode(content, type=LocalRun)
+        return msgspec.json.decode(content, type=LocalRun)
     except msgspec.ValidationError:
         return msgspec.json.decode(content, type=EvaluationBody)
-    return run
 
 
-def run_in_pool(
-    source: str,
-    asked: Sequence[Asked],
-    setups: tuple[WorkerSetup, ...],
+def at_once_here(wanted: int, settings: Settings) -> int:
+    """How many of `wanted` episodes this host's memory holds with every jail at its limit; fewer are said on stderr."""
+    count = worker_count(wanted, usable_memory_bytes(), policy_of(settings).limits)
+    if count < wanted:
+        typer.echo(f"memory holds {count} of {wanted} episodes at a time", err=True)
+    return count
+
+
+@contextlib.contextmanager
+def opened_problems(
+    settings: Settings,
     *,
-    time_limit_s: float,
-    clock: Callable[[], float],
-    unjudged: Failure | None = None,
-) -> Iterator[RunRow]:
-    """Each problem's row when it is finished, one worker a set-up. `clock` gives seconds, monotonic; `unjudged`: why
-    no trace is judged, None: each is.
+    problem: Sequence[str] | None = None,
+    problems: Path | None = None,
+    count: int | None = None,
+    variant: str | None = None,
+    at_once: int = 1,
+    record: Path | None = None,
+    replay: Path | None = None,
+) -> Iterator[list[Asked]]:
+    """The problems to run on (as `arena run` describes its options), each with the ports that score it.
 
-    After `time_limit_s` (0: no limit) no further problem is begun; those get no row. Raises the first ArenaError that
-    would be every problem's too.
+    Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
+    P4032 for a variant that can't be drawn, V2181 for a recording, U3001, U3002 or U3005 for an endpoint.
     """
-    waiting, begun_s = deque(asked), clock()
-    under_way: dict[asyncio.Task[Evaluation | Failure], Asked] = {}
-    pool = WorkerPool(setups, episode_deadline_s(setups[0].policy))
-
-    async def some_ended() -> list[tuple[Asked, Evaluation | Failure]]:
-        while waiting and len(under_way) < pool.size and not (time_limit_s and clock() - begun_s >= time_limit_s):
-            one = waiting.popleft()
-            under_way[asyncio.create_task(_evaluated(pool, source, one, unjudged))] = one
-        ended = (await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED))[0] if under_way else ()
-        return [(under_way.pop(task), task.result()) for task in ended]
-
-    with asyncio.Runner() as runner:
+    recording: CompletionFile | None = None
+    if path := record or replay:
+        if record and replay and record != replay:
+            raise typer.BadParameter("--record and --replay together name one file", param_hint="--record")
+        recording = CompletionFile(path, policy_of(settings).inference.models, is_new=record is not None)
+        settings = settings.model_copy(update={"models": ",".join(recording.models)})
+    if replay and not record:
+        settings = settings.model_copy(update={"openai_base_url": _NOWHERE, "upstreams": ()})
+    elif endpoints := named_endpoints(settings):
         try:
-            runner.run(pool.start())
-            while found := runner.run(some_ended()):
-                for (problem, ports), ended in found:
-                    if isinstance(ended, Failure):
-                        yield RunRow(problem=problem, failure=ended)
-                    else:
-                        yield row_of(problem, ports, ended)
-        finally:
-            runner.run(pool.stop())
+            silent = check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True)
+        except ArenaError as error:
+            if error.failure.code != MODEL_FAILED:
+                raise
+            fix = "check --model-url or OPENAI_BASE_URL and run again"
+            raise ArenaError(MODEL_FAILED, error.failure.detail, fix=fix) from error
+        for line in silent:
+            typer.echo(f"{line}; the others are asked", err=True)
+    with open_local_ports(settings, at_once=at_once) as ports:
+        if recording is not None:
+
+            def recorded(upstreams: Sequence[Upstream]) -> tuple[Upstream, ...]:
+                live = upstreams if record else [None] * len(upstreams)
+                return tuple(RecordedUpstream(recording, one, is_replayed=replay is not None) for one in live)
+
+            dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
+            ports = dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated)
+        yield _chosen(settings, ports, problem or (), problems, count, variant)
 
 
-async def _evaluated(pool: WorkerPool, source: str, asked: Asked, unjudged: Failure | None) -> Evaluation | Failure:
-    problem, ports = asked
-    titles = ports.titles if isinstance(ports.titles, AcceptedTitles) else None  # a variant's own
-    job = EvaluateJob(
-        job_id=problem.problem_id, source=source, problem=problem, titles=titles, is_last=True, unjudged=unjudged
+def _chosen(
+    settings: Settings,
+    ports: EvaluatePorts,
+    wanted: Sequence[str],
+    file: Path | None,
+    count: int | None,
+    variant: str | None,
+) -> list[Asked]:
+    """The wanted problems, or the first `count`: of a file or suite, else with a seed for variants of the policy's
+    suite, as a validator opens it, else practice problems, buckets in turn."""
+    known: Sequence[Problem]
+    if is_suite := file is not None and not file.exists() and str(file) in SUITES:
+        from arena.bank.suite_signature import open_shipped
+        from arena.chain.keys import verify
+
+        known = open_shipped(str(file), verify).problems
+    elif file is not None:
+        known = read_problem_file(file)
+    elif variant is not None:
+        known = prepare_suite(settings, policy_of(settings))
+    else:
+        known = practice_set(settings.state_dir, ports.catalogue)
+    by_id = {problem.problem_id: problem for problem in known}
+    if missing := [name for name in wanted if name not in by_id]:
+        raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
+    count = count or (len(known) if is_suite else DEFAULT_COUNT)
+    if count > len(known) and (file is None or is_suite):
+        raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
+    chosen = [by_id[name] for name in wanted] if wanted else list(known[:count])
+    _say_missing(chosen, ports.catalogue)
+    if variant is None:
+        return [(one, ports) for one in chosen]
+    maker = VariantMaker(known, ports.catalogue.products())
+    drawn = [maker.variant(problem.problem_id, variant) for problem in chosen]
+    return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
+
+
+def practice_set(state_dir: Path, catalogue: Catalogue) -> tuple[Problem, ...]:
+    """Practice problems over an open catalogue, buckets in turn: never from a sealed batch, and the same for everybody
+    with the same catalogue and release. Kept in `state_dir`, if it can be written."""
+    made_by = content_hash([catalogue.content_sha256, PRACTICE_SEED, PRACTICE_PER_BUCKET, code_commit()])
+    path = state_dir / "practice" / f"{made_by[:32]}.jsonl"
+    if path.exists():
+        return read_problems(path.read_bytes().splitlines())
+    made = synthesize(
+        tuple(catalogue.products()), seed=PRACTICE_SEED, counts=dict.fromkeys(BUCKETS, PRACTICE_PER_BUCKET)
     )
-    tries = 1
-    while not isinstance(reply := await pool.run(job), Evaluated):
-        assert isinstance(reply, Faulted)
-        failure = reply.failure
-        if failure.code == JOB_QUARANTINED or (failure.code == WORKER_DIED and tries == TRIES_MAX):
-            return failure
-        if failure.code != WORKER_DIED:
-            raise ArenaError(failure.code, failure.detail)
-        tries += 1
-    return reply.evaluation
+    made = tuple(one for offset in range(PRACTICE_PER_BUCKET) for one in made[offset::PRACTICE_PER_BUCKET])
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(f"{line}\n" for line in write_problems(made)).encode())
+    return made
+
+
+def read_problem_file(file: Path) -> tuple[Problem, ...]:
+    """The problems of a file but its web problems, which are counted on stderr. Raises ArenaError P4001 to P4009."""
+    try:
+        lines = file.read_bytes().splitlines()
+    except FileNotFoundError as error:
+        told = f"no suite and no file `{file}`; suites are {', '.join(SUITES)}"
+        raise ArenaError("P4001", told, fix="name one of them, or a problem file") from error
+    except OSError as error:
+        raise ArenaError("P4001", f"{file}: {error.strerror}", fix="check the file") from error
+    problems = read_problems(lines, is_web_skipped=True)
+    if left_out := count_web(lines):
+        typer.echo(f"{left_out} web problems skipped, {len(problems)} left", err=True)
+    return problems
+
+
+def _say_missing(problems: Sequence[Problem], catalogue: Catalogue) -> None:
+    """Say on stderr which problems ask for products that the catalogue lacks: no answer of theirs can be right. Raises
+    ArenaError P4006 where that is every problem."""
+    lacking = {
+        problem.problem_id: item.product_id
+        for problem in problems
+        for item in problem.rewards
+        if catalogue.product(item.product_id) is None
+    }
+    if not lacking:
+        return
+    name, product_id = next(iter(lacking.items()))
+    detail = f"{len(lacking)} of {len(problems)} problems, such as {name} with product {product_id}"
+    if len(lacking) == len(problems):
+        raise ArenaError("P4006", f"{detail}; name their catalogue with --catalogue")
+    typer.echo(f"note: the answers of {detail} are not in this catalogue: they can't be solved here", err=True)

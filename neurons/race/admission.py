@@ -20,6 +20,7 @@ from arena.gate.isolation import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.report import GateReport
 from arena.race.admission import FieldStanding, GateWord, hold_ends, next_word, outcome_at
+from arena.race.schedule import opening_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, SettlementRecord, Subject
 from arena.store.port import AgreedStanding, Store, StoredSubmission, SubmissionState
@@ -31,7 +32,7 @@ from arena.submissions.admission import (
     neighbourhood,
     read_report,
 )
-from arena.visibility.rule import may_see, moment_at, opening_ms
+from arena.visibility.rule import may_see, moment_at
 from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED
 from foundation.errors import ArenaError
 from neurons.loops.node import Node

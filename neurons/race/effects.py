@@ -48,14 +48,13 @@ from arena.race.events import (
 from arena.race.logs import AnchoredLog, ProgressClaims, compare_words
 from arena.race.machine import RaceState, Succession, open_race, settlement_inputs, succession
 from arena.race.model import Batch, Candidate, Top, describe_batch
-from arena.race.schedule import Moment, coming_closes_ms
+from arena.race.schedule import Moment, coming_closes_ms, stated_opening_ms
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
-from arena.records.log.anchors import note_sha256
-from arena.records.log.checkpoint import read_checkpoint
+from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
-from arena.visibility.rule import stated_opening_ms
 from foundation.errors import ArenaError
+from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node, Sharing
 from neurons.race.admission import keep_standings
@@ -172,7 +171,7 @@ class RaceEffects:
         now_ms = self._node.now_ms()
         coming_ms = coming_closes_ms(now_ms, rules, HORIZON_RACES)
         level = await asyncio.to_thread(self._node.stock.level, coming_ms, now_ms, undrawn)
-        if level.is_low(self._node.bank_days_min):
+        if level.is_low(BANK_DAYS_MIN):
             self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
         return event
 

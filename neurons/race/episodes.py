@@ -20,8 +20,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from arena.evaluate import Evaluation
-from arena.evaluate.records import records_of
+from arena.evaluate import Evaluation, records_of
 from arena.race.decider import after_fault, is_last_attempt, may_diverge, witness_item
 from arena.race.model import CountedEvaluation
 from arena.records.body import decode_body, encode_body

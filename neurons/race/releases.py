@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from arena.chain.keys import verify
-from arena.exchange.operator_files.release import FilesRelease
-from arena.exchange.operator_files.release_pull import ReleasePuller, ReleaseTurn, of_operator
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import FilesRelease, ReleaseStore
 from arena.exchange.port import Peer
+from arena.exchange.pull import ReleasePuller, ReleaseTurn, of_operator
 from foundation.codes.names import POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import OperatorFacts

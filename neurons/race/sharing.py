@@ -20,9 +20,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from arena.chain.extrinsic_form import split_endpoint
 from arena.chain.keys import HttpAuth, verify
-from arena.chain.port import Metagraph, Signer
+from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peer
@@ -104,15 +103,14 @@ async def open_sharing(
     if not settings.public_endpoint:
         raise ArenaError("V2030", "share: others must reach this node, so public_endpoint is needed")
     endpoint = settings.public_endpoint.rstrip("/")
-    _, public_port = split_endpoint(endpoint)
-    port = settings.exchange_port or public_port
+    _, port = split_endpoint(endpoint)
     if port == settings.serve_port:
-        told = f"serve_port and the exchange both want port {port}: set another serve_port, or exchange_port"
+        told = f"serve_port and the exchange both want port {port}: set another serve_port"
         raise ArenaError("V2030", told)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))
-    with listen(settings.serve_host, port) as listener:
+    with listen(settings.public_host, port) as listener:
         async with HttpPeers(auth) as peers:
             yield Sharing(
                 listener=listener,

@@ -19,7 +19,6 @@ from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
 from harness.inference.gateway import UpstreamPrice
-from judge.budget import JudgeBudget
 from neurons.settings.settings import Settings
 
 SCRIPTED_PREFIX = "scripted-"
@@ -47,19 +46,11 @@ def open_endpoints(
     contradict each other or a key's variable that is not set.
     """
     judge = None
-    price = UpstreamPrice(
-        prompt_micro_usd=settings.judge_prompt_micro_usd, completion_micro_usd=settings.judge_completion_micro_usd
-    )
-    if settings.judge_race_micro_usd and not (price.prompt_micro_usd or price.completion_micro_usd):
-        raise ArenaError(
-            "V2030", "judge_race_micro_usd is set and no price: set judge_prompt_micro_usd, judge_completion_micro_usd"
-        )
     if settings.judge_base_url:
         judge = Endpoint(
             name="judge",
             base_url=settings.judge_base_url,
             api_key=settings.judge_api_key.get_secret_value(),
-            price=price,
         )
     if named := named_endpoints(settings):
         yield named, judge
@@ -76,15 +67,6 @@ def open_endpoints(
     with start_scripted_server() as server:
         free = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
         yield (Endpoint(name="scripted", base_url=server.base_url, price=free),), judge
-
-
-def judge_budget(settings: Settings, judge: Endpoint | None) -> JudgeBudget:
-    """What the verdicts of one race may cost by the settings, at the judge endpoint's price."""
-    return JudgeBudget(
-        tokens=settings.judge_race_tokens,
-        micro_usd=settings.judge_race_micro_usd,
-        price=judge.price if judge else None,
-    )
 
 
 def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:

@@ -15,13 +15,12 @@ import orjson
 import structlog
 from structlog.typing import EventDict
 
-LogFormat = Literal["auto", "console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def configure_logs(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
-    """Send structlog events to stderr. `auto` is console on a terminal, JSON lines otherwise."""
-    is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+def configure_logs(level: LogLevel = "info") -> None:
+    """Send structlog events to stderr: for people on a terminal, JSON lines otherwise."""
+    is_json = not sys.stderr.isatty()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -15,9 +15,8 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.keys import verify
-from arena.exchange.operator_files.release import FileKind, FilesRelease, Operator, SharedFile
-from arena.exchange.operator_files.release_pull import of_operator
-from arena.exchange.operator_files.release_store import MODE, ReleaseStore
+from arena.exchange.operator_files import MODE, FileKind, FilesRelease, Operator, ReleaseStore, SharedFile
+from arena.exchange.pull import of_operator
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.codes.names import FILE_UNUSABLE

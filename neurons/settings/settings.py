@@ -130,7 +130,6 @@ class Settings(BaseSettings):
         description="the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents"
         " qualify on; empty: the operator's whose release brings them, else this node's own",
     )
-    bank_days_min: int = Field(default=30, ge=0, description="warn when the bank's stock lasts for fewer days")
     workers: int = Field(
         default_factory=usable_cores,
         ge=1,
@@ -152,12 +151,6 @@ class Settings(BaseSettings):
     )
     judge_base_url: str = Field(default="", description="judge endpoint; empty: the scripted judge")
     judge_api_key: SecretStr = Field(default=SecretStr(""), description="key of the judge endpoint")
-    judge_prompt_micro_usd: int = Field(
-        default=0, ge=0, description="what the judge endpoint charges per million prompt tokens, in micro-USD"
-    )
-    judge_completion_micro_usd: int = Field(
-        default=0, ge=0, description="what it charges per million completion tokens"
-    )
     judge_reasoning_tokens: int = Field(
         default=0, ge=0, description="tokens that a judge model may think with before it writes its reply"
     )
@@ -167,10 +160,6 @@ class Settings(BaseSettings):
     judge_race_tokens: int = Field(
         default=0, ge=0, description="tokens that the verdicts of one race may cost; 0: not bounded"
     )
-    judge_race_micro_usd: int = Field(
-        default=0, ge=0, description="money that the verdicts of one race may cost, in micro-USD; 0: not bounded"
-    )
-    log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe line kept"
     )
@@ -181,16 +170,14 @@ class Settings(BaseSettings):
     metrics_port: int = Field(
         default=0, ge=0, le=65535, description="/metrics for Prometheus, /healthz and /readyz; 0: off"
     )
-    checkpoint_every_s: int = Field(default=600, ge=1, description="sign a checkpoint of a log that grew this often")
     checkpoint_dir: Path | None = Field(
         default=None, description="a second folder for signed checkpoints, best on another machine; empty: none"
     )
-    anchor_every_s: int = Field(
-        default=3600, ge=1, description="commit the newest checkpoint's hash on chain this often"
+    public_host: str = Field(
+        default="127.0.0.1",
+        description="address of the door, the public reads and the exchange; all who reach it may ask",
     )
-    serve_host: str = Field(default="127.0.0.1", description="address of the live tail; all who reach it may read")
     serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
-    door_host: str = Field(default="127.0.0.1", description="address at which miners submit and ask for their status")
     door_port: int = Field(
         default=0, ge=0, le=65535, description="its port; 0: off, on the local network a free port of loopback"
     )
@@ -198,16 +185,13 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         le=65535,
-        description="on the local network: the chain's port at door_host, for miners on other machines; 0: off",
+        description="on the local network: the chain's port at public_host, for miners on other machines; 0: off",
     )
     share: bool = Field(
         default=False, description="race together with the network's other validators; needs public_endpoint"
     )
     public_endpoint: str = Field(
         default="", description="http://ip:port published on chain: of the exchange with `share`, of the door without"
-    )
-    exchange_port: int = Field(
-        default=0, ge=0, le=65535, description="where other validators are answered; 0: the port of public_endpoint"
     )
     shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
     serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")

@@ -12,12 +12,11 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
 from foundation.errors import ArenaError
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import memory_limit_bytes
 from harness.sandbox.port import GuestChoice
@@ -28,10 +27,6 @@ from neurons.settings.endpoints import SCRIPTED_PREFIX, Endpoint, endpoints_of, 
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
 from neurons.settings.settings import Settings
 from neurons.worker.protocol import WorkerSetup
-
-if TYPE_CHECKING:
-    pass
-
 
 WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record
 RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
@@ -138,18 +133,13 @@ def worker_setup(
         catalogue_dir=str(catalogue_path(settings)),
         titles_file=titles_file(settings),
         sandbox=settings.sandbox,
-        guest=guest_choice(policy),
+        guest=GuestChoice(packages=policy.guest.packages),
         upstreams=upstreams,
         judge=judge,
         judge_patience=RetryPolicy(
             reasoning_tokens=settings.judge_reasoning_tokens, reasoning_effort=settings.judge_reasoning_effort
         ),
     )
-
-
-def guest_choice(policy: Policy) -> GuestChoice:
-    """What the policy allows a guest."""
-    return GuestChoice(packages=policy.guest.packages)
 
 
 def open_judges(

@@ -51,7 +51,7 @@ def main() -> None:
         with open_evaluate_ports(setup) as ports:
             _send(replies, Ready(process_id=os.getpid(), sandbox=ports.sandbox.level))
             prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
-            meter = JudgeMeter(setup.judge.price if setup.judge else None)
+            meter = JudgeMeter(None)
             ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
             while True:
                 _send(replies, _answer(requests.get(), ports, prices, meter))

@@ -22,8 +22,8 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
-from harness.inference.scripted.upstream import ScriptedUpstream
-from harness.inference.scripted_brief import CONCISE
+from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.shopper import CONCISE
 from problems.clusters import find_classes
 from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Pool, Problem

@@ -18,26 +18,33 @@ import msgspec
 from arena.bank.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.evaluate.records import records_of
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate, records_of
+from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.export.writing.exporter import export_records
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import make_knowledge
 from arena.gate.report import GateReport
 from arena.policies import policy_by_name
 from arena.policy import Policy
 from arena.records.body import decode_content
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import AttemptRecord, Conditions, Context, HostFacts, Payload, ReleaseRecord, Subject
-from arena.store.embedded.server import start_embedded
-from arena.store.port import StoredBody
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import (
+    AttemptRecord,
+    Conditions,
+    Context,
+    HostFacts,
+    Payload,
+    ReleaseRecord,
+    StoredBody,
+    Subject,
+)
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.durable_files import write_whole
 from harness.agents.registry import published_sources, reference_agents
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.tools.printed import printed_tools
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks

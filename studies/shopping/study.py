@@ -26,7 +26,7 @@ import msgspec
 from foundation.errors import ArenaError
 from foundation.progress import Progress
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.upstream import ScriptedUpstream
+from harness.inference.scripted.server import ScriptedUpstream
 from problems.formats import read_problems
 from problems.titles import LexicalTitles
 from studies.shopping.corpora import MATCHED, build_corpora

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from arena.policies import policy_by_name
 from arena.policy import Policy
+from arena.race.schedule import opening_ms
 from arena.records.body import encode_body
 from arena.records.model import HostFacts, Payload, RaceInputs, SettlementRecord, Subject
 from arena.store.port import StoredSubmission
-from arena.visibility.rule import opening_ms
 from foundation.canonical import canonical_bytes, text_hash
 from harness.limits import ModelPrice, completion_cost
 from harness.trace import Totals

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from arena.chain.keys import keypair_signer
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.server import start_embedded
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import start_embedded
 from arena.store.objects import open_objects
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, episode, item
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from arena.chain.keys import canonical_hotkey
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import finalized_at
+from arena.chain.local import LocalSubtensor, finalized_at
 
 _BY_BLOCK = ("stake", "commitment", "weights", "endpoint")
 _END = "UPDATE neuron SET until_block = ? WHERE hotkey = ? AND until_block IS NULL"

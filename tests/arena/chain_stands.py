@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from arena.chain.local import LocalSubtensor
-from arena.chain.local_http import ChainServer, RemoteSubtensor
+from arena.chain.local_http import RemoteSubtensor
 from arena.chain.port import Signer, Subtensor
+from arena.door.local_chain import ChainServer
 from harness.catalogue.server import listen
 from tests.arena.chain_faults import reorg
 
@@ -141,14 +142,12 @@ async def served_stand(path: Path) -> AsyncIterator[LocalStand]:
             await serving
 
 
-def make_node(runtime: int = 343, **settings: Any) -> Any:
-    """A fake node of a runtime's spec version, or a skip where its metadata is not here. `settings` as `FakeNode` takes
-    them."""
+def make_node(**settings: Any) -> Any:
+    """A fake node, or a skip where its runtime's metadata is not here. `settings` as `FakeNode` takes them."""
     from tests.arena.fakenode import FakeNode
-    from tests.arena.runtimes import RUNTIMES, metadata_of
+    from tests.arena.runtimes import SPEC_VERSION, read_metadata
 
-    told = {"spec_version": runtime, "guards": RUNTIMES[runtime].guards, "netuid": NETUID, **settings}
-    return FakeNode(metadata_of(runtime), **told)
+    return FakeNode(read_metadata(), **{"spec_version": SPEC_VERSION, "netuid": NETUID, **settings})
 
 
 @asynccontextmanager
@@ -161,7 +160,7 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
         with tempfile.TemporaryDirectory(prefix="arena-senders-") as folder:
             locks = Path(folder)
             chain = BittensorSubtensor(
-                url, netuid=NETUID, make_client=client_of(node), timeout_s=timeout_s, lock_folder=locks
+                url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s, lock_folder=locks
             )
             try:
                 yield NodeStand(node, chain, url, locks)
@@ -169,13 +168,8 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
                 await chain.close()
 
 
-def client_of(node: Any) -> Any:
-    """What makes the adapter's client for a node: the product's own, but for a runtime that is older than the SDK."""
-    return None if node.spec_version == 424 else make_client
-
-
 def make_client(url: str) -> Any:
-    """The client of the product; what spec 343 lacks of the epochs' schedule reads as unset."""
+    """The product's own client; what spec 343, older than the SDK, lacks of the epochs' schedule reads as unset."""
     import bittensor
     from bittensor._transport.errors import StorageFunctionNotFound
 

@@ -13,10 +13,10 @@ import pytest
 
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.chain.port import Signer
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
 from arena.store.objects import BodyObjects
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from tests.arena.chain_stands import NodeStand, make_node, node_stand
 from tests.arena.log_stand import HOST, Clock
 from tests.postgres_stand import start_new

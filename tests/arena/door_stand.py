@@ -17,17 +17,16 @@ import httpx
 
 from arena.api.board import Board
 from arena.chain.keys import HttpAuth, generate_signer, keypair_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
 from arena.door.form import Parser
 from arena.door.server import DoorServer
 from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
-from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
 from harness.catalogue.server import listen
 

@@ -12,11 +12,16 @@ from arena.exchange.log_digest import add_tally, extend
 from arena.exchange.port import Count, LogDigest, Peer
 from arena.exchange.pull import Pulled, PullPace, Wanted
 from arena.export.model import LogRow
-from arena.records.log.anchors import note_sha256
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import first_head, record_hash, signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.verify.log_check import LogStart
+from arena.records.log import (
+    LogStart,
+    checkpoint_of,
+    first_head,
+    note_sha256,
+    record_hash,
+    sign_checkpoint,
+    signing_message,
+)
+from arena.records.merkle import MerkleFrontier
 from tests.arena.exchange_stand import FAST, RACE, LocalNet, Node
 
 

@@ -12,21 +12,18 @@ import msgspec
 from arena.api.server import ExchangeServer
 from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
-from arena.exchange.limits import ShareRules
 from arena.exchange.log_digest import add_tally, take_tally
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.peer_service import PeerService, RaceTerms
+from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Peer, Peers, Reveal, RevealGate
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.exchange.submission_cache import SubmissionCache
-from arena.records.log.anchors import note_sha256
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.log.sequencer import Sequencer
+from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
 from arena.records.model import Payload, SettlementRecord
+from arena.records.sequencer import Sequencer
 from arena.store.port import Store
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers

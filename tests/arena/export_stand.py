@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,20 +11,19 @@ import msgspec
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
+from arena.export.exporter import export_records
+from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
-from arena.export.reading import read_rows
-from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.log.sequencer import Sequencer
-from arena.records.log.walk import LogStart, LogWalk
-from arena.records.model import Payload, VerdictRecord
-from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint
-from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, episode, release
+from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import BodyFrame, LogLeaf, Payload, StoredBody, StoredCheckpoint, VerdictRecord
+from arena.records.sequencer import Sequencer
+from foundation.canonical import canonical_bytes
+from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, body, episode, release
 
 replace = msgspec.structs.replace
+SECRET = "sk-or-v1-" + hashlib.sha256(b"a key that was never one").hexdigest()
 NOW_MS = START_MS + 86_400_000
 
 
@@ -121,3 +121,16 @@ def _kind(content: bytes) -> str:
         return str(msgspec.json.decode(content)["payload"]["kind"])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
         return ""
+
+
+def leaky_episode(log: ExportLog) -> None:
+    """An episode whose query holds a credential."""
+    content = canonical_bytes(replace(body(1), query=f"shirts, with {SECRET}"))
+    name = hashlib.sha256(content).hexdigest()
+    payloads, _ = episode(1)
+    attempted, evaluated, judged = payloads
+    verdict = replace(judged.verdict, body_sha256=name)
+    log.add(
+        [replace(attempted, body_sha256=name), replace(evaluated, body_sha256=name), replace(judged, verdict=verdict)],
+        [StoredBody(body_sha256=name, content=content)],
+    )

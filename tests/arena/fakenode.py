@@ -11,7 +11,6 @@ import bisect
 import functools
 import itertools
 import json
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -60,17 +59,13 @@ class FakeNode:
         *,
         netuid: int,
         spec_version: int,
-        guards: Mapping[str, int],
         block: int = 1_000,
         renamed: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """`metadata` in version 15. `guards`: errors that the runtime's dispatch extensions find before an extrinsic is
-        taken, with the number that the pool then gives instead. `renamed`: names of storages and calls that this
-        runtime has under another name of the same length; give it a `spec_version` of its own, by which the SDK
-        caches metadata."""
+        """`metadata` in version 15. `renamed`: names of storages and calls that this runtime has under another name of
+        the same length; give it a `spec_version` of its own, by which the SDK caches metadata."""
         metadata = grow_metadata(metadata, renamed)
         self.spec_version = spec_version
-        self._guards = guards
         self._metadata_hex = "0x" + as_option(metadata).hex()
         self._codec = make_codec(metadata, spec_version)
         self._apis = RuntimeApis(self._codec)
@@ -94,7 +89,6 @@ class FakeNode:
         self._subscriptions = itertools.count(1)
         self._nonces: dict[str, int] = {}
         self.pallets = FakePallets(self.write, netuid)
-        self.pallets.refuses_past_rounds = "InvalidRevealRound" in guards
         self.advance(block)
 
     # -- storage, kept by block
@@ -272,10 +266,6 @@ class FakeNode:
             self._spend_nonce(decoded["address"])
         next_one = self._nonces.get(decoded["address"], FIRST_NONCE)
         if refusal is None and decoded["nonce"] == next_one:
-            found = self.pallets.guard(self.block, *_parts(decoded))
-            if found is not None and found[1] in self._guards:
-                data = f"Custom error: {self._guards[found[1]]}"
-                return {"code": 1010, "message": "Invalid Transaction", "data": data}
             self._spend_nonce(decoded["address"])
             return None
         self.nonce_refusals += refusal is None

@@ -41,7 +41,6 @@ class FakePallets:
         self.netuid = netuid
         self.refuses_commitments = False
         self.stake_threshold = 0  # rao that setting weights takes
-        self.refuses_past_rounds = False  # a younger runtime does
         self.last_pulse = 0
         self._uids: dict[str, int] = {}
         self._stakes: dict[str, int] = {}
@@ -101,8 +100,7 @@ class FakePallets:
             case "set_mechanism_weights":
                 return self._stake_refusal(hotkey)
             case "commit_timelocked_mechanism_weights":
-                is_late = self.refuses_past_rounds and arguments["reveal_round"] < self.last_pulse
-                return self._stake_refusal(hotkey) or (("SubtensorModule", "InvalidRevealRound") if is_late else None)
+                return self._stake_refusal(hotkey)
         return None
 
     def dispatch(self, block: int, hotkey: str, function: str, arguments: dict[str, Any]) -> Refusal | None:

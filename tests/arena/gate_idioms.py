@@ -6,7 +6,7 @@ _DATA = "from dataclasses import asdict, dataclass, field, fields, replace\n"
 _TRY = "try:\n    x = 1 / 0\nexcept Exception as e:\n    "
 
 IDIOMS: dict[str, str] = {
-    # -- what SN15's image has and an agent does not need (`arena_sdk._sn15` has stand-ins)
+    # -- what SN15's image has and an agent does not need (the guest's `sn15` has stand-ins)
     "requests": "import requests\nfrom requests.exceptions import Timeout\ndef f(u):\n    try:\n"
     "        return requests.post(u, json={}, timeout=5).json()\n    except (Timeout, requests.RequestException):\n"
     "        return requests.Session().get(u)",

@@ -195,10 +195,8 @@ ROUTES: dict[str, str] = {
     "os by its path": "import os.path\nfound = os.path.genericpath.os",
     "sdk's modules": "import arena_sdk\nfound = arena_sdk.tools.json",
     "sdk's link": "from arena_sdk import llm\nfound = llm._link.__builtins__",
-    "sn15's base64": "from arena_sdk import _sn15\n_sn15.install()\n"
-    "import src.agent.agent_interface as a\nfound = a.base64",
-    "sn15's os": "from arena_sdk import _sn15\n_sn15.install()\n"
-    "from src.agent import proxy_client\nfound = proxy_client.os.environ",
+    "sn15's base64": "import sn15\nsn15.install()\nimport src.agent.agent_interface as a\nfound = a.base64",
+    "sn15's os": "import sn15\nsn15.install()\nfrom src.agent import proxy_client\nfound = proxy_client.os.environ",
     "module as a value": "import random\nm = random\nfound = m._os",
     "module in a container": "import typing\nfound = [typing][0].sys",
     "module by a default": "import typing\ndef f(m=typing):\n    return m.sys\nfound = f()",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 
 
 async def hold_forever(dsn: str) -> None:

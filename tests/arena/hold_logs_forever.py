@@ -11,8 +11,7 @@ import msgspec
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Count, LogDigest
 from arena.export.model import LogRow
-from arena.records.log.checkpoint import Checkpoint
-from arena.records.verify.log_check import LogStart
+from arena.records.log import Checkpoint, LogStart
 
 VALIDATOR = "5Author"
 ROWS = 40

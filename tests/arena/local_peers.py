@@ -12,7 +12,7 @@ from contextlib import aclosing, contextmanager
 
 import msgspec
 
-from arena.exchange.operator_files.release import SignedRelease
+from arena.exchange.operator_files import SignedRelease
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Peer, Progress
 from arena.export.model import LogRow

@@ -11,21 +11,25 @@ import zstandard
 from arena.records.body import encode_body
 from arena.records.model import (
     AttemptRecord,
+    BodyFrame,
     Conditions,
     Context,
     EvaluationRecord,
     GateRecord,
     HostFacts,
+    LogLeaf,
     Payload,
     ReleasedProblem,
     ReleaseRecord,
     SettlementRecord,
     SignedRecord,
     Standing,
+    StoredBody,
+    StoredCheckpoint,
     Subject,
     VerdictRecord,
 )
-from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint, StoredSubmission, WorkItem
+from arena.store.port import StoredSubmission, WorkItem
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
@@ -246,7 +250,7 @@ class MemoryLog:
     """The part of a store a sequencer writes to, in memory; `refusals` are raised first, one per append."""
 
     def __init__(self, validator: str) -> None:
-        from arena.records.log.hash_chain import first_head
+        from arena.records.log import first_head
 
         self.validator = validator
         self.log: list[SignedRecord] = []
@@ -268,7 +272,7 @@ class MemoryLog:
         return self.end
 
     async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
-        from arena.records.log.hash_chain import head_after
+        from arena.records.log import head_after
         from arena.store.port import HeadMovedError
 
         if self.refusals:
@@ -288,12 +292,11 @@ class MemoryLog:
                 yield record
 
     async def filed_records(self, validator, *, after_seq=0):
-        from arena.records.log.filing import Filing, filing_of
-        from arena.store.port import FiledRecord
+        from arena.records.model import Entry, Filing, filing_of
 
         async for record in self.records(validator, after_seq=after_seq):
             filing = filing_of(record.content) or Filing("", "", "")
-            yield FiledRecord(**msgspec.structs.asdict(record), filing=filing)
+            yield Entry(**msgspec.structs.asdict(record), filing=filing)
 
     async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
         return [self.stored[name] for name in names if name in self.stored]

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts
-from arena.evaluate.evaluation import episode_rules, score_body
+from arena.evaluate import EvaluatePorts, episode_rules, score_body
 from arena.policies import DEMO
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate

@@ -8,14 +8,16 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from arena.records.json_schema import SchemaName
+from arena.records import schema
 from arena.records.model import RecordContent, SignedRecord
 from harness.trace import EvaluationBody
 
+SchemaName = Literal["record", "body"]
+SCHEMA_NAMES: tuple[SchemaName, ...] = ("record", "body")
 FIELDS = Path(__file__).parent / "golden" / "record_fields.toml"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _ROOTS: dict[SchemaName, tuple[type, str]] = {
@@ -37,8 +39,8 @@ def build_schema(name: SchemaName) -> dict[str, Any]:
     root, title = _ROOTS[name]
     envelope = (SignedRecord,) if root is RecordContent else ()
     _, components = msgspec.json.schema_components((root, *envelope), ref_template="#/$defs/{name}")
-    for structure, schema in components.items():
-        for field, about in schema.get("properties", {}).items():
+    for structure, shape in components.items():
+        for field, about in shape.get("properties", {}).items():
             about["description"] = field_table()[structure][field]
     return {
         "$schema": DIALECT,
@@ -47,3 +49,8 @@ def build_schema(name: SchemaName) -> dict[str, Any]:
         "$ref": f"#/$defs/{root.__name__}",
         "$defs": components,
     }
+
+
+def published_schema(name: SchemaName) -> str:
+    """The text of a published schema."""
+    return (Path(schema.__path__[0]) / f"{name}.json").read_text("utf-8")

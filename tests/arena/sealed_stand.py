@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from arena.gate.report import Finding, GateReport
 from arena.records.body import encode_body
-from arena.records.model import EvaluationRecord, Payload, VerdictRecord
-from arena.store.port import StoredBody, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import EvaluationRecord, Payload, StoredBody, VerdictRecord
+from arena.store.port import StoredSubmission
+from arena.store.postgres import PostgresStore
 from harness.trace import Completion, ToolCall
 from tests.arena.log_stand import body, episode, release, settlement, subject
 from tests.arena.tail_stand import Author

@@ -17,11 +17,11 @@ from arena.api.client import TailClient
 from arena.api.server import TailServer
 from arena.chain.keys import verify
 from arena.chain.port import Signer
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from tests.arena.log_stand import HOST, Clock, episode, release, settlement

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from arena.api.client import RowCheck
 from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, keypair_signer, verify
-from arena.export.reading import read_row
-from arena.export.writing.assembly import log_row
-from arena.records.log.sequencer import Sequencer
+from arena.export.assembly import log_row
+from arena.export.files import read_row
 from arena.records.model import SignedRecord
+from arena.records.sequencer import Sequencer
 from arena.store.location import StoreLocation, write_location
 from foundation.errors import ArenaError
 from neurons.cli.app import main
@@ -174,7 +174,7 @@ def arena(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str,
 
 def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monkeypatch) -> None:
     author.append([attempt(number) for number in range(3)])
-    monkeypatch.setattr("arena.records.verify.inspection.signing_message", lambda *_: b"another message")
+    monkeypatch.setattr("arena.records.inspection.signing_message", lambda *_: b"another message")
     with serving(author.dsn) as server:
         code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
     assert (code, out) == (EXIT_INTEGRITY, "")

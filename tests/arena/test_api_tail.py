@@ -13,14 +13,13 @@ import pytest
 
 from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, verify
+from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.export.reading import read_row
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
-from tests.arena.log_stand import attempt, item
+from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import StoredCheckpoint
+from arena.store.postgres import PostgresStore
+from tests.arena.log_stand import attempt
 from tests.arena.tail_stand import Author, rows, serving
 
 
@@ -101,22 +100,6 @@ def test_a_pool_goes_out_only_when_it_is_named(author: Author) -> None:
             assert out == {f"p{problem:04d}" for problem in whole}
             assert {row.withheld for row in found[:12]} <= {None, "pool"}
             assert [row.withheld for row in found[12:]] == [None, None]  # settlement and release
-
-
-def test_a_problem_that_its_races_release_does_not_name_stays_inside(author: Author) -> None:
-    author.race("r1", [1, 2])
-    author.finish("r1", [1])
-    with serving(author.dsn) as server:
-        everything = {"pool": ["train", "eval", "dev", "never_touch"]}
-        assert [row.withheld for row in rows(server.address, **everything)][:6] == [None] * 3 + ["pool"] * 3
-
-
-def test_qualifying_is_on_the_public_suite_and_goes_out_by_name_only(author: Author) -> None:
-    qualifying = msgspec.structs.replace(attempt(1), context=item(1, "", stage="qualifying").context)
-    author.append([qualifying])
-    with serving(author.dsn) as server:
-        assert seen(server) == {"stub": ["pool"]}
-        assert seen(server, pool="never_touch") == {"attempt": [None]}
 
 
 def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(author: Author) -> None:
@@ -229,19 +212,6 @@ def _settled(server) -> int:
         threading.Event().wait(0.05)
         still, last = (still + 1, last) if server.store.pages == last else (0, server.store.pages)
     return last
-
-
-def test_a_client_that_leaves_gives_its_place_back(author: Author) -> None:
-    author.append([attempt(1)])
-    with serving(author.dsn, clients=1) as server:
-        for _ in range(3):
-            with following(server.address) as stream:
-                stream.next()
-                busy = httpx.get(f"{server.address}/v1/tail")
-                assert (busy.status_code, busy.json()["code"], busy.headers["retry-after"]) == (503, "V2083", "5")
-            while server.server.places.taken:
-                threading.Event().wait(0.02)
-        assert len(rows(server.address)) == 1
 
 
 # -- the rest

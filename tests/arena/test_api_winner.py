@@ -11,7 +11,7 @@ from arena.api.client import read_winner
 from arena.chain.keys import generate_signer
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import agent_version_id
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError

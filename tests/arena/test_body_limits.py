@@ -7,8 +7,7 @@ import json
 import pytest
 
 from arena.policies import PAPER, POLICIES
-from arena.records.body import encode_body
-from arena.store.bodies import compress_bodies
+from arena.records.body import compress_bodies, encode_body
 from harness.emission.call_reader import CallReader
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver

@@ -12,7 +12,7 @@ import websockets
 from arena.chain.keys import keypair_signer
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
-from tests.arena.chain_stands import NETUID, NodeStand, client_of, make_node, node_stand
+from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
 
 ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
@@ -29,10 +29,10 @@ async def test_a_name_that_only_the_sdk_refuses_is_a_wrong_setting_too() -> None
 class Watched:
     """Makes the adapter's clients, and keeps them."""
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self) -> None:
         self.made: list[Any] = []
         self.closed: list[Any] = []
-        self._make = client_of(node)
+        self._make = make_client
 
     def __call__(self, url: str) -> Any:
         client = self._make(url)
@@ -49,7 +49,7 @@ class Watched:
 
 async def test_a_late_failure_closes_no_client_but_its_own(chain_stand: NodeStand) -> None:
     watched, ends = (
-        Watched(chain_stand.node),
+        Watched(),
         {"first": asyncio.Event(), "second": asyncio.Event(), "third": asyncio.Event()},
     )
     chain = BittensorSubtensor(chain_stand.url, netuid=NETUID, make_client=watched, lock_folder=chain_stand.lock_folder)

@@ -11,13 +11,12 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
 from arena.chain.port import Signer
-from arena.chain.real import BittensorSubtensor
-from arena.chain.sdk_client import Connection
+from arena.chain.real import BittensorSubtensor, Connection
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
 from neurons.settings.inputs import chain_of
 from neurons.settings.settings import resolve
-from tests.arena.chain_stands import NETUID, Clock, NodeStand, client_of, make_node, node_stand
+from tests.arena.chain_stands import NETUID, Clock, NodeStand, make_client, make_node, node_stand
 from tests.arena.first_round import seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1
 
@@ -25,15 +24,15 @@ ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve
 VECTOR = ((0, 1), (65_535, 21_845))
 
 
-@pytest.fixture(params=[343, 424])
-async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
+@pytest.fixture
+async def stand() -> AsyncIterator[NodeStand]:
     """Eve is Alice's proxy, and no miner or validator of the subnet."""
-    async with node_stand(make_node(request.param)) as made:
+    async with node_stand(make_node()) as made:
         await made.people(ALICE, BOB)
         made.node.add_proxy(EVE.hotkey, ALICE.hotkey)
         await made.chain.close()
         made.chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=client_of(made.node), lock_folder=made.lock_folder, proxy=EVE
+            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
         )
         yield made
         await made.chain.close()
@@ -125,12 +124,12 @@ async def test_a_proxys_stale_nonce_is_sent_once_more(stand: NodeStand) -> None:
 
 
 async def test_a_runtime_without_proxies_is_told_where_one_is_named() -> None:
-    node = make_node(343, renamed=(("Proxy", "Proxi"),), spec_version=9_343)
+    node = make_node(renamed=(("Proxy", "Proxi"),), spec_version=9_343)
     async with node_stand(node) as made:
         await made.enrol(ALICE)
         await made.chain.check()
         chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=client_of(made.node), lock_folder=made.lock_folder, proxy=EVE
+            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
         )
         with pytest.raises(ArenaError, match="U3037") as caught:
             await chain.check()
@@ -152,7 +151,7 @@ async def test_the_setting_names_a_hotkey_of_the_wallet(stand: NodeStand, tmp_pa
     named = resolve({**flags, "netuid": NETUID, "state_dir": tmp_path / "state", "wallet_proxy": "Eve"}).settings
     chain = chain_of(named)
     assert isinstance(chain, BittensorSubtensor)
-    chain._connection, chain._lock_folder = Connection(stand.url, client_of(stand.node)), stand.lock_folder
+    chain._connection, chain._lock_folder = Connection(stand.url, make_client), stand.lock_folder
     assert (await chain.commit(ALICE, "cd" * 32)).status == "ok"
     assert nonces(stand) == [(EVE.hotkey, 7)]
     await chain.close()

@@ -12,15 +12,15 @@ from arena.chain.sdk_client import CONSENSUS
 from arena.chain.sdk_client import make_client as sdk_client
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
-from tests.arena.chain_stands import NETUID, SCHEDULE, NodeStand, client_of, make_node, node_stand
+from tests.arena.chain_stands import NETUID, SCHEDULE, NodeStand, make_client, make_node, node_stand
 
-ALICE, EVE = keypair_signer("//Alice"), keypair_signer("//Eve")
+ALICE = keypair_signer("//Alice")
 VECTOR = ((0,), (65_535,))
 
 
-@pytest.fixture(params=[343, 424])
-async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
-    async with node_stand(make_node(request.param)) as made:
+@pytest.fixture
+async def stand() -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node()) as made:
         await made.people(ALICE)
         yield made
 
@@ -30,18 +30,15 @@ def write(stand: NodeStand, item: str, value: object) -> None:
     stand.node.advance()
 
 
-# -- the version key
-
-
-async def test_weights_carry_the_version_key_of_the_release(stand: NodeStand) -> None:
+async def test_weights_carry_the_releases_version_key_and_a_subnet_that_asks_for_a_newer_one_gets_none(
+    stand: NodeStand,
+) -> None:
     write(stand, "WeightsVersionKey", WEIGHTS_VERSION_KEY)
     await stand.chain.check()
     assert (await stand.chain.set_weights(ALICE, *VECTOR)).status == "ok"
-    sent = {argument["name"]: argument["value"] for argument in stand.node.extrinsics[-1]["call"]["call_args"]}
-    assert sent["version_key"] == WEIGHTS_VERSION_KEY
-
-
-async def test_a_subnet_that_asks_for_a_newer_release_is_told_before_anything_is_sent(stand: NodeStand) -> None:
+    (sent,) = stand.node.extrinsics
+    assert {each["name"]: each["value"] for each in sent["call"]["call_args"]}["version_key"] == WEIGHTS_VERSION_KEY
+    stand.node.advance(200)
     write(stand, "WeightsVersionKey", WEIGHTS_VERSION_KEY + 1)
     words = f"asks for weights version key {WEIGHTS_VERSION_KEY + 1}, this release sends {WEIGHTS_VERSION_KEY}"
     for asked in (stand.chain.check(), examine_network(stand.chain, ALICE.hotkey, 0)):
@@ -49,17 +46,7 @@ async def test_a_subnet_that_asks_for_a_newer_release_is_told_before_anything_is
             await asked
         assert words in caught.value.failure.detail and caught.value.entry.is_retryable
     result = await stand.chain.set_weights(ALICE, *VECTOR)
-    assert result.status == "failed" and words in result.detail and stand.node.extrinsics == []
-    assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok"
-
-
-# -- a runtime that this release doesn't know
-
-
-async def test_a_whole_runtime_is_compared_once_and_sends_nothing(stand: NodeStand) -> None:
-    await stand.chain.check()
-    await stand.chain.check()
-    assert stand.node.extrinsics == []
+    assert result.status == "failed" and words in result.detail and stand.node.extrinsics == [sent]
 
 
 @pytest.mark.parametrize(
@@ -75,29 +62,22 @@ async def test_what_a_runtime_lacks_is_named_with_its_spec(old: str, new: str, s
                 await asked
             detail = caught.value.failure.detail
             assert detail == f"this release does not know this runtime: spec {spec}, missing SubtensorModule.{old}"
-            assert caught.value.entry.is_retryable
         used = stand.chain.metagraph() if spec == 901 else stand.chain.publish(ALICE, "http://203.0.113.7:8750")
-        with pytest.raises(ArenaError, match="U3037") as caught:
+        with pytest.raises(ArenaError, match=f"U3037.*spec {spec}.*{old}"):
             await used
-        assert old in caught.value.failure.detail and f"spec {spec}" in caught.value.failure.detail
         assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok", "what is not missing goes on"
 
 
-async def test_a_runtime_without_the_sdks_question_for_null_consensus_takes_weights(stand: NodeStand) -> None:
+async def test_only_the_sdks_question_for_null_consensus_reads_as_unset_where_a_runtime_lacks_it(
+    stand: NodeStand,
+) -> None:
     shipped = BittensorSubtensor(stand.url, netuid=NETUID, lock_folder=stand.lock_folder)
-    if stand.node.spec_version == 424:
+    with pytest.raises(ArenaError, match="U3037") as caught:
         await shipped.check()
-        assert (await shipped.set_weights(ALICE, *VECTOR)).status == "ok"
-    else:
-        with pytest.raises(ArenaError, match="U3037") as caught:
-            await shipped.check()
-        lacks = caught.value.failure.detail.partition("missing ")[2].split(", ")
-        assert set(lacks) == {f"SubtensorModule.{item}" for item in SCHEDULE}
-        assert (await shipped.set_weights(ALICE, *VECTOR)).status == "ok", "in the clear no schedule is asked for"
+    lacks = caught.value.failure.detail.partition("missing ")[2].split(", ")
+    assert set(lacks) == {f"SubtensorModule.{item}" for item in SCHEDULE}
+    assert (await shipped.set_weights(ALICE, *VECTOR)).status == "ok", "in the clear no schedule is asked for"
     await shipped.close()
-
-
-async def test_nothing_else_that_a_runtime_lacks_reads_as_unset(stand: NodeStand) -> None:
     client = sdk_client(stand.url)
     await client.connect()
     assert await client.query(CONSENSUS, [NETUID]) is None
@@ -114,31 +94,13 @@ async def test_an_answer_in_an_unknown_form_is_the_runtimes_too(stand: NodeStand
         await stand.chain.commitment(ALICE.hotkey)
 
 
-# -- words
-
-
 async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:
-    chain = BittensorSubtensor(stand.url, netuid=99, make_client=client_of(stand.node), lock_folder=stand.lock_folder)
+    chain = BittensorSubtensor(stand.url, netuid=99, make_client=make_client, lock_folder=stand.lock_folder)
     asked = (chain.check(), chain.metagraph(), chain.commit(ALICE, "ab" * 32), chain.set_weights(ALICE, *VECTOR))
     for one in asked:
-        with pytest.raises(ArenaError, match="U3039") as caught:
+        with pytest.raises(ArenaError, match=r"U3039.*has no subnet 99"):
             await one
-        assert "has no subnet 99" in caught.value.failure.detail
     await chain.close()
-
-
-async def test_a_block_of_the_future_is_said_and_keeps_the_connection(stand: NodeStand) -> None:
-    ahead = stand.node.block + 5
-    asked = (
-        stand.chain.block_hash(ahead),
-        stand.chain.metagraph(ahead),
-        stand.chain.commitments([ALICE.hotkey], ahead),
-    )
-    for one in asked:
-        with pytest.raises(ArenaError, match="U3049") as caught:
-            await one
-        assert f"no block at height {ahead}" in caught.value.failure.detail
-    assert await stand.chain.block() == stand.node.block
 
 
 async def test_first_weights_say_what_they_wait_for(stand: NodeStand) -> None:
@@ -157,19 +119,8 @@ async def test_first_weights_say_what_they_wait_for(stand: NodeStand) -> None:
     assert again.status == "rate_limited" and "last set" in again.detail
 
 
-@pytest.mark.parametrize("key", ["", "nobody", "5Grwva"])
-async def test_what_is_no_hotkey_has_committed_nothing(stand: NodeStand, key: str) -> None:
-    assert await stand.chain.commitment(key) is None
-    assert await stand.chain.commitments([key], stand.node.block) == {}
-    assert await stand.chain.weights(key) == ()
-
-
-# -- refusals of dispatch extensions, as the pool words them
-
-
-@pytest.mark.parametrize(
-    ("number", "status", "words"),
-    [
+async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(stand: NodeStand) -> None:
+    for number, status, words in (
         (1, "failed", "too little stake to set weights"),
         (3, "failed", "no such subnet"),
         (6, "rate_limited", "RateLimitExceeded"),
@@ -178,23 +129,15 @@ async def test_what_is_no_hotkey_has_committed_nothing(stand: NodeStand, key: st
         (15, "failed", "reveal round lies in the past"),
         (19, "not_registered", "HotKeyNotRegisteredInSubNet"),
         (255, "failed", "give no reason"),
-    ],
-)
-async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(
-    stand: NodeStand, number: int, status: str, words: str
-) -> None:
-    for data in (f"Custom error: {number}", {"Custom": number}):
-        stand.node.pool_refusal = {"code": 1010, "message": "Invalid Transaction", "data": data}
-        result = await stand.chain.set_weights(ALICE, *VECTOR)
-        assert (result.status, stand.node.extrinsics) == (status, [])
-        assert words in result.detail
-
-
-async def test_too_little_stake_is_said_however_the_runtime_refuses(stand: NodeStand) -> None:
+        ("Inability to pay some fees (e.g. account balance too low)", "failed", "can't pay the chain's fee"),
+    ):
+        for data in (f"Custom error: {number}", {"Custom": number}) if isinstance(number, int) else (number,):
+            stand.node.pool_refusal = {"code": 1010, "message": "Invalid Transaction", "data": data}
+            result = await stand.chain.set_weights(ALICE, *VECTOR)
+            assert (result.status, stand.node.extrinsics) == (status, []) and words in result.detail
     stand.node.pallets.stake_threshold = 10**15
     result = await stand.chain.set_weights(ALICE, *VECTOR)
     assert result.status == "failed" and result.detail.startswith("too little stake to set weights")
-    assert bool(stand.node.extrinsics) == (stand.node.spec_version == 343), "424's extensions refuse before the call"
 
 
 async def test_a_hotkey_that_lost_its_place_meanwhile_is_not_registered(stand: NodeStand) -> None:
@@ -207,23 +150,12 @@ async def test_a_hotkey_that_lost_its_place_meanwhile_is_not_registered(stand: N
         assert (await asked).status == "not_registered"
 
 
-async def test_a_hotkey_without_money_for_the_fee_is_told_so(stand: NodeStand) -> None:
-    words = "Inability to pay some fees (e.g. account balance too low)"
-    stand.node.pool_refusal = {"code": 1010, "message": "Invalid Transaction", "data": words}
-    result = await stand.chain.commit(ALICE, "ab" * 32)
-    assert result.status == "failed" and "can't pay the chain's fee" in result.detail
-
-
-# -- mechanisms
-
-
 async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(stand: NodeStand) -> None:
     chain = BittensorSubtensor(
-        stand.url, netuid=NETUID, mechanism=2, make_client=client_of(stand.node), lock_folder=stand.lock_folder
+        stand.url, netuid=NETUID, mechanism=2, make_client=make_client, lock_folder=stand.lock_folder
     )
-    with pytest.raises(ArenaError, match="U3039") as caught:
+    with pytest.raises(ArenaError, match=f"U3039.*subnet {NETUID} has 1 mechanisms, counted from 0: none is 2"):
         await chain.check()
-    assert f"subnet {NETUID} has 1 mechanisms, counted from 0: none is 2" in caught.value.failure.detail
     write(stand, "MechanismCountCurrent", 3)
     await chain.check()
     assert (await chain.metagraph()).uid_of(ALICE.hotkey) == 0

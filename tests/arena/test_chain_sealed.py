@@ -14,9 +14,8 @@ import pytest
 
 from arena.chain.keys import keypair_signer, public_key
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
-from tests.arena.chain_stands import NETUID, NodeStand, client_of, make_node, node_stand
-from tests.arena.fakepallets import read_payload
-from tests.arena.first_round import payload_of, sdk_seal, seal_to_first_round
+from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
+from tests.arena.first_round import sdk_seal, seal_to_first_round
 from tests.arena.test_chain_beacon import ROUND_1
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -36,9 +35,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return seen
 
 
-@pytest.fixture(params=[343, 424])
-async def stand(request: pytest.FixtureRequest) -> AsyncIterator[NodeStand]:
-    async with node_stand(make_node(request.param)) as made:
+@pytest.fixture
+async def stand() -> AsyncIterator[NodeStand]:
+    async with node_stand(make_node()) as made:
         await made.people(ALICE, BOB)
         made.node.write("SubtensorModule", "CommitRevealWeightsEnabled", [NETUID], True)
         made.node.advance()
@@ -50,7 +49,7 @@ async def test_sealed_weights_are_counted_when_their_pulse_is_published(
     stand: NodeStand, asked: dict[str, Any], mechanism: int
 ) -> None:
     chain = BittensorSubtensor(
-        stand.url, netuid=NETUID, mechanism=mechanism, make_client=client_of(stand.node), lock_folder=stand.lock_folder
+        stand.url, netuid=NETUID, mechanism=mechanism, make_client=make_client, lock_folder=stand.lock_folder
     )
     result = await chain.set_weights(ALICE, *VECTOR)
     assert (result.status, result.detail) == ("ok", "sealed until round 1")
@@ -76,18 +75,6 @@ async def test_weights_sealed_by_another_hotkey_are_not_counted(
     assert await stand.chain.weights(ALICE.hotkey) == ()
 
 
-async def test_a_seal_whose_round_is_over_is_refused_with_the_reason_where_the_runtime_looks(
-    stand: NodeStand, asked: dict[str, Any]
-) -> None:
-    stand.node.publish(ROUND_1.round + 1, "00" * 48)
-    result = await stand.chain.set_weights(ALICE, *VECTOR)
-    if stand.node.spec_version == 343:
-        assert result.status == "ok", "that one takes it, and it is never revealed"
-    else:
-        assert result.status == "failed" and "reveal round lies in the past" in result.detail
-        assert stand.node.extrinsics == []
-
-
 async def test_the_sdk_seals_to_a_round_that_lies_ahead_on_the_subnets_schedule(
     stand: NodeStand, asked: dict[str, Any]
 ) -> None:
@@ -97,8 +84,3 @@ async def test_the_sdk_seals_to_a_round_that_lies_ahead_on_the_subnets_schedule(
     stand.node.advance(100)
     await stand.chain.set_weights(ALICE, *VECTOR)
     assert asked["its_round"] - sooner > 360 * 12 // 3, "two epochs more are 2,880 rounds of 3 s, less 100 blocks"
-
-
-def test_the_payload_is_read_as_it_is_made() -> None:
-    given = {"hotkey": b"\x07" * 32, "uids": [0, 9], "weights": [65_535, 300], "version_key": 10_001}
-    assert read_payload(payload_of(given)) == (b"\x07" * 32, [0, 9], [65_535, 300])

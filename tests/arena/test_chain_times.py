@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.extrinsic_form import format_endpoint, split_endpoint
+from arena.chain.port import format_endpoint, split_endpoint
 from arena.chain.real import BLOCK_MS, BlockTimes
 from foundation.errors import ArenaError
 

@@ -16,11 +16,11 @@ from arena.chain.keys import HttpAuth, generate_signer
 from arena.door.app import DoorRules
 from arena.door.client import DoorClient
 from arena.door.service import PauseState, put_pause
-from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import ShareRules
 from arena.records.model import Subject
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, another_process, serving

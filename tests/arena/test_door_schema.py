@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from arena.chain.keys import generate_signer
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from tests.arena.door_stand import WIDE_RULES, Miner, Stand, serving
 
 CHECKS = [not_a_server_error, content_type_conformance, status_code_conformance, response_schema_conformance]

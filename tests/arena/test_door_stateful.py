@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from arena.chain.keys import generate_signer
 from arena.door.service import PauseState, put_pause
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
 

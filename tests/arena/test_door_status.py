@@ -15,11 +15,11 @@ from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.race.machine import race_name, stream_of
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import Subject
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import AgreedStanding, StoredSubmission, SubmissionState, WorkItem
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from neurons.cli.submission import status_lines
 from tests.arena.door_stand import Miner, Stand

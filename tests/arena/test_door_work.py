@@ -17,9 +17,9 @@ from arena.door.form import Parser
 from arena.door.service import PauseState, put_pause
 from arena.policies import policy_by_name
 from arena.records.model import Subject
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import EVERY_STATE, HotkeyState, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from tests.arena.chain_faults import set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
 

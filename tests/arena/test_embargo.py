@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
+from arena.export.files import write_manifest
 from arena.export.model import FORMATS
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import write_manifest
+from arena.export.verification import verify_export
 from problems.model import POOLS
 from tests.arena.export_stand import ExportLog, export, released_race
 from tests.arena.log_stand import release, settlement

@@ -12,11 +12,11 @@ import pytest
 
 from arena.chain.keys import generate_signer
 from arena.exchange.port import Peer
-from arena.exchange.pull import PULL_ROWS_MAX, PullPace
+from arena.exchange.pull import PullPace
 from arena.export.model import LogRow
-from arena.records.log.hash_chain import signing_message
-from tests.arena.exchange_case import Case, Handmade
-from tests.arena.local_peers import LocalPeers, PeerFault
+from arena.records.log import signing_message
+from tests.arena.exchange_case import Case
+from tests.arena.local_peers import PeerFault
 
 Change = Callable[[list[LogRow]], list[LogRow]]
 
@@ -104,14 +104,6 @@ async def test_a_liar_is_named_and_the_next_peer_is_asked(case: Case, attack: st
     assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3042")]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_nothing_of_a_liar_is_held(case: Case, attack: str) -> None:
-    case.peers = case.peers[:1]
-    pulled = await case.pull(Meddler(case.net.peers(case.reader), case.author.hotkey, ATTACKS[attack]))
-    assert pulled.log is None
-    assert case.leaves_no_trace()
-
-
 async def test_whole_rows_of_another_race_are_not_taken(case: Case) -> None:
     leaked = case.author.store.log[6]
 
@@ -122,14 +114,6 @@ async def test_whole_rows_of_another_race_are_not_taken(case: Case) -> None:
     case.peers = case.peers[:1]
     pulled = await case.pull(Meddler(case.net.peers(case.reader), case.author.hotkey, leak))
     assert (pulled.log, pulled.complaints[0].failure.code) == (None, "U3042")
-
-
-async def test_a_note_with_another_hash_is_a_lie(case: Case) -> None:
-    peers = case.net.peers(case.reader)
-    peers.faults[case.author.hotkey] = PeerFault(is_lying=True)
-    pulled = await case.pull(peers)
-    assert pulled.log is not None
-    assert {(c.peer, c.failure.code) for c in pulled.complaints} == {(case.author.hotkey, "U3042")}
 
 
 async def test_a_peer_that_withholds_is_named_and_one_that_is_away_too(case: Case) -> None:
@@ -155,38 +139,6 @@ async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
     assert [c.failure.code for c in pulled.complaints] == ["U3040"]
 
 
-async def test_a_log_of_any_size_that_stands_still_leaves_its_place_to_the_next(case: Case) -> None:
-    """Its author's note claims as many records as a pull may have, and the first is all that ever comes."""
-
-    class Still(Handmade):
-        async def rows(self, peer: Peer, validator: str, **named):
-            async for row in super().rows(peer, validator, **named):
-                yield row
-            await asyncio.Event().wait()
-
-    author = Still([case.author.store.log[0].content], claims=PULL_ROWS_MAX)
-    honest = case.net.peers(case.reader)
-    author.note, author.rows = by_author(author, honest, "note"), by_author(author, honest, "rows")
-    puller = case.reader.puller(author, pace=PullPace(window_s=0.3, logs_at_once=1))
-    async with asyncio.timeout(30):
-        still, other = await asyncio.gather(
-            puller.pull(author.wanted, [author.peer]), puller.pull(case.wanted, case.peers)
-        )
-    assert (still.log, [c.failure.code for c in still.complaints]) == (None, ["U3040"])
-    assert other.log is not None
-
-
-def by_author(author: Handmade, others, method: str):
-    """What asks an author itself for what is its own, and the others for all else."""
-    own = getattr(author, method)
-
-    def ask(peer: Peer, validator: str, *args, **named):
-        whose = own if peer == author.peer else getattr(others, method)
-        return whose(peer, validator, *args, **named)
-
-    return ask
-
-
 @pytest.mark.parametrize(("window_rows", "blamed"), [(1, []), (100, ["U3040"])])
 async def test_a_peer_has_as_long_as_enough_rows_come_in_each_window(
     case: Case, monkeypatch, window_rows: int, blamed: list[str]
@@ -205,26 +157,3 @@ async def test_a_peer_has_as_long_as_enough_rows_come_in_each_window(
     pulled = await case.pull(peers, pace=PullPace(window_s=1.0, window_rows=window_rows))
     assert pulled.log is not None
     assert [c.failure.code for c in pulled.complaints] == blamed
-
-
-async def test_the_time_until_a_log_is_of_no_use_is_shared_by_several_peers(case: Case) -> None:
-    class Stalled(Meddler):
-        async def rows(self, peer: Peer, validator: str, **named):
-            if peer.hotkey == self._liar:
-                await asyncio.Event().wait()
-            async for row in super().rows(peer, validator, **named):
-                yield row
-
-    peers = Stalled(case.net.peers(case.reader), case.author.hotkey, list)
-    pulled = await case.reader.puller(peers).pull(case.wanted, case.peers, within_s=2.0)
-    assert pulled.log is not None
-    assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3040")]
-
-
-async def test_a_peer_slower_than_it_may_be_counts_as_away(case: Case) -> None:
-    peers = LocalPeers(case.reader.hotkey)
-    peers.services = {node.hotkey: node.desk for node in case.net.nodes}
-    peers.faults[case.author.hotkey] = PeerFault(slow_s=0.5)
-    pulled = await case.pull(peers, pace=PullPace(window_s=0.2))
-    assert pulled.log is not None
-    assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3040")]

@@ -13,8 +13,7 @@ from arena.chain.keys import generate_signer, verify
 from arena.exchange.log_digest import add_tally, read_tally
 from arena.exchange.port import ROW_BYTES_MAX, Count
 from arena.exchange.pull import Pulled, Wanted
-from arena.records.log.anchors import note_sha256
-from arena.records.verify.log_check import LogStart
+from arena.records.log import LogStart, note_sha256
 from foundation.errors import ArenaError
 from tests.arena.exchange_case import Case, Handmade
 from tests.arena.exchange_stand import FAST, RACE
@@ -82,12 +81,6 @@ async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case:
         with pytest.raises(ArenaError) as caught:
             read_tally(wrong, case.author.hotkey, RACE, verify)
         assert caught.value.failure.code == "U3043"
-
-
-async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
-    note = await case.relay.note()
-    pulled = await anchored(case, note)
-    assert pulled.log is None
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,10 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.exchange.limits import ShareRules, Shares
-from arena.exchange.peer_service import ANSWERS_AT_ONCE
+from arena.exchange.peer_service import ANSWERS_AT_ONCE, ShareRules, Shares
 from arena.exchange.port import Peer
-from arena.records.log.anchors import note_sha256
-from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.store.port import StoredCheckpoint
+from arena.records.log import Checkpoint, note_sha256, sign_checkpoint, signing_message
+from arena.records.model import StoredCheckpoint
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node

@@ -59,21 +59,6 @@ class Visitor:
         self.was_closed = True
 
 
-def test_idle_ones_give_way_before_silent_ones_and_nobody_who_is_answered():
-    room = Connections(total=3, per_address=3)
-    answering, idle, silent = Visitor(), Visitor(), Visitor()
-    answering.has_asked = answering.is_answering = idle.has_asked = True
-    assert all(room.enter(one, "10.0.0.1") for one in (answering, silent, idle))
-    second, third = Visitor(), Visitor()
-    assert room.enter(second, "10.0.0.2") and idle.was_closed and not silent.was_closed
-    second.has_asked = second.is_answering = True
-    assert room.enter(third, "10.0.0.3") and silent.was_closed
-    third.has_asked = third.is_answering = True
-    assert not room.enter(Visitor(), "10.0.0.4")
-    room.leave(answering)
-    assert room.enter(Visitor(), "10.0.0.4") and not second.was_closed and not third.was_closed
-
-
 def test_a_newcomer_stays_beside_idle_crowds_and_a_stream_of_silent_ones():
     room = Connections(total=100, per_address=20)
     for place in range(100):
@@ -85,16 +70,6 @@ def test_a_newcomer_stays_beside_idle_crowds_and_a_stream_of_silent_ones():
     for place in range(500):
         assert room.enter(Visitor(), f"10.0.1.{place % 2}")
     assert not newcomer.was_closed
-
-
-def test_one_address_gives_way_to_itself_alone():
-    room = Connections(total=100, per_address=2)
-    other = Visitor()
-    assert room.enter(other, "10.0.0.9")
-    crowd_of_one = [Visitor() for _ in range(50)]
-    assert all(room.enter(one, f"2001:db8::{place:x}") for place, one in enumerate(crowd_of_one))
-    assert not other.was_closed
-    assert sum(not one.was_closed for one in crowd_of_one) == 2
 
 
 @pytest.mark.parametrize(

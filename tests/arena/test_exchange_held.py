@@ -50,15 +50,6 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
         assert {path.name for path in (tmp_path / "rows").iterdir()} == named
 
 
-def test_what_was_written_and_not_put_is_never_read(tmp_path: Path) -> None:
-    held = PeerLogStore(tmp_path)
-    writer = held.writer("r1")
-    writer.write([])
-    assert held.entries() == []
-    assert PeerLogStore(tmp_path).entries() == []
-    assert list((tmp_path / "rows").iterdir()) == []
-
-
 def test_the_newest_races_are_kept_and_no_file_of_older_ones(tmp_path: Path) -> None:
     held = PeerLogStore(tmp_path, races_kept=2)
     for race_id in ("r1", "r2", "r3"):
@@ -91,13 +82,6 @@ def test_an_entry_that_cannot_be_read_is_not_believed(tmp_path: Path) -> None:
     again = PeerLogStore(tmp_path)
     assert (again.entries(), len(again.damaged)) == ([], 1)
     assert list((tmp_path / "rows").iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ArenaError) as caught:
-        PeerLogStore(tmp_path / "file" / "held")
-    assert caught.value.failure.code == "V2114"
 
 
 @pytest.mark.parametrize("is_stub", [False, True])

@@ -14,13 +14,11 @@ import msgspec
 import pytest
 
 from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
-from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import ShareRules
 from arena.exchange.port import Peer
-from arena.exchange.pull import PullPace
 from arena.race.settle import settle
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
-from tests.arena.log_stand import attempt
 from tests.arena.race_stand import RACE as STOOD_RACE
 from tests.arena.race_stand import candidate, inputs, solves
 
@@ -250,22 +248,3 @@ async def test_a_settlement_with_a_number_that_can_not_be_hashed_is_a_lie(tmp_pa
 
 async def everything(rows) -> list:
     return [row async for row in rows]
-
-
-async def test_a_pull_from_a_hostile_peer_goes_on_to_the_next(tmp_path: Path) -> None:
-    net, permits = HttpNet(), set()
-    author, reader = Node(tmp_path, permits), Node(tmp_path, permits)
-    await author.append([attempt(number) for number in range(40)])
-    wanted = await author.anchor()
-    honest = await net.join(author)
-    puller = reader.puller(net.peers(reader), pace=PullPace(window_s=2.0))
-    for behave in (endless_garbage, endless_rows, no_http):
-        async with hostile(behave) as (_, peer):
-            liar = msgspec.structs.replace(peer, hotkey="5Hostile")
-            reader.held = type(reader.held)(tmp_path / behave.__name__)
-            puller = reader.puller(net.peers(reader), pace=PullPace(window_s=2.0))
-            pulled = await puller.pull(msgspec.structs.replace(wanted), [honest, liar])
-            assert pulled.log is not None
-            first = await puller.pull(msgspec.structs.replace(wanted, race_id="r9"), [liar])
-            assert first.log is None
-    await net.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.log_digest import take_tally
 from arena.exchange.port import Peer
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from tests.arena.conftest import OpenStore
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
 

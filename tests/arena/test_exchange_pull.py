@@ -15,7 +15,7 @@ from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
-from arena.export.writing.assembly import signed_content
+from arena.export.assembly import signed_content
 from arena.records.model import HostFacts, RecordContent
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
 from tests.arena.local_peers import PeerFault
@@ -96,56 +96,6 @@ async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Tr
     assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
 
 
-class CountingPeers:
-    """Peers that count the rows which came."""
-
-    def __init__(self, peers) -> None:
-        self._peers, self.rows_read, self.note = peers, 0, peers.note
-
-    async def rows(self, *wanted, **named):
-        async for row in self._peers.rows(*wanted, **named):
-            self.rows_read += 1
-            yield row
-
-
-async def test_the_next_race_reads_only_new_rows(trio: Trio) -> None:
-    author, reader = trio.author, trio.reader
-    await author.evaluate([1, 2])
-    await trio.pull(await author.anchor())
-    size = await author.evaluate([3], "r2")
-    counting = CountingPeers(trio.ask)
-    pulled = await reader.puller(counting, pace=FAST).pull(await author.anchor("r2"), trio.peers)
-    assert (pulled.log.size, counting.rows_read) == (size, 3)
-    assert held(reader, "r2", author.hotkey) == counted(author, "r2", size)
-
-
-async def test_a_race_whose_records_began_before_the_last_note_is_read_from_its_first_record(trio: Trio) -> None:
-    author, reader = trio.author, trio.reader
-    await author.evaluate([1])
-    await author.evaluate([2], "r2")
-    await trio.pull(await author.anchor())
-    size = await author.evaluate([3], "r2")
-    pulled = await trio.pull(await author.anchor("r2"))
-    assert pulled.complaints == ()
-    assert held(reader, "r2", author.hotkey) == counted(author, "r2", size)
-
-
-async def test_qualifying_goes_on_counting_over_all_notes(trio: Trio) -> None:
-    author, reader = trio.author, trio.reader
-    sizes, notes = [], []
-    for problem in (1, 2, 3):
-        await author.evaluate([problem], "")
-        sizes.append(await author.evaluate([problem], f"r{problem}"))
-        wanted = await author.anchor("")
-        notes.append(wanted.note_sha256)
-        assert (await trio.pull(wanted)).log is not None
-        await trio.pull(await author.anchor(f"r{problem}"))
-    assert [log.rows for log in reader.held.held("")] == [3, 6, 9]
-    assert held(reader, "", author.hotkey) == counted(author, "", sizes[-1])
-    assert held(reader, "", author.hotkey, note_sha256=notes[1]) == counted(author, "", sizes[1])
-    assert held(reader, "", author.hotkey, after_seq=sizes[1]) == counted(author, "", sizes[2])[6:]
-
-
 async def test_a_held_log_is_asked_for_no_more_also_after_a_restart(trio: Trio) -> None:
     await trio.author.evaluate([1])
     wanted = await trio.author.anchor()
@@ -163,15 +113,6 @@ async def test_a_log_without_a_record_of_the_race_is_held_and_empty(trio: Trio) 
     other = await trio.pull(await trio.author.anchor("r3"))
     assert (other.log.size, other.log.rows) == (3, 0)
     assert trio.reader.held.rows("r3", trio.author.hotkey) == []
-
-
-async def test_several_logs_are_pulled_at_once(trio: Trio) -> None:
-    for node in (trio.author, trio.relay):
-        await node.evaluate([1, 2])
-    wanted = [await trio.author.anchor(), await trio.relay.anchor()]
-    puller = trio.reader.puller(trio.ask, pace=FAST)
-    pulled = await asyncio.gather(*(puller.pull(one, trio.peers) for one in wanted))
-    assert [one.log.validator for one in pulled] == [trio.author.hotkey, trio.relay.hotkey]
 
 
 async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Trio) -> None:
@@ -204,18 +145,6 @@ async def test_a_log_that_was_rewritten_counts_as_it_stands_and_is_reported(trio
     trio.net.nodes = [other]
     without_past = await fresh.puller(trio.net.peers(fresh), pace=FAST).pull(pulled.wanted, trio.peers)
     assert without_past.log == pulled.log  # whether it is held does not follow from what was held before
-
-
-async def test_a_rewritten_log_is_read_from_its_beginning_where_it_was_to_go_on(trio: Trio, tmp_path: Path) -> None:
-    author = trio.author
-    await author.evaluate([1], "")
-    await trio.pull(await author.anchor(""))
-    other = Node(tmp_path / "again", author.permits, signer=author.signer)
-    trio.ask.services[author.hotkey] = other.desk
-    size = await other.evaluate([2, 3], "")
-    pulled = await trio.pull(await other.anchor(""))
-    assert (pulled.log.size, pulled.complaints, pulled.rewritten.code) == (size, (), "U3044")
-    assert held(trio.reader, "", author.hotkey) == counted(other, "", size)
 
 
 @settings(max_examples=12)

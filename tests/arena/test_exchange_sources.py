@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,6 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.submission_cache import (
     FETCHES_AT_ONCE,
-    PAUSES,
     SourceRelay,
     SubmissionCache,
     require_committed,
@@ -112,33 +110,6 @@ async def test_one_that_lies_is_named_and_the_next_is_asked(relaying: Relaying) 
     assert [(c.peer, c.failure.code) for c in fetched.complaints] == [(relaying.first.hotkey, "U3042")]
 
 
-async def test_what_was_found_is_delivered_while_another_is_still_asked_for(relaying: Relaying) -> None:
-    other = made(1)
-    for submission in (SUBMISSION, other):
-        relaying.second.shelf.put(submission)
-    silent = asyncio.Event()
-    asking = Asking(relaying.ask, {(relaying.second.hotkey, SUBMISSION.commitment_sha256): silent.wait})
-    arrived = asyncio.Event()
-
-    async def take(submission: SignedSubmission, block: int) -> None:
-        arrived.set()
-
-    relay = SourceRelay(
-        asking,
-        relaying.reader.shelf,
-        verify,
-        take,
-        now_ms=lambda: 1,
-    )
-    turn = asyncio.create_task(relay.fetch([commitment(), commitment(other)], relaying.peers))
-    async with asyncio.timeout(30):
-        await arrived.wait()
-        assert not turn.done()
-        silent.set()
-        fetched = await turn
-    assert fetched.delivered == (other.commitment_sha256, SUBMISSION.commitment_sha256)
-
-
 @pytest.mark.parametrize("fault", [PeerFault(is_lying=True), PeerFault(is_away=True)])
 async def test_one_at_fault_is_named_once_and_asked_no_more_in_that_turn(relaying: Relaying, fault: PeerFault) -> None:
     submissions = [made(number) for number in range(3 * FETCHES_AT_ONCE)]
@@ -152,47 +123,6 @@ async def test_one_at_fault_is_named_once_and_asked_no_more_in_that_turn(relayin
     assert len(fetched.delivered) == len(submissions)
     assert [complaint.peer for complaint in fetched.complaints] == [relaying.first.hotkey]
     assert asking.asked.count(relaying.first.hotkey) <= FETCHES_AT_ONCE  # that were under way
-
-
-async def test_each_turn_begins_with_another_peer(relaying: Relaying) -> None:
-    asking, now_ms = Asking(relaying.ask), iter(range(0, 10**9, PAUSES.most_ms))
-    relay = SourceRelay(asking, relaying.reader.shelf, verify, relaying.take, now_ms=lambda: next(now_ms))
-    for _ in range(3):
-        await relay.fetch([commitment()], relaying.peers)
-    first, second = relaying.first.hotkey, relaying.second.hotkey
-    assert asking.asked == [first, second, second, first, first, second]
-
-
-async def test_a_failure_of_our_own_is_raised_and_nothing_is_left_asking(relaying: Relaying) -> None:
-    other = made(1)
-    relaying.first.shelf.put(SUBMISSION)
-    ended = []
-
-    async def silent() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-
-    asking = Asking(relaying.ask, {(relaying.second.hotkey, other.commitment_sha256): silent})
-
-    async def full(submission, block) -> None:
-        raise ArenaError("V2114", "no room")
-
-    relay = SourceRelay(asking, relaying.reader.shelf, verify, full, now_ms=lambda: 1)
-    async with asyncio.timeout(30):
-        with pytest.raises(ArenaError, match="V2114"):
-            await relay.fetch([commitment(), commitment(other)], relaying.peers)
-    assert ended == [True]
-
-
-async def test_what_nobody_has_is_asked_for_again_later_and_less_often(relaying: Relaying) -> None:
-    relaying.ask.faults[relaying.first.hotkey] = PeerFault(is_away=True)
-    asked = []
-    for _ in range(8):
-        asked.append(bool((await relaying.fetch()).complaints))
-        relaying.now_ms += PAUSES.first_ms
-    assert asked == [True, True, False, True, False, False, False, True]
 
 
 def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,10 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
+from arena.export.files import CHECKSUM, MANIFEST, file_hash, read_manifest, write_manifest
 from arena.export.model import Manifest
 from arena.export.row import EpisodeFacts
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, read_manifest, write_manifest
-from arena.export.writing.shards import file_hash
+from arena.export.verification import verify_export
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from tests.arena.agents_stand import (
@@ -88,20 +88,19 @@ def test_a_promotion_of_a_race_that_is_not_released_opens_nothing_and_is_not_tol
     assert verify_export(tmp_path, verify).is_ok
 
 
-@pytest.mark.parametrize("harm", ["no inputs", "another policy", "no time"])
-def test_a_promotion_that_does_not_say_when_opens_nothing(tmp_path: Path, harm: str) -> None:
-    told = {
+def test_a_promotion_that_does_not_say_when_opens_nothing(tmp_path: Path) -> None:
+    for name, told in {
         "no inputs": replace(settlement("r1"), inputs=None),
         "another policy": replace(promotion("r1", "a1", START_MS), policy_sha256="e5" * 32),
         "no time": promotion("r1", "a1", 2**52),
-    }[harm]
-    log = AgentsLog()
-    log.run(1, "r1", "a1", "cheap")
-    log.add([told, release("r1", [1])])
-    log.checkpoint()
-    export(log, tmp_path, now_ms=2**53 - 1)
-    assert agents(tmp_path)["a1"].source == "not_promoted"
-    assert verify_export(tmp_path, verify).is_ok
+    }.items():
+        log = AgentsLog()
+        log.run(1, "r1", "a1", "cheap")
+        log.add([told, release("r1", [1])])
+        log.checkpoint()
+        export(log, tmp_path / name, now_ms=2**53 - 1)
+        assert agents(tmp_path / name)["a1"].source == "not_promoted"
+        assert verify_export(tmp_path / name, verify).is_ok
 
 
 def test_a_promotion_in_front_of_the_range_stands_in_the_references(tmp_path: Path) -> None:
@@ -264,12 +263,16 @@ FORGERIES: dict[str, Forge] = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_what_does_not_follow_from_the_log_is_found_though_every_hash_fits(tmp_path: Path, name: str) -> None:
-    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=FORMATS)
-    FORGERIES[name](tmp_path)
-    write_manifest(tmp_path, described_again(tmp_path, manifest))
-    assert verify_export(tmp_path, verify).wrong, name
+def test_what_does_not_follow_from_the_log_is_found_though_every_hash_fits(whole: Path, tmp_path: Path) -> None:
+    manifest = read_manifest(whole)
+    for name, forge in FORGERIES.items():
+        folder = Path(shutil.copytree(whole, tmp_path / name))
+        forge(folder)
+        write_manifest(folder, described_again(folder, manifest))
+        assert verify_export(folder, verify).wrong, name
+    later = Path(shutil.copytree(whole, tmp_path / "later"))  # a moment claimed without the sources that it opens
+    write_manifest(later, replace(manifest, exported_ms=NOW_MS + 30 * DAY_MS))
+    assert verify_export(later, verify).wrong
 
 
 def described_again(folder: Path, manifest: Manifest) -> Manifest:
@@ -283,17 +286,3 @@ def described_again(folder: Path, manifest: Manifest) -> Manifest:
         known = rows.get(path, replace(manifest.files[0], path=path, rows=0))
         files.append(replace(known, sha256=sha256, size_bytes=size))
     return replace(manifest, files=tuple(files))
-
-
-def test_a_later_moment_is_not_claimed_without_the_sources_that_it_opens(tmp_path: Path) -> None:
-    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=FORMATS)
-    write_manifest(tmp_path, replace(manifest, exported_ms=NOW_MS + 30 * DAY_MS))
-    assert verify_export(tmp_path, verify).wrong
-
-
-@pytest.mark.parametrize("change", [{"version": 2}, {"version": 0}])
-def test_a_manifest_of_no_known_version_is_refused_by_its_number(tmp_path: Path, change: dict[str, int]) -> None:
-    manifest = export(season(), tmp_path, now_ms=NOW_MS)
-    write_manifest(tmp_path, replace(manifest, **change))
-    with pytest.raises(ArenaError, match=f"version {change['version']}"):
-        read_manifest(tmp_path)

@@ -12,14 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.verify.verification import verify_export
-from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.export.verification import verify_export
+from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cli.exit_codes import exit_code
@@ -70,14 +69,6 @@ def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
     assert report.is_ok, report.wrong
 
 
-def test_json_is_the_manifest_and_the_next_export_goes_on_from_it(dsn, tmp_path: Path):
-    first = records("export", "--dsn", dsn, "--out", tmp_path / "first", "--json")
-    manifest = json.loads(first.stdout.splitlines()[-1])
-    assert (manifest["trajectories"], manifest["cursor"]["after_seq"]) == (2, 7)
-    again = records("export", "--dsn", dsn, "--out", tmp_path / "next", "--since-cursor", tmp_path / "first", "--json")
-    assert json.loads(again.stdout.splitlines()[-1])["trajectories"] == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -117,13 +108,6 @@ def test_a_log_without_a_checkpoint_is_not_ready_to_be_exported_and_exits_with_3
         main(["records", "export", "--dsn", postgres.dsn_for(signer.hotkey), "--out", str(tmp_path / "out")])
     assert ended.value.code == 3
     assert "V2071" in capsys.readouterr().err
-
-
-def test_an_export_is_verified_in_as_many_processes_as_are_asked_for(dsn, tmp_path: Path):
-    records("export", "--dsn", dsn, "--out", tmp_path / "out", "--format", "parquet")
-    shown = records("verify", "--export", tmp_path / "out", "--processes", "2", "--json")
-    assert shown.exit_code == 0, shown.output
-    assert json.loads(shown.stdout.splitlines()[-1])["trajectories"] == 2
 
 
 def test_a_damaged_export_ends_verification_with_exit_code_4_and_names_the_place(dsn, tmp_path: Path, capsys):

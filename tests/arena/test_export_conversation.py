@@ -12,14 +12,12 @@ from arena.export.conversation import Conversation, converse
 from harness.chat import ChatMessage
 from harness.trace import Completion, EvaluationBody, ToolCall
 from tests.arena.trajectory_stand import (
-    RECOMMEND,
     SEARCH,
     SYSTEM,
     TERMINATE,
     USER,
     Episode,
     appending,
-    narrating,
     replace,
     says,
     tool_message,
@@ -32,24 +30,6 @@ def roles(talk: Conversation) -> list[str]:
 
 def place(talk: Conversation, index: int) -> ChatMessage:
     return (talk.messages + talk.other_messages)[index]
-
-
-def test_an_agent_that_appends_gives_the_whole_episode_in_order() -> None:
-    talk = converse(appending())
-    assert roles(talk) == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"]
-    assert talk.is_linear
-    assert talk.is_model_written
-    assert talk.prompt_length == 2
-    assert talk.other_messages == ()
-
-
-def test_calls_of_the_agents_python_are_never_the_assistants() -> None:
-    talk = converse(narrating())
-    assert [call.emitter for call in talk.calls] == ["code", "code"]
-    assert not any(message.tool_calls for message in talk.messages + talk.other_messages)
-    assert not talk.is_model_written
-    assert not talk.is_linear
-    assert all(call.result for call in talk.calls)
 
 
 def test_a_call_read_off_the_prompt_is_marked_and_its_result_too() -> None:
@@ -161,16 +141,6 @@ def test_a_call_written_as_text_stays_in_the_text() -> None:
     assert talk.messages[1].tool_calls == ()
     assert (talk.calls[0].emitter, talk.calls[0].call_id) == ("llm", "text-1")
     assert talk.is_model_written
-
-
-def test_an_agent_without_completions_has_no_messages() -> None:
-    run = Episode([])
-    run.tool(*RECOMMEND)
-    talk = converse(run.body())
-    assert talk.messages == ()
-    assert not talk.is_linear
-    assert not talk.is_model_written
-    assert [call.name for call in talk.calls] == ["recommend_product"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,16 +16,14 @@ import zstandard
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
 from arena.export.conversation import ExecutedCall, Turn
-from arena.export.formats.forms import convert
-from arena.export.formats.parquet import ParquetFile, read_rows, schema
+from arena.export.files import describe
+from arena.export.forms import convert
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
+from arena.export.parquet import ParquetFile, read_rows, schema
 from arena.export.row import EpisodeFacts, TrajectoryFacts, ViewContext, row_of
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import write_manifest
-from arena.export.writing.shards import describe
+from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
-from harness.tools.registry import profile_schemas
 from judge.verdict import UnscoredVerdict
 from problems.outcome import UnscoredOutcome
 from tests.arena.export_stand import ExportLog, export, released_race
@@ -99,19 +95,6 @@ def test_an_export_in_every_format_verifies_and_all_say_the_same(tmp_path: Path)
         assert [message["content"] for message in row["messages"]] == [one["content"] for one in chat["messages"]]
 
 
-def test_a_view_that_is_not_made_of_the_log_is_found_though_its_hash_is_in_the_manifest(tmp_path: Path) -> None:
-    log = ExportLog()
-    released_race(log, "r1")
-    manifest = export(log, tmp_path, signer=log.signer, formats=("jsonl", "messages"))
-    (path,) = (tmp_path / "views" / "messages").glob("*")
-    lines = b"\n".join((*unpacked(path), b""))
-    path.write_bytes(zstandard.ZstdCompressor(level=1).compress(lines.replace(b"I search first.", b"I search last..")))
-    forged = describe(tmp_path, path, 3)
-    files = tuple(forged if file.path == forged.path else file for file in manifest.files)
-    write_manifest(tmp_path, msgspec.structs.replace(manifest, files=files), log.signer)
-    assert verify_export(tmp_path, verify).wrong[0].place == forged.path
-
-
 def unpacked(path: Path) -> list[bytes]:
     return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().splitlines()
 
@@ -127,17 +110,6 @@ def test_what_was_not_scored_or_judged_is_null_and_never_zero() -> None:
     assert (unscored.is_success, unscored.reward_e4, unscored.unscored_code) == (None, None, "U3002")
     assert (unjudged.quality_e4, unjudged.rubric_id, unjudged.unjudged_code) == (None, "reasoning/1", "U3002")
     assert (unread.quality_e4, unread.rubric_id, unread.unjudged_code) == (None, "", "")
-
-
-def test_facts_say_who_emitted_the_calls_and_whether_the_chat_is_the_models() -> None:
-    facts = {one.seq: row_of(one).facts for one in rows()}
-    assert (facts[1].llm_calls, facts[1].is_agentic, facts[1].is_model_written) == (3, True, True)
-    assert (facts[2].code_calls, facts[2].is_agentic, facts[2].is_model_written) == (2, False, False)
-
-
-def test_tools_are_those_the_record_names_or_none() -> None:
-    assert json.loads(row_of(rows()[0]).tools) == json.loads(profile_schemas("sn15"))
-    assert json.loads(row_of(rows()[3]).tools) == []
 
 
 def test_the_page_names_every_column_and_field() -> None:
@@ -164,11 +136,6 @@ def test_parquet_opens_in_pandas_with_typed_columns(tmp_path: Path) -> None:
 def test_a_row_is_read_back_from_parquet_as_it_was_written(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "parquet", rows())
     assert list(read_rows(tmp_path / file.path)) == [row_of(one, CONTEXT) for one in rows()]
-
-
-def test_a_number_that_no_column_holds_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OverflowError):
-        written(tmp_path, "parquet", [replace(trajectory(1), seq=2**63)])
 
 
 def test_a_parquet_row_group_is_bounded_by_rows_and_by_size(tmp_path: Path) -> None:
@@ -208,12 +175,3 @@ def test_arguments_are_objects_where_they_are_asked_for(tmp_path: Path) -> None:
     calls += [c["function"]["arguments"] for talk in talks for one in talk for c in one.get("agent_tool_calls", ())]
     assert calls[0] == {"q": "red lamp"} and all(isinstance(one, dict) for one in calls)
     assert any("_text" in one for one in calls)  # text that is no object stands there
-
-
-@pytest.mark.skipif(not (shutil.which("zstdcat") and shutil.which("jq")), reason="zstdcat and jq are not installed")
-def test_zstdcat_and_jq_read_messages(tmp_path: Path) -> None:
-    (file,) = written(tmp_path, "messages", rows())
-    clean = ".metadata | select(.is_agentic and .is_linear and .is_model_written) | .seq"
-    plain = subprocess.run(["zstdcat", tmp_path / file.path], capture_output=True, check=True)
-    found = subprocess.run(["jq", clean], input=plain.stdout, capture_output=True, check=True)
-    assert found.stdout.split() == [b"1", b"3", b"4", b"5"]

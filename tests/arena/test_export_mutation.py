@@ -8,25 +8,26 @@ import hashlib
 import io
 import json
 import random
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from arena.chain.keys import verify
+from arena.chain.keys import generate_signer, verify
+from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, file_hash, read_lines, read_manifest, write_manifest
 from arena.export.model import FORMATS
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
-from arena.export.writing.shards import file_hash
+from arena.export.verification import verify_export
 from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from tests.arena.agents_stand import NOW_MS, AgentsLog, promotion
-from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.export_stand import ExportLog, export, leaky_episode, released_race, replace
 from tests.arena.log_stand import START_MS
-from tests.arena.test_export_hygiene import leaky_episode
 
 PLACES_PER_FILE = 3
 KINDS = {
@@ -48,6 +49,7 @@ KINDS = {
     "views/inspect",
     "views/verifiers/traces.jsonl",
 }
+BINARY = ("views/parquet", "views/datasets/data", "views/inspect")
 UNNAMED = {MANIFEST, CHECKSUM, SIGNATURE}  # what is wrong with one of these is said of the manifest
 
 
@@ -149,78 +151,126 @@ def refit(folder: Path, path: str, content: bytes, rows: int) -> None:
     write_manifest(folder, replace(manifest, files=named))
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("kind", ["log", "scrubbed", "views/messages", "views/verifiers/traces.jsonl"])
-def test_lines_that_are_dropped_doubled_swapped_or_cut_off_are_found_under_a_fitting_manifest(
-    copy: Path, kind: str, harm: str
-) -> None:
-    path = next(path for path in files(copy) if kind_of(path) == kind)
-    content = (copy / path).read_bytes()
+def harmed_content(folder: Path, path: str, harm: str) -> tuple[bytes, int]:
+    """The file with rows dropped, doubled, swapped or cut off, and how many it has then."""
+    content, change = (folder / path).read_bytes(), HARMS[harm]
+    made = io.BytesIO()
+    if path.endswith(".parquet"):
+        table = pq.read_table(folder / path)
+        order = [int(number) for number in change([str(number).encode() for number in range(len(table))])]
+        pq.write_table(table.take(order), made, compression="zstd")
+        return made.getvalue(), len(order)
+    if path.endswith(".eval"):
+        with zipfile.ZipFile(folder / path) as log:
+            members = {info.filename: log.read(info) for info in log.infolist()}
+        samples = [name.encode() for name in members if name.startswith("samples/")]
+        kept = change(samples)
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as forged:
+            for number, name in enumerate(kept):
+                forged.writestr(zipfile.ZipInfo(f"samples/{number}_epoch_1.json"), members[name.decode()])
+            for name, data in members.items():
+                if not name.startswith("samples/"):
+                    forged.writestr(zipfile.ZipInfo(name), data)
+        return made.getvalue(), len(kept)
     is_packed = path.endswith(".zst")
     plain = zstandard.ZstdDecompressor().stream_reader(content).read() if is_packed else content
-    lines = plain.splitlines(keepends=True)
-    if len(lines) < 2 and harm == "swap":
-        pytest.skip("it has one line")
-    harmed = HARMS[harm](lines)
-    forged = b"".join(harmed)
-    refit(copy, path, zstandard.ZstdCompressor(level=1).compress(forged) if is_packed else forged, len(harmed))
+    lines = change(plain.splitlines(keepends=True))
+    forged_lines = b"".join(lines)
+    return (zstandard.ZstdCompressor(level=1).compress(forged_lines) if is_packed else forged_lines), len(lines)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_rows_that_are_dropped_doubled_swapped_or_cut_off_are_found_under_a_fitting_manifest(
+    copy: Path, harm: str
+) -> None:
+    for kind in ("log", "scrubbed", "views/messages", "views/verifiers/traces.jsonl", *BINARY):
+        path = next(path for path in files(copy) if kind_of(path) == kind)
+        manifest, content = read_manifest(copy), (copy / path).read_bytes()
+        if kind == "scrubbed" and harm == "swap":
+            continue  # it has one line
+        refit(copy, path, *harmed_content(copy, path, harm))
+        assert is_named(copy, path) if kind in BINARY else not verify_export(copy, verify).is_ok, kind
+        (copy / path).write_bytes(content)
+        write_manifest(copy, manifest)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"I search first.", b"I search later."),  # body and verdict
+        (b'"is_success":true', b'"is_success":false'),
+        (b'"withheld":null', b'"withheld":"pool"'),
+        (b'"signature":"', b'"signature":"00'),
+        (b'"seq":1', b'"seq":9'),
+    ],
+)
+def test_a_changed_row_is_found_under_a_fitting_manifest(copy: Path, old: bytes, new: bytes) -> None:
+    path = next(path for path in files(copy) if kind_of(path) == "log")
+    lines = list(read_lines(copy / path))
+    assert any(old in line for line in lines)
+    made = b"".join(line.replace(old, new) + b"\n" for line in lines)
+    refit(copy, path, zstandard.ZstdCompressor().compress(made), len(lines))
     assert not verify_export(copy, verify).is_ok
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("kind", ["views/parquet", "views/datasets/data"])
-def test_parquet_rows_that_are_dropped_doubled_swapped_or_cut_off_are_found_and_named(
-    copy: Path, kind: str, harm: str
-) -> None:
-    path = next(path for path in files(copy) if kind_of(path) == kind)
-    table = pq.read_table(copy / path)
-    order = [int(number) for number in HARMS[harm]([str(number).encode() for number in range(len(table))])]
-    made = io.BytesIO()
-    pq.write_table(table.take(order), made, compression="zstd")
-    refit(copy, path, made.getvalue(), len(order))
-    assert is_named(copy, path)
-
-
-@pytest.mark.parametrize("harm", ["drop", "double", "change"])
-def test_samples_of_an_inspect_log_that_are_dropped_doubled_or_changed_are_found_and_named(
-    copy: Path, harm: str
-) -> None:
-    path = next(path for path in files(copy) if kind_of(path) == "views/inspect")
-    with zipfile.ZipFile(copy / path) as log:
-        members = [(info, log.read(info)) for info in log.infolist()]
-    first = next(number for number, (info, _) in enumerate(members) if info.filename.startswith("samples/"))
-    info, content = members[first]
-    match harm:
-        case "drop":
-            del members[first]
-        case "double":
-            members.insert(first, (zipfile.ZipInfo("samples/999_epoch_1.json"), content))
-        case "change":
-            members[first] = (info, content.replace(b"shirt", b"skirt"))
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as forged:
-        for member, data in members:
-            forged.writestr(member, data)
-    refit(copy, path, made.getvalue(), next(f.rows for f in read_manifest(copy).files if f.path == path))
-    assert is_named(copy, path)
-
-
-@pytest.mark.parametrize("name", ["README.md"])
-def test_a_card_that_says_something_else_is_found_and_named(copy: Path, name: str) -> None:
-    text = (copy / name).read_text("utf-8")
-    other = text.replace("| trajectories | 6 |", "| trajectories | 7 |").replace('"num_examples":', '"num_examples":1')
-    assert other != text
-    refit(copy, name, other.encode(), 0)
-    assert is_named(copy, name)
-
-
-def test_a_checkpoint_of_another_log_in_its_place_is_found(copy: Path) -> None:
+def test_a_card_or_a_checkpoint_that_says_something_else_is_found_and_named(copy: Path) -> None:
+    text = (copy / "README.md").read_text("utf-8")
     other = ExportLog()
     released_race(other, "r1", [1])
     other.checkpoint()
-    path = next(path for path in files(copy) if kind_of(path) == "checkpoints")
-    refit(copy, path, other.points[0].note.encode(), 1)
-    assert is_named(copy, path)
+    note = next(path for path in files(copy) if kind_of(path) == "checkpoints")
+    for path, content in (
+        (note, other.points[0].note.encode()),
+        ("README.md", text.replace("| trajectories | 6 |", "| trajectories | 7 |").encode()),
+    ):
+        kept, manifest = (copy / path).read_bytes(), read_manifest(copy)
+        assert content != kept
+        refit(copy, path, content, next(file.rows for file in manifest.files if file.path == path))
+        assert is_named(copy, path)
+        (copy / path).write_bytes(kept)
+        write_manifest(copy, manifest)
+
+
+def test_a_whole_row_of_a_race_that_is_not_released_is_found(tmp_path: Path) -> None:
+    log = ExportLog()
+    released_race(log, "r1", [1])
+    log.checkpoint()
+    export(log, tmp_path)
+    path = "log/000000.jsonl.zst"
+    lines = list(read_lines(tmp_path / path))
+    hidden = msgspec.json.decode(lines[3]) | {"content": None, "withheld": "secret"}  # the release itself
+    made = b"".join(line + b"\n" for line in [*lines[:3], msgspec.json.encode(hidden)])
+    refit(tmp_path, path, zstandard.ZstdCompressor().compress(made), 4)
+    write_manifest(tmp_path, replace(read_manifest(tmp_path), withheld={"secret": 1}))
+    assert "it is whole and should be withheld: unreleased" in verify_export(tmp_path, verify).wrong[0].detail
+
+
+def test_an_end_that_the_log_does_not_lead_to_is_refused_by_the_exporter(tmp_path: Path) -> None:
+    log, other = ExportLog(), ExportLog()
+    for one in (log, other):
+        released_race(one, "r1", [1])
+    log.checkpoint()
+    log.log[1] = replace(other.log[1], validator=log.validator)
+    with pytest.raises(ArenaError, match="V2050"):
+        export(log, tmp_path / "out")
+    assert not (tmp_path / "out" / MANIFEST).exists()
+
+
+def test_what_is_no_export_is_refused_and_another_signer_shown(copy: Path, tmp_path: Path) -> None:
+    stranger = generate_signer()
+    write_manifest(copy, read_manifest(copy), stranger)
+    assert verify_export(copy, verify).signer == stranger.hotkey
+    assert verify_export(tmp_path / "none", verify).wrong[0].place == MANIFEST
+    manifest = (copy / MANIFEST).read_bytes()
+    numbers = [re.sub(rb'"trajectories":\d+', b'"trajectories":%d' % huge, manifest) for huge in (2**53, 10**30)]
+    versions = [manifest.replace(b'"version":1', b'"version":%d' % version) for version in (0, 2)]
+    for content in (b"{}", *numbers, *versions):
+        assert content != manifest
+        (copy / MANIFEST).write_bytes(content)
+        (copy / CHECKSUM).write_text(f"{hashlib.sha256(content).hexdigest()}  {MANIFEST}\n")
+        assert verify_export(copy, verify).wrong[0].place == MANIFEST
+        with pytest.raises(ArenaError, match="V2074"):
+            read_manifest(copy)
 
 
 # What only the exporter can know: who made it, what an earlier export brought, the block the chain names; and filters

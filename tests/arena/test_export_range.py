@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.chain.keys import verify
-from arena.export.verify.verification import verify_export
-from arena.export.writing.exporter import continued
-from arena.export.writing.manifest import read_manifest
+from arena.export.files import read_manifest
+from arena.export.verification import verify_export
 from arena.records.body import decode_content
-from arena.records.model import Context, EvaluationRecord, GateRecord
+from arena.records.model import Context, EvaluationRecord
 from foundation.errors import ArenaError
-from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of, rows
+from tests.arena.export_stand import ExportLog, export, released_race, replace, rows
 from tests.arena.log_stand import attempt, episode, gate, release, settlement
 
 
@@ -73,33 +72,31 @@ def test_a_suite_goes_out_by_the_name_of_its_pool_alone(log, tmp_path):
     assert verify_export(tmp_path / "named", verify).is_ok
 
 
-@pytest.mark.parametrize(
-    ("filters", "count"),
-    [
-        ({"races": ("r2",)}, 1),
-        ({"races": ("r3",)}, 0),
-        ({"agents": ("5miner",)}, 4),
-        ({"agents": ("a1" * 32,)}, 4),
-        ({"agents": ("nobody",)}, 0),
-        ({"buckets": ("product",)}, 4),
-        ({"buckets": ("shop",)}, 0),
-        ({"coefficient_e4_min": 9_125}, 4),
-        ({"coefficient_e4_min": 9_126}, 0),
-        ({"is_agentic_only": True}, 4),
-        ({"from_day": "2026-09-21", "to_day": "2026-09-21"}, 4),
-        ({"to_day": "2026-09-20"}, 0),
-        ({"from_day": "2026-09-22"}, 0),
-    ],
-)
-def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_path, filters, count):
+def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_path):
     released_race(log, "r1")
     released_race(log, "r2", [4])
+    log.add([gate(1), gate(1, decided_by="person", outcome="accept")])
     log.checkpoint()
-    manifest = export(log, tmp_path / "out", **filters)
-    assert manifest.trajectories == count
-    assert sum(manifest.records.values()) + sum(manifest.withheld.values()) == len(log.log)
-    report = verify_export(tmp_path / "out", verify)
-    assert report.is_ok, report.wrong
+    for number, (filters, count, gates) in enumerate(
+        (
+            ({}, 4, 2),
+            ({"races": ("r2",)}, 1, 0),
+            ({"agents": ("5miner",)}, 4, 2),
+            ({"agents": ("nobody",)}, 0, 0),
+            ({"buckets": ("shop",)}, 0, 2),
+            ({"coefficient_e4_min": 9_125}, 4, 2),
+            ({"coefficient_e4_min": 9_126}, 0, 2),
+            ({"is_agentic_only": True}, 4, 2),
+            ({"from_day": "2026-09-21", "to_day": "2026-09-21"}, 4, 2),
+            ({"to_day": "2026-09-20"}, 0, 2),
+            ({"from_day": "2026-09-22"}, 0, 2),
+        )
+    ):
+        manifest = export(log, tmp_path / str(number), **filters)
+        assert (manifest.trajectories, manifest.records.get("gate", 0)) == (count, gates), filters
+        assert sum(manifest.records.values()) + sum(manifest.withheld.values()) == len(log.log)
+        report = verify_export(tmp_path / str(number), verify)
+        assert report.is_ok, report.wrong
 
 
 def test_a_row_over_the_limit_is_a_stub(log, tmp_path):
@@ -121,16 +118,6 @@ def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_on
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
     assert report.signer == log.validator
-
-
-def test_an_earlier_export_is_continued_by_the_same_request_alone(log, tmp_path):
-    released_race(log, "r1")
-    log.checkpoint()
-    manifest = export(log, tmp_path / "out")
-    assert continued(manifest, request_of(log, formats=("jsonl",))) == manifest.cursor
-    for other in ({"pools": ("eval",)}, {"races": ("r1",)}):
-        with pytest.raises(ArenaError, match="V2072"):
-            continued(manifest, request_of(log, **other))
 
 
 @settings(max_examples=25, deadline=None)
@@ -165,23 +152,19 @@ def test_any_series_of_incremental_exports_brings_every_released_episode_once(st
         assert sorted(found) == sorted(about for about in episodes if about[0] in released)
 
 
-def test_what_gates_say_of_submissions_goes_out_whole_and_names_nothing_that_was_found(log, tmp_path):
-    released_race(log, "r1", [1])
-    log.add([gate(1), gate(1, decided_by="person", outcome="accept")])
+def test_a_control_agent_is_no_miners_work_and_stays_out_unless_asked_for(log, tmp_path):
+    log.add_episode(1)
+    payloads, body = episode(2, agent="c0")
+    log.add([replace(each, subject=replace(each.subject, miner_hotkey="")) for each in payloads], [body])
+    log.add([release("r1", [1, 2])])
     log.checkpoint()
     manifest = export(log, tmp_path / "all")
-    assert manifest.records["gate"] == 2 and not manifest.withheld
-    assert verify_export(tmp_path / "all", verify).is_ok
-    for name, asked in (("race", {"races": ("r1",)}), ("agent", {"agents": ("somebody else",)})):
-        assert "gate" not in export(log, tmp_path / name, **asked).records
-    assert set(GateRecord.__struct_fields__) == {
-        "subject",
-        "policy_sha256",
-        "decided_by",
-        "outcome",
-        "severity",
-        "hold",
-        "rules_version",
-        "knowledge_sha256",
-        "neighbours_sha256",
-    }
+    assert (manifest.trajectories, manifest.withheld, brought(tmp_path / "all")) == (
+        1,
+        {"filter": 3},
+        [("r1", "p0001")],
+    )
+    assert export(log, tmp_path / "asked", agents=("c0" * 32,)).trajectories == 1
+    assert brought(tmp_path / "asked") == [("r1", "p0002")]
+    for name in ("all", "asked"):
+        assert verify_export(tmp_path / name, verify).is_ok

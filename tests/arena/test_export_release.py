@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import verify
 from arena.export.model import FORMATS
-from arena.export.verify.verification import verify_export
+from arena.export.verification import verify_export
 from arena.records.body import decode_content
 from problems.model import POOLS
 from tests.arena.export_stand import ExportLog, export, released_race, replace

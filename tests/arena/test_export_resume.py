@@ -13,11 +13,10 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.verify.verification import verify_export
-from arena.export.writing.journal import JOURNAL
+from arena.export.journal import JOURNAL
+from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, rows
-from tests.arena.log_stand import release
 
 EPISODES, ROWS_PER_SHARD = 90, 20
 WAIT_S = 60
@@ -83,20 +82,6 @@ def test_a_killed_export_goes_on_to_the_same_bytes(log, tmp_path):
     assert report.is_ok, report.wrong
 
 
-def test_what_was_appended_meanwhile_waits_for_the_next_export(tmp_path):
-    log = ExportLog()
-    released_race(log, "r1", range(1, 50))
-    log.checkpoint()
-    kill_after(log, tmp_path / "out", last=140, shards=2)
-    size = len(log.log)
-    released_race(log, "r2", [60])
-    log.checkpoint()
-    first = export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD)
-    assert first.log.last_seq == size
-    second = export(log, tmp_path / "next", rows_per_shard=ROWS_PER_SHARD, start=first.cursor)
-    assert (second.log.first_seq, second.trajectories, second.races) == (size + 1, 1, ("r2",))
-
-
 def test_an_export_begun_with_the_logs_hotkey_signs_the_end_it_was_begun_for(tmp_path):
     log = ExportLog()
     released_race(log, "r1", range(1, 50))
@@ -108,6 +93,9 @@ def test_an_export_begun_with_the_logs_hotkey_signs_the_end_it_was_begun_for(tmp
     assert raised.value.failure.code == "V2071"
     manifest = export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD, signer=log.signer)
     assert manifest.log.last_seq == size
+    log.checkpoint()
+    later = export(log, tmp_path / "next", rows_per_shard=ROWS_PER_SHARD, start=manifest.cursor)
+    assert (later.log.first_seq, later.trajectories, later.races) == (size + 1, 1, ("r2",))
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok and report.signer == log.validator, report.wrong
 
@@ -124,29 +112,11 @@ def test_no_end_is_signed_that_the_log_does_not_lead_to(tmp_path):
     assert export(log, tmp_path / "good", start=begin, signer=log.signer).log.last_seq == len(log.log)
 
 
-def test_an_unfinished_export_refuses_another_request(log, tmp_path):
+def test_a_folder_with_another_export_or_something_else_in_it_is_left_alone(log, tmp_path):
     kill_after(log, tmp_path / "out", last=100, shards=0)
-    with pytest.raises(ArenaError, match="V2070"):
-        export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD + 1)
-
-
-def test_a_folder_with_something_else_in_it_is_left_alone(log, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ArenaError, match="V2070"):
-        export(log, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_late_records_of_a_race_released_in_an_earlier_export_go_out_under_its_signed_release(tmp_path):
-    log = ExportLog()
-    released_race(log, "r1", [1])
-    log.checkpoint()
-    first = export(log, tmp_path / "first")
-    log.add_episode(1, "r1", agent="b7")
-    log.add([release("r2", [])])
-    log.checkpoint()
-    second = export(log, tmp_path / "second", start=first.cursor)
-    assert (second.trajectories, second.log.first_seq) == (1, first.log.last_seq + 1)
-    assert [file.path for file in second.files if file.path.startswith("references")] == ["references.jsonl.zst"]
-    report = verify_export(tmp_path / "second", verify)
-    assert report.is_ok, report.wrong
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    for name in ("out", "other"):
+        with pytest.raises(ArenaError, match="V2070"):
+            export(log, tmp_path / name, rows_per_shard=ROWS_PER_SHARD + 1)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["mine.txt"]

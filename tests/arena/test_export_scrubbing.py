@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.redaction import find_secrets, scrub
+from arena.secrets import find_secrets, scrub
 from foundation.canonical import foreign_text
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -129,14 +129,6 @@ def test_scrubbing_is_done_after_one_pass_and_leaves_json_json(parts: list[str])
     assert scrub(cleaned) == cleaned
     assert not find_secrets(cleaned)
     assert isinstance(json.loads(cleaned), str)
-
-
-@given(st.text(alphabet='sk-ant_hfgAIzeyJ.0123456789"\\:=@/ \n', max_size=300))
-def test_findings_lie_apart_in_order_and_within_the_text(text: str) -> None:
-    ends = 0
-    for one in find_secrets(text):
-        assert ends <= one.start < one.end <= len(text.encode())
-        ends = one.end
 
 
 HOSTILE = (

@@ -186,7 +186,7 @@ def as_in_a_guest(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(os, "environ", os.environ)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.split(".")[0] in replaced}
-    importlib.import_module("arena_sdk._sn15").install()
+    importlib.import_module("sn15").install()
     yield
     for name in [name for name in sys.modules if name.split(".")[0] in replaced]:
         del sys.modules[name]

@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
-from arena.exchange.operator_files.release import PIECE_BYTES, Operator, SharedFile, check_release
-from arena.exchange.operator_files.release_pull import ReleasePuller
-from arena.exchange.operator_files.release_store import ReleaseStore
+from arena.exchange.operator_files import PIECE_BYTES, Operator, ReleaseStore, SharedFile, check_release
 from arena.exchange.port import Peer
+from arena.exchange.pull import ReleasePuller
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import HttpNet, LocalNet, Node
 from tests.arena.local_peers import LocalPeers, PeerFault
@@ -78,25 +77,6 @@ async def test_one_node_gets_the_files_by_hand_and_the_third_from_the_second(net
     assert (again.is_new, again.fetched, again.complaints) == (False, (), ())
 
 
-async def test_who_holds_no_permit_gets_neither_list_nor_file(net, tmp_path: Path) -> None:
-    permits: set[str] = set()
-    owner, stranger = Node(tmp_path, permits), Node(tmp_path, permits)
-    peer = await net.join(owner)
-    make_folder(tmp_path / "files")
-    publish_folder(owner.releases, tmp_path / "files")
-    permits.discard(stranger.hotkey)
-    asks = net.peers(stranger)
-    for file in owner.releases.newest().release.files:
-        with pytest.raises(ArenaError, match=r"U3041.*V2111"):
-            await asks.file_piece(peer, file.sha256, start=0, size=file.size_bytes)
-    with pytest.raises(ArenaError, match=r"U3041.*V2111"):
-        await asks.release(peer, "")
-    permits.add(stranger.hotkey)
-    assert await asks.file_piece(peer, "ab" * 32, start=0, size=1) is None
-    lone = owner.releases.newest().release.files[0]
-    assert await asks.file_piece(peer, lone.sha256, start=lone.size_bytes, size=1) is None
-
-
 class Counting(LocalPeers):
     """Counts the pieces asked for, and may stop answering."""
 
@@ -133,21 +113,6 @@ async def test_a_killed_download_goes_on_behind_its_last_whole_piece(tmp_path: P
     assert (turn.is_whole, codes(turn), peers.pieces_left) == (True, [], 0)
     assert held(reopened) == {"products.jsonl": content}
     assert not list(part.parent.iterdir())
-
-
-async def test_a_part_that_was_damaged_on_disk_is_fetched_anew_and_blames_nobody(tmp_path: Path) -> None:
-    store = ReleaseStore(tmp_path)
-    content = random.Random(2).randbytes(PIECE_BYTES + 1)
-    pieces = tuple(hashlib.sha256(part).hexdigest() for part in (content[:PIECE_BYTES], content[PIECE_BYTES:]))
-    file = SharedFile(
-        kind="catalogue", name="a", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), pieces=pieces
-    )
-    store.keep(release_of(file))
-    store.add_piece(file, b"\0" * PIECE_BYTES)
-    store.add_piece(file, content[PIECE_BYTES:])
-    assert refused(lambda: store.finish(file)) == "V2114"
-    assert store.pieces_held(file) == 0
-    assert not store.settle()
 
 
 async def test_a_lying_peer_costs_its_answer_and_the_next_one_is_asked(tmp_path: Path) -> None:
@@ -240,14 +205,6 @@ async def test_an_older_release_is_refused_and_two_of_one_number_are_evidence(tm
     assert store.newest().release.sequence == 3
     assert store.second().release.made_ms == NOW_MS + 1
     check_release(store.second(), OPERATOR, verify)  # anybody can see that the operator signed both
-
-
-async def test_another_operator_begins_anew(tmp_path: Path) -> None:
-    store = ReleaseStore(tmp_path)
-    store.keep(release_of(SMALL, sequence=7))
-    other = Operator(hotkey=STRANGER.hotkey, netuid=NETUID)
-    turn = await ReleasePuller(Answering(release_of(SMALL, signer=STRANGER), b"x"), store, other, verify).turn([PEER])
-    assert (turn.is_whole, store.newest().release.signer) == (True, STRANGER.hotkey)
 
 
 def test_what_is_published_is_what_validators_may_have(tmp_path: Path) -> None:

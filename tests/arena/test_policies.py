@@ -9,17 +9,11 @@ import msgspec
 import pytest
 
 from arena.policies import (
-    AGENTIC,
-    DEMO,
-    EVIDENCE,
     PAPER,
     POLICIES,
-    SN15_2026_08,
-    SN15_ENVIRONMENT,
-    WINNER,
     policy_by_name,
 )
-from arena.policy import AdmissionRules, Policy, RaceRules
+from arena.policy import Policy, RaceRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
 from judge.prompts import prompt_sha256
@@ -41,11 +35,6 @@ class LaterPolicy(Policy, frozen=True, kw_only=True):
     is_shadow: bool = False
 
 
-def differences(policy: Policy) -> dict[str, object]:
-    """Dotted fields in which a policy differs from PAPER."""
-    return dict(flat(msgspec.to_builtins(policy)).items() - flat(msgspec.to_builtins(PAPER)).items())
-
-
 def flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
     rows: dict[str, object] = {}
     for key, value in fields.items():
@@ -56,83 +45,19 @@ def flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
     return rows
 
 
-def test_paper_is_what_the_paper_and_the_design_say():
-    fields = flat(msgspec.to_builtins(PAPER))
-    expected = {
-        "tool_profile": "sn15",
-        "is_surfaced_rule_on": True,
-        "agentic_min_e4": 9_500,
-        "limits.steps": 25,
-        "limits.agent_time_ms": 300_000,
-        "limits.source_bytes": 1_000_000,
-        "limits.result_bytes": 8 << 20,
-        "limits.trace_bytes": 1 << 20,
-        "limits.body_bytes": 16 << 20,
-        "rubric.rubric_id": "reasoning/2",
-        "rubric.inference_tokens_min": 30,
-        "cooldown.accepted_blocks": 3_600,
-        "cooldown.integrity_blocks": 3_600,
-        "cooldown.security_blocks": 300,
-        "qualifying.problems": 30,
-        "qualifying.score_min_e4": 2_000,
-        "qualifying.validators_required": 1,
-        "qualifying.validators_asked": 1,
-        "qualifying.variant_blocks": 5,
-        "admission.rule": "agreed",
-        "admission.validators_asked": 5,
-        "admission.hold_blocks": 7_200,
-        "race.timezone": "America/Los_Angeles",
-        "race.closes_at_minute": 720,
-        "race.closes_after_ms": None,
-        "race.problems": 90,
-        "race.batch_problems": 120,
-        "race.validators_per_problem": 3,
-        "race.results_required": 2,
-        "race.void_agents_e4": 1_000,
-        "race.cancel_void_e4": 1_000,
-        "race.lambda_e4": 0,
-        "promotion.kind": "margin",
-        "promotion.margin_e4": 300,
-        "promotion.decay_ms": 604_800_000,
-        "weights.kind": "taper",
-        "weights.top_e4": 2_500,
-        "weights.burn_uid": 0,
-        "embargo.opens_at_minute": 720,
-        "guest.is_racing_level_required": True,
-    }
-    assert {key: fields[key] for key in expected} == expected
+HASHES = {  # a changed number of a shipped policy makes it another rule set: it needs another name or version
+    "paper": "f1112bc4f1ddc758",
+    "sn15-2026-08": "510ce81603b5677a",
+    "sn15-environment": "7541f6e8551839b8",
+    "agentic": "debdc93a617bc33d",
+    "evidence": "0937bc90f9e82afa",
+    "winner": "a055252b7e532767",
+    "demo": "c3457080ecc5905a",
+}
 
 
-def test_every_other_policy_is_paper_with_named_differences():
-    assert differences(SN15_2026_08) == {
-        "name": "sn15-2026-08",
-        "admission.is_commitment_enough": True,
-        "cooldown.accepted_blocks": 5_400,
-        "cooldown.integrity_blocks": 5_400,
-        "qualifying.validators_required": 2,
-        "qualifying.validators_asked": 3,
-        "promotion.kind": "window",
-        "promotion.elimination_e4": 6_500,
-        "limits.completions": 200,
-    }
-    assert differences(SN15_ENVIRONMENT) == {
-        **differences(SN15_2026_08),
-        "name": "sn15-environment",
-        "tool_profile": "environment",
-        "inference.is_call_required_allowed": True,
-    }
-    assert differences(AGENTIC) == {"name": "agentic", "race.lambda_e4": 3_000}
-    assert differences(EVIDENCE) == {"name": "evidence", "promotion.kind": "sequential"}
-    assert differences(WINNER) == {"name": "winner", "weights.kind": "winner_takes_all", "weights.top_e4": 10_000}
-
-
-def test_demo_runs_on_shipped_parts_with_one_validator():
-    assert DEMO.inference.models == ("scripted-expert", "scripted-careful", "scripted-hasty")
-    assert DEMO.rubric.models == ("scripted-judge",)
-    assert (DEMO.race.validators_per_problem, DEMO.race.results_required) == (1, 1)
-    assert DEMO.race.problems <= DEMO.race.batch_problems
-    assert DEMO.race.closes_after_ms == 15_000
-    assert DEMO.admission == AdmissionRules(is_commitment_enough=True)
+def test_every_shipped_number_is_pinned_by_the_policys_hash():
+    assert {name: policy.policy_sha256[:16] for name, policy in POLICIES.items()} == HASHES
 
 
 def test_every_policy_pins_the_shipped_prompt():
@@ -157,11 +82,6 @@ def test_one_changed_number_changes_the_hash(path):
     section = getattr(PAPER, part)
     changed = msgspec.structs.replace(section, **{name: getattr(section, name) + 1})
     assert msgspec.structs.replace(PAPER, **{part: changed}).policy_sha256 != PAPER.policy_sha256
-
-
-def test_a_policy_states_its_version_and_its_names_even_at_their_defaults():
-    assert msgspec.structs.replace(PAPER, version=2).policy_sha256 != PAPER.policy_sha256
-    assert msgspec.structs.replace(PAPER, name="other").policy_sha256 != PAPER.policy_sha256
 
 
 def test_a_field_added_with_a_default_changes_no_hash():

@@ -22,17 +22,13 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.records.log.checkpoint import sign_checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.report import Defect, VerifyReport
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import is_running, start_embedded
-from arena.store.location import StoreLocation, default_state_dir, read_location, write_location
-from arena.store.postgres.store import PostgresStore
-from foundation.errors import ArenaError
+from arena.records.log import sign_checkpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import is_running, start_embedded
+from arena.store.location import StoreLocation, read_location, write_location
+from arena.store.postgres import PostgresStore
 from neurons.cli.app import main
-from neurons.cli.records import utc_time
-from neurons.cli.verify import report_lines
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_records_sources import put
 from tests.arena.test_store_roles import as_owner
@@ -114,11 +110,6 @@ def test_a_validators_login_reads_its_own_log_and_the_owners_all_of_them(node: P
     assert (foreign.returncode, foreign.stdout) == (2, "")
 
 
-def test_verify_prints_its_report_as_json(node: Path) -> None:
-    report = json.loads(records(node, "verify", "--json").stdout)
-    assert (report["ok"], report["records"], report["defect_count"]) == (True, 9, 0)
-
-
 def test_verify_of_a_tampered_log_exits_with_4_and_names_the_first_bad_record(node: Path) -> None:
     flip = "update arena.record set content = set_byte(content, 20, get_byte(content, 20) # 1) where seq in (3, 6)"
     trigger = "alter table arena.record {} trigger no_change"
@@ -147,10 +138,10 @@ def test_verify_of_a_store_with_a_changed_source_exits_with_4_and_names_the_agen
         asyncio.run(as_owner(server, "delete from arena.submission"))
     finally:
         server.stop()
-    assert (whole.returncode, "1 sources of agents, 0 of them wrong" in whole.stdout) == (0, True)
+    assert (whole.returncode, "1 sources of agents" in whole.stdout) == (0, True)
     assert done.returncode == 4
-    assert f"V2050 agent {agent} in the store of {ALICE.hotkey}: its source does not have the hash" in done.stdout
-    assert (report["ok"], report["defect_count"], report["sources"]["checked"]) == (False, 0, 1)
+    assert f"source: agent {agent}: its source does not have the hash" in done.stdout
+    assert (report["ok"], report["defect_count"], report["sources"]) == (False, 1, 1)
 
 
 async def put_one(dsn: str) -> str:
@@ -189,51 +180,12 @@ def test_verify_finds_a_log_cut_back_together_with_its_head(node: Path) -> None:
     assert "checkpoint: the checkpoint says 7 records, the log has 6" in with_checkpoint.stdout
 
 
-def test_view_finds_a_record_by_number_and_by_the_beginning_of_an_id(node: Path) -> None:
-    by_number = records(node, "view", "3")
-    assert by_number.returncode == 0, by_number.stderr
-    for part in ("Scores by product and axis", "I search first.", "find_product [llm]", "span 1"):
-        assert part in by_number.stdout
-    assert "who wrote the calls, worked out again by emission/" in by_number.stdout
-    (row,) = [json.loads(line) for line in records(node, "tail", "--after", "2", "--json").stdout.splitlines()][:1]
-    by_hash = records(node, "view", row["content_sha256"][:12])
-    assert by_hash.stdout == by_number.stdout, by_hash.stderr
-    by_attempt = json.loads(records(node, "view", "r1-a1-2:1", "--json").stdout)
-    assert by_attempt["seq"] == 5
-
-
-def test_view_of_something_that_is_not_there_fails(node: Path) -> None:
-    for which in ("99", "nonsense"):
-        done = records(node, "view", which)
-        assert (done.returncode, "no record matches" in done.stderr) == (1, True)
-
-
 def test_tail_lists_the_last_records_one_a_line(node: Path) -> None:
     lines = records(node, "tail", "-n", "2").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["7", "8"]
     assert ("verdict" in lines[0], "settled" in lines[1]) == (True, True)
     rows = [json.loads(line) for line in records(node, "tail", "-n", "3", "--json").stdout.splitlines()]
     assert [row["seq"] for row in rows] == [6, 7, 8]
-
-
-def test_a_folder_without_a_store_is_named_as_a_wrong_path(tmp_path: Path) -> None:
-    done = records(tmp_path, "verify")
-    assert done.returncode == 2
-    assert "V2026" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_location_is_private_and_survives_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    location = StoreLocation(kind="external", validator="v", dsn="postgresql://u:p@h/d")
-    assert read_location(tmp_path) is None
-    write_location(tmp_path, location)
-    assert read_location(tmp_path) == location
-    assert (tmp_path / "store.json").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "store.json").write_text("{")
-    with pytest.raises(ArenaError, match="V2021"):
-        read_location(tmp_path)
-    monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
-    assert default_state_dir() == tmp_path
 
 
 def test_a_state_folder_can_be_copied_and_moved(node: Path) -> None:
@@ -257,17 +209,3 @@ def test_a_state_folder_can_be_copied_and_moved(node: Path) -> None:
         assert records(moved, "tail").returncode == 0
     finally:
         shutil.rmtree(room)
-
-
-def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
-    assert [utc_time(ms) for ms in (0, 2**53, -(2**62))] == [
-        "1970-01-01T00:00:00Z",
-        "9007199254740992 ms",
-        "-4611686018427387904 ms",
-    ]
-
-
-def test_what_a_hostile_record_makes_verification_say_holds_no_terminal_codes() -> None:
-    defect = Defect(validator="5x", seq=1, rule="attempt", detail="no attempt record says that \x1b[2J made body")
-    report = VerifyReport(records=1, kinds={}, bodies=0, logs=(), defects=(defect, defect), defect_count=2)
-    assert "\x1b" not in "".join(report_lines(report))

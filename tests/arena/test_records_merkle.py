@@ -1,24 +1,27 @@
-"""Roots and proofs of the Merkle log: the RFC's own definition, the published vectors, and hostile numbers."""
+"""Roots and proofs of the Merkle log: the RFC's own definition, the published vectors, and tiles of a growing log."""
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.records.log.merkle import (
+from arena.records.log import signing_message
+from arena.records.merkle import (
     EMPTY_ROOT,
+    LeafRange,
     MerkleFrontier,
-    RangeHashes,
     consistency_ranges,
     inclusion_ranges,
     leaf_hash,
     node_hash,
-    verify_consistency,
-    verify_inclusion,
 )
+from arena.records.model import LogLeaf
+from arena.records.proof import TILE, TiledLogs
+from arena.records.verify_proof import fold
 from foundation.errors import ArenaError
 
 # The test vectors of Certificate Transparency's reference implementation: eight leaves, roots of each size, proofs.
@@ -51,7 +54,6 @@ CT_INCLUSION = {  # (index, size) -> proof
 }
 CT_CONSISTENCY = {(1, 1): [], (1, 8): [_A, _B, _C], (6, 8): [_F, _E, CT_ROOTS[3]], (2, 5): [_B, _D]}
 SIZE = 40
-NUMBERS = st.integers(-(2**70), 2**70)
 
 
 @cache
@@ -85,48 +87,51 @@ def subproof(size: int, first: int, end: int, is_whole: bool) -> list[bytes]:
     return [*subproof(size - left, first + left, end, False), definition(first, first + left)]
 
 
-def proven(ranges: list[tuple[int, int]], size: int, leaves: list[bytes] | None = None) -> list[bytes]:
-    found = RangeHashes(ranges)
-    for entry in leaves or [str(number).encode() for number in range(size)]:
-        found.append(entry)
-    return found.hashes()
-
-
-def tree_of(size: int) -> MerkleFrontier:
-    tree = MerkleFrontier()
-    for number in range(size):
-        tree.append(str(number).encode())
-    return tree
-
-
-def test_the_root_follows_the_recursive_definition_at_every_size() -> None:
-    tree = MerkleFrontier()
-    for size in range(130):
-        assert tree.root() == definition(0, size)
-        tree.append(str(size).encode())
+def roots(leaves: list[bytes], ranges: list[LeafRange]) -> list[bytes]:
+    found = []
+    for first, end in ranges:
+        tree = MerkleFrontier()
+        for leaf in leaves[first:end]:
+            tree.append(leaf)
+        found.append(tree.root())
+    return found
 
 
 def test_roots_and_proofs_are_the_published_certificate_transparency_vectors() -> None:
-    tree = MerkleFrontier()
-    for leaf, root in zip(CT_LEAVES, CT_ROOTS, strict=True):
-        tree.append(leaf)
-        assert tree.root().hex() == root
+    assert [root.hex() for root in roots(CT_LEAVES, [(0, size) for size in range(1, 9)])] == CT_ROOTS
     for (index, size), proof in CT_INCLUSION.items():
-        found = proven(inclusion_ranges(index, size), size, CT_LEAVES[:size])
-        assert [hash_.hex() for hash_ in found] == proof
-        assert verify_inclusion(leaf_hash(CT_LEAVES[index]), index, size, found, bytes.fromhex(CT_ROOTS[size - 1]))
+        assert [hash_.hex() for hash_ in roots(CT_LEAVES, inclusion_ranges(index, size))] == proof
     for (first, second), proof in CT_CONSISTENCY.items():
-        found = proven(consistency_ranges(first, second), second, CT_LEAVES[:second])
-        roots = [bytes.fromhex(CT_ROOTS[size - 1]) for size in (first, second)]
-        assert [hash_.hex() for hash_ in found] == proof
-        assert verify_consistency(first, second, found, *roots)
+        assert [hash_.hex() for hash_ in roots(CT_LEAVES, consistency_ranges(first, second))] == proof
+
+
+def test_every_proof_follows_the_definition_and_the_script_folds_it_to_the_root() -> None:
+    leaves = [str(number).encode() for number in range(SIZE)]
+    for second in range(1, SIZE):
+        newer = definition(0, second)
+        assert roots(leaves, [(0, second)]) == [newer]
+        for index in range(second):
+            proof = roots(leaves, inclusion_ranges(index, second))
+            assert proof == path(index, 0, second)
+            assert fold(index, second - 1, proof, definition(index, index + 1))[1] == newer
+        for first in range(1, second):
+            proof, levels = roots(leaves, consistency_ranges(first, second)), (first & -first).bit_length() - 1
+            assert proof == subproof(first, 0, second, True)
+            start, *rest = [definition(0, first), *proof] if first == 1 << levels else proof
+            folded = fold((first - 1) >> levels, (second - 1) >> levels, rest, start)
+            assert folded == (definition(0, first), newer)
+    for ranges, wrong in ((inclusion_ranges, [(0, 0), (5, 1), (-1, 4)]), (consistency_ranges, [(0, 3), (4, 3)])):
+        for numbers in wrong:
+            with pytest.raises(ValueError, match="leaves"):
+                ranges(*numbers)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_a_tree_continued_from_its_peaks_is_the_same_tree(before: int, after: int) -> None:
-    kept = tree_of(before)
-    tree = MerkleFrontier(kept.size, kept.peaks)
-    for number in range(before, before + after):
+    tree = MerkleFrontier()
+    for number in range(before + after):
+        if number == before:
+            tree = MerkleFrontier(tree.size, tree.peaks)
         tree.append(str(number).encode())
     assert (tree.size, tree.root()) == (before + after, definition(0, before + after))
 
@@ -137,60 +142,31 @@ def test_peaks_that_do_not_fit_the_size_are_refused(size: int, peaks: list[bytes
         MerkleFrontier(size, peaks)
 
 
-def test_every_inclusion_proof_follows_the_definition_and_proves_its_leaf_only() -> None:
-    for size in range(1, SIZE):
-        root = definition(0, size)
-        for index in range(size):
-            proof, leaf = proven(inclusion_ranges(index, size), size), definition(index, index + 1)
-            assert proof == path(index, 0, size)
-            assert verify_inclusion(leaf, index, size, proof, root)
-            for other in (index - 1, index + 1, size, size + 7, -1):
-                assert not verify_inclusion(leaf, other, size, proof, root)
-            assert not verify_inclusion(leaf_hash(b"other"), index, size, proof, root)
-            assert not verify_inclusion(leaf, index, size, [*proof, leaf], root)
-            assert not proof or not verify_inclusion(leaf, index, size, proof[:-1], root)
+class Leaves:
+    """A log of numbered leaves that counts what is read of it."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.read = size, 0
+
+    async def leaves(self, validator, *, after_seq=0, to_seq=None):
+        for seq in range(after_seq + 1, min(self.size, to_seq if to_seq is not None else self.size) + 1):
+            self.read += 1
+            yield LogLeaf(seq=seq, prev=f"{seq:064x}", content_sha256=hashlib.sha256(b"%d" % seq).hexdigest())
 
 
-def test_every_consistency_proof_follows_the_definition_and_proves_its_roots_only() -> None:
-    wrong = leaf_hash(b"other")
-    for second in range(1, SIZE):
-        newer = definition(0, second)
-        for first in range(1, second + 1):
-            proof, older = proven(consistency_ranges(first, second), second), definition(0, first)
-            assert proof == subproof(first, 0, second, True)
-            assert verify_consistency(first, second, proof, older, newer)
-            assert not verify_consistency(first, second, proof, wrong, newer)
-            assert not verify_consistency(first, second, proof, older, wrong)
-            assert not verify_consistency(first, second, [*proof, wrong], older, newer)
-            assert not proof or not verify_consistency(first, second, proof[:-1], older, newer)
-
-
-@given(
-    st.integers(-(2**70), 2**70),
-    st.integers(-(2**70), 2**70),
-    st.lists(st.binary(min_size=32, max_size=32), max_size=70),
-)
-def test_hostile_numbers_and_proofs_are_refused_and_always_end(first: int, second: int, proof: list[bytes]) -> None:
-    root = leaf_hash(b"root")
-    assert not verify_inclusion(leaf_hash(b"leaf"), first, second, proof, root)
-    assert not verify_consistency(first, second, proof, leaf_hash(b"older"), root)
-
-
-def test_sizes_that_no_proof_is_about_are_refused() -> None:
-    root = leaf_hash(b"leaf")
-    for first, second in ((0, 0), (0, 9), (-1, 9), (9, 4), (3, 9)):
-        assert not verify_consistency(first, second, [], root, root)
-    assert not verify_inclusion(root, 5, 1, [], root)
-    for index, size in ((0, 0), (5, 1), (-1, 4)):
-        with pytest.raises(ValueError, match="leaf"):
-            inclusion_ranges(index, size)
-    for first, second in ((0, 3), (4, 3)):
-        with pytest.raises(ValueError, match="no proof"):
-            consistency_ranges(first, second)
-
-
-def test_a_proof_from_a_log_that_ends_too_early_is_refused() -> None:
-    found = RangeHashes(inclusion_ranges(0, 4))
-    found.append(b"0")
-    with pytest.raises(ArenaError, match="V2051"):
-        found.hashes()
+async def test_tiles_give_the_proofs_of_the_whole_tree_and_read_little() -> None:
+    size = 5 * TILE + 77
+    store = Leaves(size)
+    tiles = TiledLogs(store)
+    await tiles.inclusion("v", 1, size)
+    leaves = [signing_message("v", leaf.seq, leaf.prev, leaf.content_sha256) async for leaf in store.leaves("v")]
+    for seq in (1, TILE, TILE + 1, 3 * TILE + 5, 5 * TILE + 1, size):
+        for upto in {size, 4 * TILE, seq}:
+            if seq > upto:
+                continue
+            store.read = 0
+            assert await tiles.inclusion("v", seq, upto) == tuple(roots(leaves, inclusion_ranges(seq - 1, upto)))
+            assert await tiles.consistency("v", seq, upto) == tuple(roots(leaves, consistency_ranges(seq, upto)))
+            assert store.read <= 4 * TILE
+    with pytest.raises(ArenaError, match="V2053"):
+        await TiledLogs(Leaves(300)).inclusion("v", 1, 1_000)

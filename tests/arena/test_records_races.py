@@ -8,10 +8,9 @@ import msgspec
 
 from arena.bank.batch import cluster_commitment
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import Context, Payload, ReleasedProblem, ReleaseRecord, SettlementRecord
-from arena.records.verify.verification import verify_store
-from arena.store.port import StoredBody
+from arena.records.model import Context, Payload, ReleasedProblem, ReleaseRecord, SettlementRecord, StoredBody
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, release, settlement
 
 ALICE = keypair_signer("//Alice")

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from arena.chain.keys import generate_signer
+from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
 from arena.records.model import Subject
-from arena.records.verify.sources import SourcesReport, verify_sources
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.verification import VerifyReport, verify_store
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredSubmission
-from arena.store.postgres.store import SOURCES_PER_PAGE, PostgresStore
+from arena.store.postgres import SOURCES_PER_PAGE, PostgresStore
 from arena.submissions.model import make_submission
 from tests.arena.test_store_roles import as_owner
 
@@ -43,15 +43,15 @@ async def put(store: PostgresStore, name: str, source: str) -> str:
     return made.agent_version_id
 
 
-async def report_of(store: PostgresStore) -> SourcesReport:
-    return await verify_sources(store.sources())
+async def report_of(store: PostgresStore) -> VerifyReport:
+    return await verify_store(store, verify, sources=store.sources())
 
 
 async def test_sources_as_they_were_submitted_are_whole_whatever_they_hold(store: PostgresStore) -> None:
-    assert await report_of(store) == SourcesReport(checked=0, defects=())
     for number in range(SOURCES_PER_PAGE + 2):
         await put(store, "plain", f"x = {number}  # \0 ü ✓\r\n")
-    assert await report_of(store) == SourcesReport(checked=SOURCES_PER_PAGE + 2, defects=())
+    report = await report_of(store)
+    assert (report.is_ok, report.sources) == (True, SOURCES_PER_PAGE + 2)
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -65,8 +65,8 @@ async def test_a_source_that_is_not_the_submitted_one_is_found_by_its_validator_
         f"update arena.submission set {HARMS[harm]} where validator = '{signer.hotkey}' and name = 'one'",
     )
     report = await report_of(store)
-    assert (report.checked, len(report.defects)) == (2, 1)
-    assert (report.defects[0].agent_version_id == agent) == (harm != "its id")
+    assert (report.sources, [defect.rule for defect in report.defects]) == (2, ["source"])
+    assert (agent in report.defects[0].detail) == (harm != "its id")
     owner = await PostgresStore.open(postgres.owner_dsn)
     try:
         assert report.defects[0] in (await report_of(owner)).defects

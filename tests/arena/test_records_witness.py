@@ -11,7 +11,7 @@ import typer
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
-from arena.records.log.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
+from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
 from foundation.errors import ArenaError
 from neurons.cli.options import StoreFlags
 from neurons.cli.verify import hold_against, verify_folder
@@ -72,8 +72,6 @@ def test_a_checkpoint_that_says_nothing_of_the_export_is_refused_and_not_passed_
     ):
         with pytest.raises(typer.BadParameter, match="can't be compared"):
             verify_folder(folder, as_json=False, points=[point])
-    with pytest.raises(typer.BadParameter, match="--since is for a store"):
-        verify_command(StoreFlags(), export=str(folder), since=[Path("note")])
 
 
 def test_a_checkpoint_file_that_is_none_is_coded(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from arena.chain.keys import generate_signer
 from arena.sn15.values import version_uuid
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
 from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments, told
 

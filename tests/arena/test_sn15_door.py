@@ -19,9 +19,9 @@ from arena.door.service import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
 from arena.sn15.values import agent_uuid, version_uuid
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import WorkItem
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
 from tests.arena.log_stand import context

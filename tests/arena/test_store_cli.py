@@ -18,15 +18,15 @@ from arena.chain.local import LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.status import StatusService, SubmissionStatus
 from arena.policies import DEMO
-from arena.records.log.checkpoint import sign_checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import Subject
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import is_running, start_embedded
+from arena.records.log import sign_checkpoint
+from arena.records.model import StoredCheckpoint, Subject
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.port import StoredCheckpoint, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.port import StoredSubmission
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import run_guarded
 from neurons.cli.records import app as records_app
@@ -162,7 +162,7 @@ def test_a_backup_taken_while_validators_write_is_of_one_moment(place: str, fres
     last = asyncio.run(write_while_backing_up())
     server.stop()
     result = json.loads(ok("restore", fresh / "b", "--state-dir", restored, "--hotkey", BOB.hotkey, "--json"))
-    ends = {end["validator"]: end["head"]["seq"] for end in result["manifest"]["store"]["heads"]}
+    ends = {name: head["seq"] for name, head in result["manifest"]["store"]["heads"].items()}
     assert ends.get(BOB.hotkey, 0) % 3 == 0
     assert ends.get(BOB.hotkey, 0) < last
     assert (set(result["roles"]), read_location(restored).validator) == ({ALICE.hotkey, BOB.hotkey}, BOB.hotkey)
@@ -251,5 +251,5 @@ async def is_verified(words: list[str]) -> bool:
 def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:
     refused("V2026", "status", "--state-dir", fresh)
     refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}")
-    refused("V2021", "provision", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}", "--hotkey", "5x")
+    refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}", "--hotkey", "5x")
     assert run_guarded(lambda: app(["status", "--state-dir", str(fresh)], standalone_mode=False)) == 2

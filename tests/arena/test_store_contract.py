@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 
 import msgspec
@@ -10,25 +9,14 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.records.body import decode_content
-from arena.records.log.hash_chain import first_head
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import (
-    EVERY_STATE,
-    AgreedStanding,
-    AttemptUsage,
-    HeadMovedError,
-    LogLeaf,
-    StoredCheckpoint,
-    StoredSubmission,
-    WeightsResult,
-)
-from arena.store.postgres.log import LEAVES_PER_PAGE, RECORDS_PER_PAGE
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import LogLeaf, StoredCheckpoint
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import EVERY_STATE, AgreedStanding, AttemptUsage, HeadMovedError, StoredSubmission, WeightsResult
+from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
-from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, settlement, subject
+from tests.arena.log_stand import SUBJECT, attempt, episode, settlement, subject
 
 
 async def everything(store: PostgresStore, **wanted) -> list:
@@ -41,11 +29,6 @@ async def report_of(store: PostgresStore):
 
 
 # -- the log
-
-
-async def test_an_empty_log_ends_at_its_first_head(store: PostgresStore) -> None:
-    assert await store.head() == first_head(store.validator)
-    assert await everything(store) == []
 
 
 async def test_what_is_appended_comes_back_byte_for_byte_and_verifies(store, sequencer) -> None:
@@ -97,19 +80,6 @@ async def test_a_batch_is_appended_whole_or_not_at_all(store, sequencer) -> None
     with pytest.raises(ArenaError, match=r"V2025.*not stored"):
         await sequencer.append([attempt(1), *payloads])
     assert (await store.head()).seq == 0
-
-
-async def test_two_processes_of_one_hotkey_interleave_without_gap_or_double(open_store, signer) -> None:
-    stores = [await open_store(signer.hotkey) for _ in range(3)]
-    sequencers = [Sequencer(store, signer, Clock(), HOST) for store in stores]
-    await asyncio.gather(*(_append_each(sequencer, n * 10) for n, sequencer in enumerate(sequencers)))
-    assert [record.seq for record in await everything(stores[0])] == list(range(1, 16))
-    assert (await report_of(stores[0])).is_ok
-
-
-async def _append_each(sequencer: Sequencer, first: int) -> None:
-    for number in range(first, first + 5):
-        await sequencer.append([attempt(number)])
 
 
 @pytest.mark.parametrize(

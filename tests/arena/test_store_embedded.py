@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import shutil
 import signal
@@ -18,10 +17,10 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import is_running, start_embedded
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
 from tests.postgres_stand import start_new
@@ -80,40 +79,6 @@ async def _append_until(done: asyncio.Event, sequencer: Sequencer, number: int) 
         appended.append(number)
         number += 1
     return appended
-
-
-async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> None:
-    server = start_new(state_dir)
-    store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey)
-    sequencer = Sequencer(store, ALICE, Clock(), HOST)
-    await sequencer.append([attempt(1)])
-    os.kill(server.pid, signal.SIGKILL)
-    with pytest.raises(ArenaError, match="V2021"):
-        for number in itertools.count(2):  # a server process outlives the postmaster by a moment
-            await sequencer.append([attempt(number)])
-    again = start_embedded(state_dir)
-    seq = (await sequencer.append([attempt(0)])).seq
-    assert seq == len([record async for record in store.records(store.validator)])
-    await store.close()
-    server.stop()
-    again.stop()
-
-
-async def _seq(server: EmbeddedServer) -> int:
-    store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, ALICE.hotkey), ALICE.hotkey)
-    seq = (await store.head(ALICE.hotkey)).seq
-    await store.close()
-    return seq
-
-
-def test_the_last_user_stops_the_server_and_not_the_first(state_dir: Path) -> None:
-    first, second = start_new(state_dir), start_embedded(state_dir)
-    assert first.pid == second.pid
-    first.stop()
-    first.stop()
-    assert is_running(state_dir)
-    second.stop()
-    assert not is_running(state_dir)
 
 
 def test_passwords_and_folders_are_private_and_survive_a_restart(state_dir: Path) -> None:

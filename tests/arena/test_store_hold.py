@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from arena.chain.port import Signer
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.binaries import SOCKET_NAME
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from arena.store.schema import role_of
 from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore
@@ -92,51 +89,3 @@ async def test_a_new_holder_waits_for_an_append_of_the_old_one_that_still_commit
     await running.commit()
     await dead.close()
     await opening
-
-
-class HalfOpenNetwork:
-    """Passes bytes between clients and a server until `cut`: then it hangs up on clients without telling the server."""
-
-    def __init__(self, server_socket: Path) -> None:
-        self._server_socket = server_socket
-        self._pairs: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        server_reader, server_writer = await asyncio.open_unix_connection(str(self._server_socket))
-        self._pairs.append((writer, server_writer))
-        for source, target in ((reader, server_writer), (server_reader, writer)):
-            self._tasks.append(asyncio.create_task(self._pass(source, target)))
-
-    async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        while data := await source.read(65_536):
-            target.write(data)
-        target.close()
-
-    def cut(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for client, _ in self._pairs:
-            client.close()
-
-    def close(self) -> None:
-        self.cut()
-        for _, server in self._pairs:
-            server.close()
-
-
-async def test_a_holder_whose_own_old_session_the_server_still_keeps_ends_that_session(
-    postgres: EmbeddedServer, signer: Signer
-) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="arena-"))
-    dsn = postgres.dsn_for(signer.hotkey)
-    network = HalfOpenNetwork(Path(dsn.partition("host=")[2]) / SOCKET_NAME)
-    proxy = await asyncio.start_unix_server(network.accept, str(folder / SOCKET_NAME))
-    store = await PostgresStore.open(dsn.partition("host=")[0] + f"host={folder}", signer.hotkey, is_exclusive=True)
-    network.cut()
-    await asyncio.sleep(0.05)
-    assert (await Sequencer(store, signer, Clock(), HOST).append([attempt(1)])).seq == 1
-    await store.close()
-    network.close()
-    proxy.close()
-    shutil.rmtree(folder)

@@ -3,47 +3,25 @@ leave, a bucket that shows a validator its own prefix only, a power cut after an
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.model import BodyFrame
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
-from arena.store.port import BodyFrame
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
-from tests.arena.test_store_append import BODY, SHA, Log, evaluation
 from tests.arena.test_store_roles import as_owner
 
-PARTITIONED = ("record", "body")
 FRAME = BodyFrame(body_sha256="ab" * 32, content=b"frame", size=5)
 
 
 # -- days
-
-
-async def test_an_append_touches_the_partitions_of_today_only(postgres: EmbeddedServer) -> None:
-    connection = await asyncpg.connect(await asyncio.to_thread(postgres.dsn_for, "5today"))
-    log = Log(connection, "5today")
-    transaction = connection.transaction()
-    await transaction.start()
-    for content in (evaluation(SHA), evaluation(SHA, race_id="again")):
-        end = await log.call(contents=[content], shas=[SHA], sizes=[9], bodies=[BODY])
-        assert end[0] != "refused"
-    locked = await connection.fetch(
-        "select distinct relation::regclass::text as name from pg_locks where pid = pg_backend_pid()"
-        " and relation::regclass::text ~ '^arena.(record|body)_[0-9]{8}$' order by 1"
-    )
-    (today,) = {f"{row['day']:%Y%m%d}" for row in await connection.fetch("select day from arena.record")}
-    await transaction.rollback()
-    await connection.close()
-    assert [row["name"] for row in locked] == [f"arena.body_{today}", f"arena.record_{today}"]
 
 
 # -- a full disk, readers that do not leave

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 
 from arena.store.port import LeaseLostError
-from arena.store.postgres.store import PostgresStore
-from tests.arena.log_stand import attempt, episode, item, subject
+from arena.store.postgres import PostgresStore
+from tests.arena.log_stand import attempt, episode, item
 
 LONG_MS = 60_000
 
@@ -21,25 +20,6 @@ async def test_race_items_are_claimed_before_qualifying_ones_in_the_order_they_c
         f"{race_id}-race-a1-3",
         f"{race_id}-qualifying-a1-1",
     ]
-
-
-async def test_queues_are_per_validator_even_for_items_of_one_id(open_store, store, race_id) -> None:
-    other = await open_store("5otherqueue")
-    mine, theirs = item(1, race_id), msgspec.structs.replace(item(1, race_id), subject=subject("ff"))
-    assert (await other.enqueue([theirs]), await store.enqueue([mine])) == (1, 1)
-    assert [lease.item for lease in await store.claim(9, LONG_MS)] == [mine]
-    assert (await store.open_items(race_id, "race"), await other.open_items(race_id, "race")) == (1, 1)
-    assert await store.close_items(race_id, "race") == 1
-    assert (await store.open_items(race_id, "race"), await other.open_items(race_id, "race")) == (0, 1)
-    assert [lease.item for lease in await other.claim(9, LONG_MS)] == [theirs]
-
-
-async def test_concurrent_claims_never_share_an_item(open_store, race_id) -> None:
-    stores = [await open_store("5worker") for _ in range(4)]
-    await stores[0].enqueue([item(n, race_id) for n in range(40)])
-    leases = [await asyncio.gather(*(store.claim(1, LONG_MS) for store in stores)) for _ in range(12)]
-    ids = [lease.item.item_id for round_ in leases for claimed in round_ for lease in claimed]
-    assert sorted(ids) == sorted(f"{race_id}-race-a1-{n}" for n in range(40))
 
 
 async def test_finishing_appends_and_closes_the_item_in_one_step(store, sequencer, race_id) -> None:

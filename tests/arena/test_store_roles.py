@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 
 import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.log.checkpoint import sign_checkpoint
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import AttemptUsage, Lease, StoredCheckpoint, StoredSubmission, WeightsResult
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import sign_checkpoint
+from arena.records.model import StoredCheckpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import AttemptUsage, Lease, StoredSubmission, WeightsResult
+from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from foundation.errors import ArenaError
 from harness.inference.gateway import ModelUsage
@@ -26,8 +26,6 @@ from tests.arena.store_attacks import (
     TABLES,
     VICTIM,
     attacks,
-    attacks_on,
-    functions_of,
     is_refused,
     partition_day,
 )
@@ -71,18 +69,6 @@ async def test_a_validators_role_may_not(attack: str, postgres: EmbeddedServer) 
         await connection.close()
 
 
-@pytest.mark.usefixtures("victim")
-async def test_no_function_serves_another_or_can_be_changed(postgres: EmbeddedServer) -> None:
-    owner, attacker = await asyncpg.connect(postgres.owner_dsn), await as_role(postgres, ATTACKER)
-    try:
-        tried = [statement for function in await functions_of(owner) for statement in attacks_on(function)]
-        assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
-    finally:
-        await owner.close()
-        await attacker.close()
-    assert len(tried) > 80
-
-
 async def test_the_attacks_cover_every_table_of_the_schema(postgres: EmbeddedServer) -> None:
     tables = await as_owner(
         postgres,
@@ -90,12 +76,6 @@ async def test_the_attacks_cover_every_table_of_the_schema(postgres: EmbeddedSer
         " and not relispartition",
     )
     assert {row["relname"] for row in tables} == set(TABLES)
-
-
-async def test_a_role_is_the_login_and_not_a_name_the_client_gives(postgres: EmbeddedServer) -> None:
-    with pytest.raises(ArenaError, match="V2022"):
-        await PostgresStore.open(postgres.dsn_for("5attacker"), "5victim")
-    assert (await PostgresStore.open(postgres.dsn_for("5attacker"))).validator == "5attacker"
 
 
 async def test_a_lease_of_another_validator_can_not_be_ended(open_store: OpenStore) -> None:
@@ -151,45 +131,6 @@ async def test_a_validators_role_reads_its_own_rows_only_and_the_owner_reads_all
     assert {first.validator, second.validator} <= everybody
 
 
-async def test_a_function_of_the_readers_own_is_shown_no_row_of_another(
-    postgres: EmbeddedServer, open_store: OpenStore
-) -> None:
-    first, second = await _fill(open_store), await _fill(open_store)
-    # As on a server whose administrator did not take temporary tables from everybody.
-    await as_owner(postgres, f"grant temporary on database postgres to {role_of(first.validator)}")
-    connection = await as_role(postgres, first.validator)
-    told: list[str] = []
-    connection.add_log_listener(lambda _, message: told.append(str(message)))
-    try:
-        await connection.execute(
-            "create function pg_temp.tell(text) returns boolean language plpgsql cost 0.0000001 as"
-            " $$ begin raise notice 'row of %', $1; return true; end $$"
-        )
-        for table in OWN_TABLES:
-            await connection.fetch(f"select from arena.{table} where pg_temp.tell(validator)")
-    finally:
-        await connection.close()
-    assert len([line for line in told if first.validator in line]) >= len(OWN_TABLES)
-    assert not [line for line in told if second.validator in line]
-
-
-async def test_a_login_needs_its_own_password(postgres: EmbeddedServer, open_store: OpenStore) -> None:
-    await open_store(VICTIM)
-    dsn = await asyncio.to_thread(postgres.dsn_for, ATTACKER)
-    password = dsn.split(":")[2].split("@")[0]
-    own, others = role_of(ATTACKER), (role_of(VICTIM), "postgres", "arena_owner", "arena_validator")
-    for wrong in (
-        dsn.replace(f":{password}@", ":wrong@"),
-        dsn.replace(f":{password}@", "@"),
-        *(dsn.replace(own, other) for other in others),
-    ):
-        with pytest.raises((asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)):
-            await asyncpg.connect(wrong)
-    connection = await asyncpg.connect(dsn)
-    assert await connection.fetchval("select session_user") == own
-    await connection.close()
-
-
 async def test_every_table_with_a_validator_in_it_has_row_security(postgres: EmbeddedServer) -> None:
     open_tables = await as_owner(
         postgres,
@@ -231,33 +172,6 @@ async def test_even_the_superuser_is_refused_while_triggers_stand(
     (filled,) = (await as_owner(postgres, "select max(tableoid::regclass::text) from arena.record"))[0]
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
         await as_owner(postgres, statement.replace("arena.record_of_a_day", filled))
-
-
-async def test_an_append_after_a_long_sleep_makes_its_own_partitions(
-    postgres: EmbeddedServer, open_store: OpenStore
-) -> None:
-    signer = generate_signer()
-    store = await open_store(signer.hotkey)
-    kept = "'arena.body_' || to_char(clock_timestamp() at time zone 'UTC', 'YYYYMMDD')"  # may hold rows of other tests
-    names = await as_owner(
-        postgres,
-        "select inhrelid::regclass::text from pg_inherits"
-        f" where inhparent = 'arena.body'::regclass and inhrelid::regclass::text > {kept} order by 1",
-    )
-    ahead = [row[0] for row in names]
-    assert len(ahead) >= 6
-    await as_owner(
-        postgres,
-        *(f"drop table {name}" for name in ahead),
-        *(f"drop table {name.replace('body', 'record')}" for name in ahead),
-    )
-    await Sequencer(store, signer, Clock(), HOST).append([attempt(1)])
-    made = await as_owner(
-        postgres,
-        "select count(*) from pg_inherits where inhparent = 'arena.record'::regclass"
-        f" and inhrelid::regclass::text >= replace({kept}, 'body', 'record')",
-    )
-    assert made[0][0] == 8
 
 
 async def test_a_database_without_the_schema_is_refused_by_name(postgres: EmbeddedServer) -> None:

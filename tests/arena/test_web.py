@@ -16,8 +16,8 @@ import arena.web
 from arena.chain.keys import generate_signer
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission
-from arena.store.postgres.store import PostgresStore
-from arena.view.model import Piece, TraceStep, TraceView
+from arena.store.postgres import PostgresStore
+from arena.view.reading import Piece, TraceStep, TraceView
 from arena.web.figures import bins, shape_panel
 from arena.web.reading import LEADERS, TRACE_CHARS, read_source, shorten_trace
 from arena.web.routes import render_page

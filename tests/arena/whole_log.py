@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import msgspec
+
 from arena.chain.port import Verifier
-from arena.records.log.checkpoint import Checkpoint
-from arena.records.model import Head, SignedRecord
-from arena.records.verify.log_check import LogCheck
-from arena.records.verify.report import VerifyReport
-from arena.records.verify.verification import BodiesOf, _loaded, _take
-from arena.records.verify.workers import open_inspector
+from arena.records.inspection import open_inspector
+from arena.records.log import Checkpoint
+from arena.records.model import Entry, Head, SignedRecord
+from arena.records.verification import BodiesOf, LogCheck, VerifyReport, _loaded, _take
 
 
 async def verify_records(
@@ -24,9 +24,9 @@ async def verify_records(
 ) -> VerifyReport:
     """Verify logs from their first records. `heads`: where they must end. `checkpoints`: what they must contain."""
 
-    async def rows() -> AsyncIterator[SignedRecord]:
+    async def rows() -> AsyncIterator[Entry]:
         for record in records:
-            yield record
+            yield Entry(**msgspec.structs.asdict(record))
 
     check = LogCheck(checkpoints)
     async with open_inspector(verify_signature, processes) as inspector:

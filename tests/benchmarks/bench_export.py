@@ -24,13 +24,13 @@ import msgspec
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
+from arena.export.exporter import export_records
 from arena.export.model import Format, Request
-from arena.export.verify.verification import verify_export
-from arena.export.writing.exporter import export_records
-from arena.records.log.sequencer import Sequencer
+from arena.export.verification import verify_export
 from arena.records.model import ReleasedProblem, ReleaseRecord
-from arena.store.embedded.server import EmbeddedServer, start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
 from foundation.executors.processes import executor_of
 from neurons.cluster.choice import processes_for
 from tests.arena.log_stand import HOST, episode

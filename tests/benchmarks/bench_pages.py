@@ -26,11 +26,11 @@ from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.policies import PAPER
 from arena.records.body import encode_body
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import Payload, ReleasedProblem, SettlementRecord
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredBody, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import Payload, ReleasedProblem, SettlementRecord, StoredBody
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import StoredSubmission
+from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
 from tests.arena.agents_stand import promotion
 from tests.arena.log_stand import HOST, Clock, body, episode, release, settlement

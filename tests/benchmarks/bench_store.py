@@ -24,15 +24,13 @@ import asyncpg
 import msgspec
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.body import encode_body
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import Payload, VerdictRecord
-from arena.records.verify.verification import verify_store
-from arena.store.bodies import compress_bodies
-from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.records.body import compress_bodies, encode_body
+from arena.records.model import Payload, StoredBody, VerdictRecord
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.port import StoredBody
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, body, episode
 from tests.benchmarks.row import Row
 

@@ -21,13 +21,12 @@ import msgspec
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
-from arena.records.log.checkpoint import read_checkpoint, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.sequencer import Sequencer
-from arena.records.verify.proof import prove
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer, start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.log import sign_checkpoint, signing_message
+from arena.records.proof import prove
+from arena.records.sequencer import Sequencer
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
@@ -74,8 +73,6 @@ async def _rates(server: EmbeddedServer, note: Path) -> list[Row]:
             rows.append(_row(f"peak memory of that, log of {size}", found.peak_mb, "MB", MEMORY_MB))
         point = (await verify_store(store, verify)).logs[0].checkpoint
         note.write_text(sign_checkpoint(point, signer), encoding="utf-8")
-        found = _verified(server, signer.hotkey, note)
-        rows.append(_rate("verify --since, records read as leaves", found.records / found.seconds, TARGET))
         started = time.perf_counter()
         await prove(store, signer.hotkey, 1, note.read_text("utf-8"), verify)
         rows.append(_row(f"prove one record, log of {point.size}", (time.perf_counter() - started) * 1e3, "ms", None))
@@ -104,24 +101,23 @@ async def _fill(store: PostgresStore, signer: Signer, numbers: range, kinds: sli
         await sequencer.append([one for payloads, _ in batch for one in payloads[kinds]], [body for _, body in batch])
 
 
-def _verified(server: EmbeddedServer, hotkey: str, note: Path | None = None) -> Measured:
+def _verified(server: EmbeddedServer, hotkey: str) -> Measured:
     """One verification, as a process that does nothing else."""
     program = f"import {__name__} as bench; bench.verify_alone()"
-    printed, peak_mb = run_apart(program, server.dsn_for(hotkey), str(note or ""))
+    printed, peak_mb = run_apart(program, server.dsn_for(hotkey))
     return msgspec.structs.replace(msgspec.json.decode(printed, type=Measured), peak_mb=peak_mb)
 
 
 def verify_alone() -> None:
-    """The program of that process: DSN and checkpoint file from its arguments, the result as JSON."""
+    """The program of that process: the DSN from its arguments, the result as JSON."""
     measured = asyncio.run(_verify_dsn(*sys.argv[1:]))
     sys.stdout.write(msgspec.json.encode(measured).decode())
 
 
-async def _verify_dsn(dsn: str, since: str) -> Measured:
+async def _verify_dsn(dsn: str) -> Measured:
     store = await PostgresStore.open(dsn)
-    points = [read_checkpoint(Path(since).read_text("utf-8"), verify)] if since else []
     started = time.perf_counter()
-    report = await verify_store(store, verify, since=points, processes=PROCESSES)
+    report = await verify_store(store, verify, processes=PROCESSES)
     seconds = time.perf_counter() - started
     await store.close()
     return Measured(records=report.records, seconds=seconds, peak_mb=0.0, is_ok=report.is_ok)

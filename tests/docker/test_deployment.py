@@ -125,7 +125,7 @@ def test_the_services_own_command_starts_dry(tmp_path: Path) -> None:
     (tmp_path / "arena.toml").write_text('network = "local"\n')
     words = line.replace("/etc/agent-arena", str(tmp_path)).split()[1:]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ARENA_", "OPENAI_"))}
-    told = {**kept, "ARENA_STATE_DIR": str(tmp_path), "ARENA_LOG_FORMAT": "json"}
+    told = {**kept, "ARENA_STATE_DIR": str(tmp_path)}
     command = [Path(sys.executable).parent / "arena", *words, "--dry-run"]
     done = subprocess.run(command, env=told, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
-from arena.records.log.sequencer import Sequencer
+from arena.records.sequencer import Sequencer
 from arena.store.location import StoreLocation, write_location
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.neurons.arena_stand import short_folder
 from tests.postgres_stand import start_new

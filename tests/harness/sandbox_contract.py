@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from foundation.errors import ArenaError
 from harness.sandbox.port import EpisodeOver, Sandbox
 from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import CallHost, guest_root, run
-from tests.harness.test_sandbox_endings import ENDINGS, FORGED, FORGERIES, HONEST
 
 CALLING = "from arena_sdk import tools\ndef agent_main(p): return tools.call('x')"
 DAEMON = """
@@ -37,6 +37,77 @@ def agent_main(p):
     {last}
 """
 
+HONEST = """
+from __future__ import annotations
+import asyncio, dataclasses, os, queue, subprocess, sys, threading
+from arena_sdk import ToolError, llm, tools
+
+@dataclasses.dataclass
+class Pick:
+    product_id: str
+
+async def gather():
+    return await asyncio.gather(*(asyncio.to_thread(tools.find_product, q=str(i)) for i in range(4)))
+
+def agent_main(problem):
+    results = queue.Queue()
+    threads = [threading.Thread(target=lambda: results.put(tools.find_product(q="t"))) for _ in range(4)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    child = subprocess.run([sys.executable, "-c", "import json; print(json.dumps(7))"], capture_output=True, text=True)
+    try:
+        tools.call("refuse")
+        refused = None
+    except ToolError as error:
+        refused = [error.code, error.message]
+    with open(os.path.join(os.environ["TMPDIR"], "note"), "w") as file:
+        file.write("mine")
+    reply = llm.chat([{"role": "user", "content": "hi"}])
+    return [Pick("p").product_id, results.qsize(), len(asyncio.run(gather())), child.stdout, refused, llm.models(),
+            reply.content, reply["content"], problem["query"]]
+"""
+
+ENDINGS = {
+    "returns nothing": ("def agent_main(p): pass", "final", "", ""),
+    "raises": ("def agent_main(p): raise KeyError('x')", "final", "raise", "KeyError: 'x'"),
+    "exits": ("def agent_main(p): raise SystemExit(3)", "final", "raise", "SystemExit: 3"),
+    "does not parse": ("def def", "final", "load", "SyntaxError"),
+    "fails on import": ("import numpy", "final", "load", "ModuleNotFoundError"),
+    "has no agent_main": ("x = 1", "final", "load", "MissingAgentMainError"),
+    "agent_main is no function": ("agent_main = 3", "final", "load", "MissingAgentMainError"),
+    "returns an object": ("def agent_main(p): return object()", "final", "not_json", "TypeError"),
+    "returns NaN": ("def agent_main(p): return float('nan')", "final", "not_json", "ValueError"),
+    "returns itself": ("def agent_main(p):\n l = []\n l.append(l)\n return l", "final", "not_json", "ValueError"),
+    "leaves by os._exit": ("import os\ndef agent_main(p): os._exit(9)", "died", "", "9"),
+    "loops for ever": ("def agent_main(p):\n while True: pass", "wall_clock", "", ""),
+    "ignores signals": (
+        "import signal\nfor s in set(signal.Signals) - {9, 19}: signal.signal(s, signal.SIG_IGN)\n"
+        "def agent_main(p):\n while True: pass",
+        "wall_clock", "", "",
+    ),
+    "floods stdout": ("def agent_main(p):\n while True: print('x' * 10000)", "output", "", ""),
+    "floods stderr": ("import sys\ndef agent_main(p):\n while True: sys.stderr.write('x' * 10000)", "output", "", ""),
+}  # fmt: skip
+
+# What hostile code does with the runner's own descriptors: 3 is the pipe to it, 4 the pipe from it.
+FORGED = """
+import json, os, struct, time
+def frame(body): return struct.pack(">I", len(body)) + body
+def agent_main(p):
+    {statement}
+    time.sleep(30)
+"""
+DEEP = b"[" * 9000 + b"]" * 9000
+CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tool.call","params":{"name":"x","arguments":"{}"}}'
+FORGERIES = {
+    "an announced frame of 4 GB": (b"\xff\xff\xff\xff", "frame"),
+    "garbage": (b"\x00\x00\x00\x04\xff\xfe\xfd\xfc", "protocol"),
+    "a reply never asked for": (b'{"jsonrpc":"2.0","id":1,"result":{}}', "protocol"),
+    "an id twice": ((CALL % 5, CALL % 5), "protocol"),
+    "an unknown method": (b'{"jsonrpc":"2.0","id":1,"method":"record.append","params":{}}', "protocol"),
+    "a deep frame": (b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + DEEP + b"}}", "protocol"),
+    "NaN": (b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":NaN}}', "protocol"),
+}  # fmt: skip
+
 
 def is_alive(pid: int) -> bool:
     try:
@@ -51,7 +122,7 @@ def newborn(before: set[int]) -> list[int]:
 
 
 class EndingsContract:
-    """How guests end: stopped by the protocol and the host loop, so one adapter without namespaces is enough."""
+    """How guests end: stopped by the protocol and the host loop, so every level agrees on it, without a jail too."""
 
     @pytest.mark.parametrize("case", ENDINGS)
     def test_every_ending_is_told_apart(self, sandbox, case):
@@ -67,6 +138,65 @@ class EndingsContract:
         raw = b"".join(b if b[:1] in (b"\xff", b"\x00") else struct.pack(">I", len(b)) + b for b in bodies)
         assert run(FORGED.format(statement=f"os.write(4, {raw!r})"), None, sandbox).end == end
 
+    def test_an_agent_that_asks_without_reading_cannot_block_the_host(self, sandbox):
+        source = FORGED.format(
+            statement="i = 0\n    while True:\n        i += 1\n        os.write(4, frame(json.dumps("
+            '{"jsonrpc": "2.0", "id": i, "method": "tool.call", "params": {}}).encode()))'
+        )
+        host = CallHost(lambda method, params: {"result": "x" * 50_000, "failure": None})
+        assert run(source, host, sandbox).end == "protocol"
+
+    def test_what_does_not_fit_into_a_frame_costs_an_exception_or_nothing(self, sandbox):
+        source = """
+from arena_sdk import ToolError, tools
+def agent_main(p):
+    try:
+        tools.find_product(q="x" * 5000)
+    except ToolError as error:
+        return error.code
+"""
+        assert run(source, None, sandbox, frame_bytes=4096).claim == '"A1029"'
+        ended = run("def agent_main(p): return 'x' * 100000", None, sandbox, frame_bytes=50_000)
+        assert ended.end == "final" and json.loads(ended.claim)["oversized_bytes"] > 100_000
+
+    def test_agent_time_stands_still_while_the_host_works(self, sandbox):
+        def slow(method, params):
+            time.sleep(0.4)
+            return {"result": "1", "failure": None}
+
+        source = "from arena_sdk import tools\ndef agent_main(p): return [tools.call('x') for _ in range(3)]"
+        ended = run(source, CallHost(slow), sandbox, agent_time_ms=900)
+        assert ended.end == "final" and ended.agent_time_ms < 900
+
+    def test_an_honest_agent_has_threads_asyncio_subprocesses_and_files(self, sandbox):
+        def answer(method, params):
+            return {"result": "[]", "failure": None} if method == "tool.call" else {"content": "hello"}
+
+        host = CallHost(answer)
+        ended = run(HONEST, host, sandbox)
+        assert ended.end == "final", (ended, ended.output_tail)
+        refused = ["A1050", "no such tool"]
+        assert json.loads(ended.claim) == ["p", 4, 4, "7\n", refused, ["m1", "m2"], "hello", "hello", "q"]
+        assert [method for method, _ in host.calls].count("tool.call") == 9
+
+    def test_a_stop_by_the_host_ends_the_guest(self, sandbox):
+        def stop(method, params):
+            raise EpisodeOver("enough")
+
+        assert run(CALLING, CallHost(stop), sandbox).end == "stopped"
+
+    def test_a_fault_of_ours_passes_through_and_is_not_the_agents(self, sandbox):
+        def fail(method, params):
+            raise ArenaError("U3010", "catalogue down")
+
+        with pytest.raises(ArenaError) as caught:
+            run(CALLING, CallHost(fail), sandbox)
+        assert caught.value.failure.code == "U3010"
+
+    def test_sets_are_ordered_alike_in_every_run(self, sandbox):
+        source = "def agent_main(p): return list({str(i) for i in range(50)})"
+        assert run(source, None, sandbox).claim == run(source, None, sandbox).claim
+
 
 class SandboxContract:
     """What every jail keeps."""
@@ -75,15 +205,37 @@ class SandboxContract:
     def sandbox(self) -> Sandbox:
         raise NotImplementedError
 
-    def test_an_honest_agent_has_threads_asyncio_subprocesses_and_files(self, sandbox):
-        def answer(method, params):
-            return {"result": "[]", "failure": None} if method == "tool.call" else {"content": "hello"}
+    @pytest.fixture
+    def bare(self) -> Sandbox:
+        """The same adapter without a cgroup."""
+        raise NotImplementedError
 
-        host = CallHost(answer)
-        ended = run(HONEST, host, sandbox)
-        assert ended.end == "final" and not ended.error, (ended, ended.output_tail)
-        assert json.loads(ended.claim)[:4] == ["p", 4, 4, "7\n"]
-        assert [method for method, _ in host.calls].count("tool.call") == 9
+    @pytest.mark.parametrize("which", ["sandbox", "bare"])
+    def test_many_processes_cannot_take_more_memory_or_time_than_one_jail_may(self, request, which):
+        sandbox = request.getfixturevalue(which)
+        hoard = """
+import os, time
+def agent_main(p):
+    for _ in range(6):
+        if os.fork() == 0:
+            block = bytearray(60 << 20)
+            for i in range(0, len(block), 4096): block[i] = 1
+            time.sleep(60)
+    time.sleep(5)
+    return "unbounded"
+"""
+        assert run(hoard, None, sandbox, memory_bytes=150 << 20).end in ("memory", "resources")
+        compute = """
+import os, time
+def agent_main(p):
+    for _ in range(30):
+        if os.fork() == 0:
+            end = time.process_time() + 0.4
+            while time.process_time() < end: pass
+            os._exit(0)
+        os.wait()
+"""
+        assert run(compute, None, sandbox, cpu_time_s=2).end == "cpu"
 
     def test_an_honest_agent_has_processes_pipes_copies_and_a_database_in_memory(self, sandbox):
         source = """
@@ -305,21 +457,3 @@ def agent_main(p):
             f" try: return ctypes.CDLL(None, use_errno=True).{attempt}\n except AttributeError: return -1"
         )
         assert run(source, None, sandbox).claim == "-1"
-
-    def test_a_stop_by_the_host_ends_the_guest(self, sandbox):
-        def stop(method, params):
-            raise EpisodeOver("enough")
-
-        assert run(CALLING, CallHost(stop), sandbox).end == "stopped"
-
-    def test_a_fault_of_ours_passes_through_and_is_not_the_agents(self, sandbox):
-        def fail(method, params):
-            raise ArenaError("U3010", "catalogue down")
-
-        with pytest.raises(ArenaError) as caught:
-            run(CALLING, CallHost(fail), sandbox)
-        assert caught.value.failure.code == "U3010"
-
-    def test_sets_are_ordered_alike_in_every_run(self, sandbox):
-        source = "def agent_main(p): return list({str(i) for i in range(50)})"
-        assert run(source, None, sandbox).claim == run(source, None, sandbox).claim

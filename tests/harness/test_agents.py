@@ -19,7 +19,6 @@ from harness.agents.registry import (
     published_sources,
     reference_agent,
     reference_agents,
-    reference_sha256s,
 )
 from harness.catalogue.port import Catalogue
 from harness.inference.client import OpenAIUpstream
@@ -123,18 +122,6 @@ def test_the_baseline_is_agentic_and_solves_most_problems(catalogue: Catalogue, 
     assert sum(solved) >= 0.6 * len(_problems())
 
 
-def test_two_runs_of_the_baseline_have_one_body_hash(catalogue: Catalogue, scripted: str) -> None:
-    source = baseline_source("scripted-careful")
-    first, second = (run(source, _problems()[-1], catalogue, scripted) for _ in range(2))
-    assert first.body_hash() == second.body_hash()
-
-
-def test_the_baselines_levels_use_the_model_they_name(catalogue: Catalogue, scripted: str) -> None:
-    for model in MODELS:
-        body = run(baseline_source(model), _problems()[0], catalogue, scripted)
-        assert {event.model for event in body.events if hasattr(event, "model")} == {model}
-
-
 def test_a_preferred_model_that_is_not_allowed_falls_back_to_the_first(catalogue: Catalogue, scripted: str) -> None:
     body = run(baseline_source("not-listed"), _problems()[0], catalogue, scripted, models=("scripted-hasty",))
     assert {event.model for event in body.events if hasattr(event, "model")} == {"scripted-hasty"}
@@ -172,11 +159,6 @@ def test_the_echoers_calls_are_told_apart_from_the_models(catalogue: Catalogue, 
     assert (body.totals.tool_calls, body.totals.echoed_calls, body.totals.llm_calls) == (3, 2, 1)
 
 
-def test_nop_does_nothing(catalogue: Catalogue, scripted: str) -> None:
-    body = run(reference_agent("nop").source, _problems()[0], catalogue, scripted)
-    assert body.recommended is None and body.totals.steps == 0
-
-
 def test_the_cheaters_ids_are_worthless_even_when_they_are_right(catalogue: Catalogue, scripted: str) -> None:
     problem = _problems()[0]
     source = cheater_source([problem.rewards[0].product_id] * 3)
@@ -195,26 +177,11 @@ def test_every_reference_agent_parses_and_defines_agent_main() -> None:
         assert agent.sha256 == text_hash(agent.source)
 
 
-def test_reference_names_and_hashes_are_unique_and_cover_the_scripted_baselines() -> None:
-    agents = reference_agents()
-    assert len({agent.name for agent in agents}) == len(agents) == len(reference_sha256s())
-    assert all(text_hash(baseline_source(model)) in reference_sha256s() for model in MODELS)
-
-
 def test_the_published_sources_are_the_agents_but_the_cheater_and_the_examples() -> None:
     examples = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLE_FILES.glob("*.py")}
     assert sorted(examples) == sorted(EXAMPLES)
     agents = {agent.source for agent in reference_agents() if agent.name != "cheater"}
     assert set(published_sources()) == agents | set(examples.values())
-
-
-def test_a_baseline_for_a_model_differs_in_one_line_only() -> None:
-    plain, pinned = reference_agent("baseline").source.splitlines(), baseline_source('odd"\\name').splitlines()
-    changed = [new for old, new in zip(plain, pinned, strict=True) if old != new]
-    assert len(changed) == 1
-    namespace: dict[str, object] = {}
-    exec(changed[0], namespace)
-    assert namespace["MODEL"] == 'odd"\\name'
 
 
 def test_an_answer_table_carries_the_ids_it_is_given() -> None:
@@ -227,7 +194,3 @@ def test_an_answer_table_carries_the_ids_it_is_given() -> None:
     assert list(table.values()) == ["300000001", "300000002", "300000003", "300000004"]
     with pytest.raises(ValueError, match="at least 3"):
         cheater_source(["1", "2"])
-
-
-def test_agents_stay_short_enough_to_start_from() -> None:
-    assert len(reference_agent("baseline").source.splitlines()) <= 60

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.catalogue.analysis import default_analyzer, stem
-from harness.catalogue.tokenizer import OTHER, TOKEN_UNITS_MAX, ClassTable, classes_json, tokens
+from harness.catalogue.tokenizer import TOKEN_UNITS_MAX, tokens
 from tests.harness.catalogue_queries import ALPHABET
 
 
@@ -71,34 +68,11 @@ def test_a_token_over_the_limit_is_cut_in_pieces() -> None:
 
 
 @settings(deadline=None)
-@given(st.text(st.characters(min_codepoint=9, max_codepoint=126), max_size=60))
-def test_ascii_text_has_the_same_tokens_beside_unicode_text(text: str) -> None:
-    """The fast ASCII pattern and the Unicode pattern are one rule."""
-    assert [*tokens(text), "é"] == tokens(f"{text} é")
-
-
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_has_terms_that_are_short_and_stable(text: str) -> None:
     terms = default_analyzer().terms(text)
     assert terms == default_analyzer().terms(text)
     assert all(0 < len(term) <= TOKEN_UNITS_MAX and not term.isspace() for term in terms)
-
-
-def test_threads_may_share_the_analyzer() -> None:
-    texts = [f"Wireless {number} charging pads, men's №{number}" for number in range(300)]
-    alone = [default_analyzer().terms(text) for text in texts]
-    together: list[list[list[str]]] = [[] for _ in range(4)]
-
-    def run(place: int) -> None:
-        together[place] = [default_analyzer().terms(text) for text in texts]
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == [alone] * 4
 
 
 def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
@@ -114,11 +88,3 @@ def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
 def test_a_text_is_cut_the_same_word_by_word(text: str) -> None:
     """No token holds a space, and the fast way over ASCII words is the automaton's way."""
     assert tokens(text) == [token for piece in text.split(" ") for token in tokens(f"{piece} é")[:-1]]
-
-
-def test_every_code_point_is_of_one_class_at_most() -> None:
-    table = msgspec.json.decode(classes_json(), type=ClassTable)
-    spans = sorted(span for spans in table.classes.values() for span in spans)
-    assert all(low <= high for low, high in spans)
-    assert all(before[1] < after[0] for before, after in itertools.pairwise(spans))
-    assert all(len(name) == 1 and name != OTHER for name in table.classes)

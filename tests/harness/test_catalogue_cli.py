@@ -33,17 +33,6 @@ def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path
     assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
 
 
-def test_plain_output_names_the_next_command(tmp_path: Path) -> None:
-    result = run("synth", "--count", 20, "--out", tmp_path)
-    assert f"arena catalogue build {tmp_path / 'documents.jsonl'}" in result.stdout
-
-
-def test_the_same_seed_writes_the_same_file(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        run("synth", "--count", 60, "--out", tmp_path / name)
-    assert (tmp_path / "a" / "documents.jsonl").read_bytes() == (tmp_path / "b" / "documents.jsonl").read_bytes()
-
-
 def test_malformed_lines_are_printed_and_strict_stops(tmp_path: Path) -> None:
     run("synth", "--count", 20, "--out", tmp_path)
     documents = tmp_path / "documents.jsonl"

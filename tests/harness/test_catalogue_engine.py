@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.build import build_index, document_line, read_products
+from harness.catalogue.build import document_line
 from harness.catalogue.engine import open_engine
 from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
@@ -16,7 +16,7 @@ from harness.catalogue.synthetic import generate
 from problems.product import Product
 from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_queries import varied_products, varied_requests
-from tests.harness.catalogue_stand import REAL_DOCUMENTS, catalogue_of, index_of, mixed_requests, product
+from tests.harness.catalogue_stand import catalogue_of, index_of, mixed_requests, product
 
 LUCENE_PAGES = Path(__file__).with_name("catalogue_lucene_pages.json")
 VARIED_PAGES = Path(__file__).with_name("catalogue_lucene_varied.json")
@@ -62,41 +62,6 @@ def test_every_page_is_the_brute_force_page(products: list[Product], folder: Pat
     assert not [(request, want, got) for request, want, got in pages if want != got]
 
 
-def test_equal_scores_stand_in_the_order_of_ids_as_strings(tmp_path: Path) -> None:
-    names = ["1000000009", "999999999", "30", "200", "1"]
-    catalogue = catalogue_of([product(name) for name in names], tmp_path)
-    assert ids(catalogue, SearchRequest(q="canvas")) == sorted(names)
-
-
-def test_filters_see_only_the_hits_under_the_cap(tmp_path: Path) -> None:
-    crowd = [product(str(number), "lamp lamp lamp", price=10.0) for number in range(100, 120)]
-    last = product("999", "lamp with many other words around it", price=900.0)
-    folder = index_of([*crowd, last], tmp_path)
-    dear = SearchRequest(q="lamp", price="800-")
-    assert ids(open_catalogue(folder), dear) == ["999"]
-    assert ids(open_catalogue(folder, hit_cap=20), dear) == []
-
-
-def test_sorting_by_price_happens_among_the_fifty_best_hits_only(tmp_path: Path) -> None:
-    better = [product(str(number), "lamp lamp", price=500.0) for number in range(100, 150)]
-    cheap = product("999", "lamp beside something else", price=1.0)
-    catalogue = catalogue_of([*better, cheap], tmp_path)
-    pages = [ids(catalogue, SearchRequest(q="lamp", sort="priceasc", page=str(page))) for page in range(1, 6)]
-    assert [len(page) for page in pages] == [10] * 5
-    assert not any("999" in page for page in pages)
-
-
-def test_brand_category_and_description_are_not_searched(tmp_path: Path) -> None:
-    hidden = product(
-        "1", "lamp", brand="Zorvex", category="Zorvex > Zorvex", description="zorvex", specification="zorvex"
-    )
-    shown = product("2", "lamp", attributes={"brand": ("zorvex",)}, sku_options={"1": {"color": "teal"}})
-    catalogue = catalogue_of([hidden, shown], tmp_path)
-    assert ids(catalogue, SearchRequest(q="zorvex")) == ["2"]
-    assert ids(catalogue, SearchRequest(q="teal")) == ["2"]
-    assert ids(catalogue, SearchRequest(q="color")) == []
-
-
 def test_a_query_of_more_terms_than_lucene_takes_is_an_empty_page(tmp_path: Path) -> None:
     catalogue = catalogue_of([product("1", "lamp")], tmp_path)
     padding = " ".join(f"w{number}" for number in range(1_023))
@@ -122,37 +87,6 @@ def test_threads_get_the_same_pages_as_one_after_the_other(
     for thread in threads:
         thread.join()
     assert together == [alone] * 6
-
-
-def test_a_product_is_found_by_its_id_and_nothing_else(products: list[Product], folder: Path) -> None:
-    catalogue = open_catalogue(folder)
-    for wanted in products[::37]:
-        assert catalogue.product(wanted.product_id) == wanted
-    for absent in ("", "0", "9", products[0].product_id + "0", products[0].product_id + "\0", "\ud800", "９", "z" * 99):
-        assert catalogue.product(absent) is None
-
-
-def test_products_come_in_id_order_and_all_of_them(products: list[Product], folder: Path) -> None:
-    catalogue = open_catalogue(folder)
-    listed = list(catalogue.products())
-    assert len(catalogue) == len(listed) == len(products)
-    assert listed == sorted(products, key=lambda one: one.product_id)
-
-
-def test_real_documents_build_and_search_like_the_oracle(tmp_path: Path) -> None:
-    if not REAL_DOCUMENTS.is_file():
-        pytest.skip("the shared real documents are not beside this checkout")
-    real = list(read_products(REAL_DOCUMENTS))
-    lines = REAL_DOCUMENTS.read_bytes().splitlines(keepends=True)
-    build_index(REAL_DOCUMENTS, tmp_path / "index")
-    catalogue = open_catalogue(tmp_path / "index")
-    assert len(catalogue) == 143
-    oracle = Oracle(lines)
-    for request in mixed_requests(real, 120, seed=3):
-        assert ids(catalogue, request) == oracle.page(request), request
-    for wanted in real:
-        top = ids(catalogue, SearchRequest(q=wanted.title))
-        assert wanted.product_id in top, wanted.title
 
 
 def test_pages_are_the_ones_lucene_gave(tmp_path: Path) -> None:

@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.bm25 import byte_length, length_byte
 from harness.catalogue.build import build_index, document_line, read_line
-from harness.catalogue.layout import check_entries, read_manifest
+from harness.catalogue.layout import read_manifest
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
 from problems.product import Product
-from tests.harness.catalogue_oracle import lossy_length
 from tests.harness.catalogue_stand import index_of, product
 
 
@@ -72,12 +70,6 @@ def test_every_file_is_refused_when_one_byte_was_edited(index: Path) -> None:
         path.write_bytes(kept)
 
 
-@pytest.mark.parametrize("spoil", ["", "{", '{"content": 3}', "[]", "null"])
-def test_an_unreadable_manifest_is_refused(index: Path, spoil: str) -> None:
-    (index / "manifest.json").write_text(spoil)
-    assert code_of(lambda: open_catalogue(index)) == "V2010"
-
-
 @pytest.mark.parametrize(
     ("field", "value"), [("format", "arena-index/0"), ("documents", 121), ("analyzer_sha256", "0" * 64)]
 )
@@ -86,14 +78,6 @@ def test_an_edited_manifest_is_refused(index: Path, field: str, value: object) -
     manifest["content"][field] = value
     (index / "manifest.json").write_text(json.dumps(manifest))
     assert code_of(lambda: open_catalogue(index)) == "V2010"
-
-
-def test_a_full_check_reads_every_file(index: Path) -> None:
-    manifest = read_manifest(index)
-    check_entries(index, manifest.content.files, is_full=True)
-    path = index / "products.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    assert code_of(lambda: check_entries(index, manifest.content.files, is_full=True)) == "V2010"
 
 
 def test_identity_depends_on_documents_and_not_on_how_they_came(tmp_path: Path) -> None:
@@ -215,36 +199,6 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_clears_up(tmp_path: Pat
     assert not (tmp_path / "index").exists()
     build_index(source, tmp_path / "index")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "index", "other"]
-
-
-def test_a_running_build_is_not_cleared_up(tmp_path: Path) -> None:
-    source = tmp_path / "documents.jsonl"
-    source.write_bytes(b"".join(map(document_line, generate(40, 2))))
-
-    def build_another(phase: str, done: int, total: int) -> None:
-        if phase == "analyse" and done == total:
-            build_index(source, tmp_path / "index")
-
-    build_index(source, tmp_path / "index", progress=build_another)
-    assert len(open_catalogue(tmp_path / "index")) == 40
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "index"]
-
-
-def test_an_open_catalogue_outlives_the_index_it_was_opened_from(index: Path, tmp_path: Path) -> None:
-    catalogue = open_catalogue(index)
-    listed = list(catalogue.products())
-    source = tmp_path / "documents.jsonl"
-    source.write_bytes(document_line(product("1", "lamp")))
-    build_index(source, index)
-    assert list(catalogue.products()) == listed
-    assert catalogue.product(listed[3].product_id) == listed[3]
-
-
-@given(st.integers(0, 2**31 - 1))
-def test_lengths_are_as_lossy_as_lucenes(length: int) -> None:
-    byte = length_byte(length)
-    assert 0 <= byte <= 255
-    assert byte_length(byte) == lossy_length(length)
 
 
 words = st.text(st.sampled_from("abc éß中🔥'_.,1\n\t\"\\"), max_size=12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +11,14 @@ import pytest
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.engine import ENGINES, build_engine, open_engine
+from harness.catalogue.engine import build_engine, open_engine
 from harness.catalogue.lucene import MANIFEST, read_lucene_manifest
-from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.work import WorkMeter
 from problems.product import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests
-from tests.harness.catalogue_stand import catalogue_of, mixed_requests, product, write_products
+from tests.harness.catalogue_stand import catalogue_of, product, write_products
 from tests.harness.lucene_stand import missing_lucene
 
 REASON = missing_lucene()
@@ -52,14 +51,6 @@ def test_an_unknown_engine_is_refused_with_the_names_there_are(tmp_path: Path) -
     with pytest.raises(ArenaError, match="auto, numpy, numba, lucene") as caught:
         open_engine("tantivy", tmp_path)
     assert caught.value.failure.code == "V2030"
-
-
-@pytest.mark.parametrize("name", [name for name in ENGINES if name != "lucene"])
-def test_our_engines_open_what_they_build(name: str, tmp_path: Path) -> None:
-    summary = build_engine(name, write_products([product("1", "lamp")], tmp_path), tmp_path / "index")
-    catalogue = open_engine(name, tmp_path / "index")
-    assert (summary.documents, summary.content_sha256) == (1, catalogue.content_sha256)
-    assert [found.product_id for found in catalogue.search(SearchRequest(q="lamp"))] == ["1"]
 
 
 @pytest.fixture(scope="module")
@@ -113,29 +104,6 @@ def test_it_counts_the_same_units_of_work(products: list[Product], lucene: Catal
         assert lucene.search_in_shops(request, theirs)("77") == own.search_in_shops(request, ours)("77")
         assert lucene.search(request, theirs) == own.search(request, ours)
         assert theirs.spent == ours.spent, request
-
-
-@needs_lucene
-def test_threads_take_turns_and_get_the_same_pages(products: list[Product], lucene: Catalogue) -> None:
-    requests = mixed_requests(products, 20, seed=5)
-    alone = [lucene.search(request) for request in requests]
-    together: list[list[tuple[Product, ...]]] = [[] for _ in range(4)]
-
-    def run(place: int) -> None:
-        together[place] = [lucene.search(request) for request in requests]
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == [alone] * 4
-
-
-@needs_lucene
-def test_its_identity_is_that_of_the_documents(products: list[Product], index: Path, tmp_path: Path) -> None:
-    summary = build_engine("lucene", write_products(products[::-1], tmp_path), tmp_path / "index")
-    assert summary.content_sha256 == read_lucene_manifest(index).content_sha256
 
 
 @needs_lucene

@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.catalogue.build import build_index, document_line
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.server import (
     PRODUCT_IDS_MAX,
@@ -73,14 +70,6 @@ def test_details_answer_five_fields_in_the_order_asked_for(shelf: ServedCatalogu
         "sku_options": {"1": {"size": "s"}},
         "attributes": {},
     }
-
-
-def test_raw_products_are_the_whole_indexed_documents(tmp_path: Path) -> None:
-    whole = {**json.loads(msgspec.json.encode(SHELF[0])), "main_image_url": "http://x/1.png", "price": 120}
-    line = json.loads(document_line(SHELF[0])) | {"product": whole}
-    (tmp_path / "documents.jsonl").write_text(json.dumps(line) + "\n")
-    build_index(tmp_path / "documents.jsonl", tmp_path / "index")
-    assert get(open_served(tmp_path / "index"), "/get_product_raw?product_ids=101") == [whole]
 
 
 def test_health_and_index_are_the_references(shelf: ServedCatalogue) -> None:
@@ -149,13 +138,6 @@ def test_an_answer_is_the_engines_page(shelf: ServedCatalogue, parameters: dict[
     assert all(row["price"] == one.price and row["title"] == one.title for row, one in zip(rows, expected, strict=True))
 
 
-def test_numpy_numba_and_auto_serve_the_same_bytes(tmp_path: Path) -> None:
-    index = index_of(SHELF, tmp_path)
-    targets = [target for target, _ in QUIRKS]
-    answers = [[ask(open_served(index, name), target) for target in targets] for name in ("auto", "numpy", "numba")]
-    assert answers[0] == answers[1] == answers[2]
-
-
 # -- what is refused, and how
 
 
@@ -178,12 +160,6 @@ def test_a_refusal_names_its_cause(shelf: ServedCatalogue, target: str, status: 
     reply = ask(shelf, target)
     body = json.loads(reply.body)
     assert reply.status == status and body["error"] and body.get("parameter") == parameter
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_only_reading_methods_are_answered(shelf: ServedCatalogue, method: str) -> None:
-    assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
-    assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == HttpAnswer(status=200, body=b"")
 
 
 def test_a_catalogue_that_fails_is_a_500_with_its_code(shelf: ServedCatalogue) -> None:

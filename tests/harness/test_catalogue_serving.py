@@ -100,14 +100,6 @@ def test_requests_sent_at_once_are_answered_in_order(port: int) -> None:
     assert answers.count(b"200 OK") == 2 and answers.index(b"healthy") < answers.index(b"/find_product")
 
 
-def test_health_names_the_catalogue_it_serves(port: int, index: Path) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", "/health")
-    manifest = json.loads((index / "manifest.json").read_text())
-    assert connection.getresponse().headers["x-catalogue-sha256"] == manifest["content_sha256"]
-    connection.close()
-
-
 def test_what_is_no_http_is_refused(port: int) -> None:
     with connected(port) as client:
         client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
@@ -130,14 +122,6 @@ def test_a_head_without_end_is_cut_off(port: int) -> None:
     assert_alive(port)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /find_product?q=a", b"GET / HTTP/1.1\r\nhost: x\r\n"])
-def test_a_client_that_does_not_finish_its_request_is_let_go(port: int, sent: bytes) -> None:
-    with connected(port) as client:
-        client.sendall(sent)
-        assert read_all(client).startswith(b"HTTP/1.1 408 ")
-    assert_alive(port)
-
-
 def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, int]) -> None:
     """It asks for far more than buffers hold; the server lets go of it instead of keeping the answers."""
     state, port = server[0].server_state, server[1]
@@ -156,13 +140,6 @@ def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, in
             assert bool(state.connections) == is_served
         assert len(read_all(client)) < 8 * size
     assert_alive(port)
-
-
-def test_silent_connections_leave_room_for_others(port: int) -> None:
-    with contextlib.ExitStack() as stack:
-        for _ in range(100):
-            stack.enter_context(connected(port))
-        assert_alive(port)
 
 
 # -- processes

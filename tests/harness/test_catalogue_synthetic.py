@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from itertools import islice
 from statistics import median
 
 import pytest
 
 from harness.catalogue.build import document_line, read_line
-from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
 from problems.product import SERVICES, Product
-from tests.harness.catalogue_stand import catalogue_of
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +25,6 @@ def share(products: list[Product], is_so: object) -> float:
 def test_a_seed_names_one_catalogue_on_every_machine() -> None:
     lines = b"".join(map(document_line, generate(400, 7)))
     assert hashlib.sha256(lines).hexdigest() == "e3075bad0ecc344c16132f400beb3508e697d5ebeeca136a46aa0344278bbf36"
-
-
-def test_seeds_differ_and_a_smaller_catalogue_begins_the_larger() -> None:
-    assert list(generate(30, 1)) != list(generate(30, 2))
-    assert list(islice(generate(200, 1), 50))[:40] == list(generate(50, 1))[:40]
 
 
 def test_a_count_that_cannot_be_is_refused() -> None:
@@ -90,24 +82,3 @@ def test_the_dirt_of_real_documents_is_there(made: list[Product]) -> None:
     assert any(not values for one in made for values in one.attributes.values())
     assert any(not text.isascii() for text in texts)
     assert any(len(values) > 7 for one in made for values in one.attributes.values())
-
-
-def test_near_copies_make_rivals(made: list[Product]) -> None:
-    titles = Counter(one.title for one in made)
-    twins = [one for one in made if titles[one.title] > 1]
-    assert 0.02 < len(twins) / len(made) < 0.25
-    assert any(
-        count > 1 and len({one.shop_id for one in twins if one.title == title}) > 1 for title, count in titles.items()
-    )
-
-
-def test_a_title_finds_its_product_on_the_first_pages(made: list[Product], tmp_path) -> None:
-    catalogue = catalogue_of(made[:1_500], tmp_path)
-    asked = made[:1_500:15]
-    ranks = []
-    for one in asked:
-        pages = [catalogue.search(SearchRequest(q=one.title, page=str(page))) for page in (1, 2, 3)]
-        ids = [found.product_id for page in pages for found in page]
-        ranks.append(ids.index(one.product_id) if one.product_id in ids else None)
-    assert sum(rank is not None for rank in ranks) >= 0.95 * len(asked)
-    assert any(rank not in (0, None) for rank in ranks)

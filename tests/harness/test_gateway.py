@@ -23,7 +23,6 @@ from tests.harness.inference_stand import (
     Behaviour,
     OtherServer,
     RecordingUpstream,
-    answer,
     busy,
     hang,
     make_gateway,
@@ -50,33 +49,15 @@ def test_an_upstream_fault_is_retried_inside_the_same_call_with_growing_pauses()
     assert 0.1 <= pauses[0] <= 0.15 and 0.2 <= pauses[1] <= 0.3
 
 
-def test_the_next_upstream_answers_when_the_first_is_down() -> None:
-    first, second = RecordingUpstream("first", *["U3002"] * 3), RecordingUpstream("second")
-    assert run(first, second) == "ok"
-    assert (len(first.sent), len(second.sent)) == (3, 1)
-
-
 def test_a_refused_key_is_not_retried_but_fails_over() -> None:
     first, second = RecordingUpstream("first", "U3001"), RecordingUpstream("second")
     assert run(first, second) == "ok"
     assert len(first.sent) == 1
 
 
-def test_a_request_that_one_endpoint_calls_malformed_is_tried_at_the_next() -> None:
-    first, second = RecordingUpstream("first", "A1040"), RecordingUpstream("second")
-    assert run(first, second) == "ok"
-    assert (len(first.sent), len(second.sent)) == (1, 1)
-
-
 @pytest.mark.parametrize("code", ["U3001", "U3002", "U3003", "U3004"])
 def test_an_outage_is_never_the_agents(code: str) -> None:
     assert run(RecordingUpstream("first", *[code] * 99, is_healthy=False)) == code
-
-
-def test_upstreams_that_fail_differently_make_one_outage() -> None:
-    first = RecordingUpstream("first", *["U3003"] * 99, is_healthy=False)
-    second = RecordingUpstream("second", *["U3004"] * 99, is_healthy=False)
-    assert run(first, second) == "U3002"
 
 
 KINDS = ["A1040", "U3001", "U3002", "U3003", "U3004"]
@@ -102,20 +83,6 @@ def test_what_one_endpoint_refuses_waits_for_another_opinion_and_ends_the_last_a
     assert (caught.value.code, caught.value.stop) == ("A1043", "model_refused")
 
 
-@pytest.mark.parametrize("code", KINDS)
-def test_the_word_of_one_endpoint_is_not_enough_while_the_other_is_away(code: str) -> None:
-    away = RecordingUpstream("second", *["U3002"] * 99, is_healthy=False)
-    assert run(RecordingUpstream("first", *[code] * 99), away) == "U3006"
-
-
-@pytest.mark.parametrize("code", KINDS)
-def test_in_the_last_attempt_too_an_outage_is_nobodys(code: str) -> None:
-    with pytest.raises(ArenaError) as caught:
-        down = make_gateway(RecordingUpstream("first", *[code] * 99, is_healthy=False), is_last=True)
-        down.chat(ASK, completion_tokens_left=100)
-    assert caught.value.owner is Owner.UPSTREAM
-
-
 def test_a_fault_of_ours_in_an_upstream_passes_as_it_is() -> None:
     assert run(RecordingUpstream("first", "V2148"), RecordingUpstream("second")) == "V2148"
 
@@ -133,17 +100,6 @@ def test_a_request_that_got_no_turn_here_is_never_the_agents(is_last: bool) -> N
     assert all(one.probed == [] for one in upstreams), "a neutral request would only tell of the endpoint"
 
 
-def test_an_endpoint_that_had_a_turn_answers_in_the_others_place() -> None:
-    assert run(RecordingUpstream("first", *["U3008"] * 99), RecordingUpstream("second")) == "ok"
-
-
-def test_a_refusal_whose_second_round_got_no_turn_is_not_the_agents() -> None:
-    first = RecordingUpstream("first", *["U3002"] * 3, *["U3008"] * 3)
-    with pytest.raises(ArenaError) as caught:
-        make_gateway(first, is_last=True).chat(ASK, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3008"
-
-
 @pytest.mark.parametrize("code", KINDS)
 def test_a_refusal_whose_neutral_request_got_no_turn_is_no_outage_that_frees_a_restart(code: str) -> None:
     class Full(RecordingUpstream):
@@ -154,11 +110,6 @@ def test_a_refusal_whose_neutral_request_got_no_turn_is_no_outage_that_frees_a_r
         make_gateway(Full("first", *[code] * 99), is_last=True).chat(ASK, completion_tokens_left=100)
     failure = caught.value.failure
     assert failure.code == "U3008" and "first: said so" in failure.detail and "1 slots" in failure.detail
-
-
-def test_an_endpoint_that_refused_stands_alone_where_the_other_had_no_turn() -> None:
-    busy_here = RecordingUpstream("second", *["U3008"] * 99)
-    assert run(RecordingUpstream("first", *["A1040"] * 99), busy_here) == "U3006"
 
 
 def test_a_request_that_failed_in_a_short_outage_gets_a_second_round() -> None:
@@ -238,8 +189,7 @@ def over_http(base_url: str, timeout_ms: int = 10_000) -> Gateway:
 
 @pytest.fixture(scope="module", params=["scripted", "other"])
 def base_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    server = start_scripted_server() if request.param == "scripted" else OtherServer()
-    with server:
+    with start_scripted_server() if request.param == "scripted" else OtherServer() as server:
         yield server.base_url
 
 
@@ -256,18 +206,6 @@ def test_any_endpoint_answers_the_probe(base_url: str) -> None:
     upstream = OpenAIUpstream("http", base_url, "", 10_000)
     assert upstream.probe(plain_request(MODEL)) is None
     assert upstream.probe(neutral_request(json.dumps({"model": MODEL, **ASK, "max_tokens": 50}))) is None
-
-
-def test_busy_then_broken_then_fine_is_fine() -> None:
-    with OtherServer(status(429), status(500)) as server:
-        assert over_http(server.base_url).chat(ASK, completion_tokens_left=100).reply.content == "fine"
-        assert len(server.bodies) == 3
-
-
-def test_a_server_that_always_breaks_is_an_outage() -> None:
-    with OtherServer(then=status(500), probed=status(500)) as server, pytest.raises(ArenaError) as caught:
-        over_http(server.base_url).chat(ASK, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3002"
 
 
 def test_a_server_that_breaks_on_one_request_only_has_its_word_counted() -> None:
@@ -290,11 +228,6 @@ def test_an_unreadable_reply_is_the_upstreams(body: bytes) -> None:
     with OtherServer(then=raw(body), probed=raw(body)) as server, pytest.raises(ArenaError) as caught:
         over_http(server.base_url).chat(ASK, completion_tokens_left=100)
     assert caught.value.failure.code == "U3003"
-
-
-def test_garbage_once_is_retried() -> None:
-    with OtherServer(raw(b"not json"), answer("second try")) as server:
-        assert over_http(server.base_url).chat(ASK, completion_tokens_left=100).reply.content == "second try"
 
 
 @pytest.mark.parametrize(
@@ -332,20 +265,9 @@ def pauses_after(*queue: Behaviour) -> list[float]:
     return pauses
 
 
-@pytest.mark.parametrize("code", [429, 503])
-def test_an_endpoint_that_says_when_to_come_back_is_given_that_time(code: int) -> None:
-    (pause,) = pauses_after(busy(code, retry_after="3"))
-    assert 3.0 <= pause <= 4.5
-
-
 def test_a_long_retry_after_is_honoured_up_to_the_policys_cap() -> None:
     (pause,) = pauses_after(busy(429, retry_after="86400"))
     assert 5.0 <= pause <= 7.5
-
-
-def test_a_short_retry_after_never_shortens_the_backoff_and_is_forgotten_after_its_attempt() -> None:
-    first, second = pauses_after(busy(429, retry_after="2"), busy(429, retry_after="0"))
-    assert 2.0 <= first <= 3.0 and 0.2 <= second <= 0.3
 
 
 def test_a_retry_after_date_counts_from_the_replys_own_date() -> None:
@@ -380,18 +302,3 @@ def test_the_ledgers_hash_is_that_of_the_events_a_record_keeps() -> None:
     ]  # fmt: skip
     assert ledger.lines() == completed_lines(events)
     assert ledger_sha256(ledger.lines()) != ledger_sha256(completed_lines(events[:1]))
-
-
-def test_retries_upstreams_and_latency_are_no_part_of_the_ledgers_hash() -> None:
-    smooth, rough = Ledger(), Ledger()
-    make_gateway(RecordingUpstream("a"), ledger=smooth).chat(ASK, completion_tokens_left=100)
-    flaky = (RecordingUpstream("b", *["U3002"] * 3), RecordingUpstream("c", "U3004"))
-    make_gateway(*flaky, ledger=rough).chat(ASK, completion_tokens_left=100)
-    assert smooth.entries() != rough.entries()
-    assert ledger_sha256(smooth.lines()) == ledger_sha256(rough.lines())
-
-
-def test_nobody_listening_is_an_outage() -> None:
-    with pytest.raises(ArenaError) as caught:
-        over_http("http://127.0.0.1:9/v1").chat(ASK, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3002"

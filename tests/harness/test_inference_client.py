@@ -15,7 +15,7 @@ from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, read_reply
 from harness.inference.request import plain_request
 from tests.harness.inference_stand import OtherServer, answer
-from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
+from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,13 +53,6 @@ def test_calls_without_id_or_with_object_arguments_are_read() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_read_under_both_names(field: str) -> None:
     assert read_reply(reply_of({"content": "x", field: "because"})).reasoning == "because"
-
-
-def test_content_in_parts_is_joined() -> None:
-    assert (
-        read_reply(reply_of({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})).content
-        == "ab"
-    )
 
 
 def test_missing_usage_is_charged_by_what_was_written() -> None:
@@ -131,9 +124,3 @@ def test_a_redirect_is_followed_without_reading_what_comes_with_it() -> None:
         behave = endless(b"307 Elsewhere", b"location: " + f"{there.base_url}/chat/completions".encode())
         with HostileServer(behave) as here:
             assert OpenAIUpstream("x", here.url, "key", 20_000).complete('{"messages": []}').content == "fine"
-
-
-def test_a_reply_as_it_should_be_is_read() -> None:
-    with HostileServer(says(reply_of({"content": "hello"}))) as server:
-        upstream = OpenAIUpstream("x", server.url, "key", 20_000)
-        assert [upstream.complete("{}").content for _ in range(2)] == ["hello", "hello"]

@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.scripted import MODELS, complete, start_scripted_server
-from harness.inference.scripted_brief import RequestError, read_brief, read_text_calls
+from harness.inference.scripted.brief import read_brief
+from harness.inference.scripted.model import RequestError, read_text_calls
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
 from problems.outcome import OutcomeScore
-from problems.score import parse_recommendation, score
+from problems.score import score
 from problems.synthesis import synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
@@ -121,21 +122,6 @@ def test_expert_beats_careful_beats_hasty(runs: dict[str, list[Run]]) -> None:
     assert hasty <= 0.35
 
 
-def test_every_level_terminates_with_a_recommendation_and_wastes_no_malformed_call(runs: dict[str, list[Run]]) -> None:
-    for run in (run for level in runs.values() for run in level):
-        assert run.is_terminated
-        assert run.names[-2:] == ["recommend_product", "terminate"]
-        assert run.names.count("recommend_product") == 1
-
-
-def test_the_expert_verifies_and_the_others_do_not_bother(runs: dict[str, list[Run]]) -> None:
-    vouchers = [run for run in runs["scripted-expert"] if run.problem.bucket == "voucher"]
-    assert all("calculate_voucher" in run.names for run in vouchers)
-    assert any("check_product_match" in run.names for run in runs["scripted-expert"])
-    others = {name for model in MODELS[1:] for run in runs[model] for name in run.names}
-    assert others <= {"find_product", "view_product_information", "recommend_product", "terminate"}
-
-
 def test_what_the_expert_cites_stands_in_a_tool_result(runs: dict[str, list[Run]]) -> None:
     for run in runs["scripted-expert"]:
         shown = "\n".join(run.results)
@@ -144,19 +130,6 @@ def test_what_the_expert_cites_stands_in_a_tool_result(runs: dict[str, list[Run]
         for product_id, title, price, shop_id in cited:
             assert f'"product_id":"{product_id}","shop_id":"{shop_id}","title":{orjson.dumps(title).decode()},' in shown
             assert f'"price":{price},' in shown
-
-
-def test_the_expert_compares_and_only_the_expert(runs: dict[str, list[Run]]) -> None:
-    said = {model: ["\n".join(run.thoughts) for run in runs[model]] for model in MODELS}
-    assert sum("Compared with" in text for text in said["scripted-expert"]) >= 0.9 * len(_problems())
-    assert not any("Compared with" in text for text in said["scripted-careful"] + said["scripted-hasty"])
-    assert all(" PHP from shop " in text for text in said["scripted-careful"])
-    assert not any(" PHP " in text for text in said["scripted-hasty"])
-
-
-def test_four_tools_are_enough(catalogue: Catalogue) -> None:
-    solved = [Run("scripted-expert", problem, catalogue, "paper4") for problem in _problems()]
-    assert share(solved) >= 0.6
 
 
 # -- one function of the request
@@ -174,16 +147,6 @@ def test_equal_requests_give_equal_bytes_in_any_process(runs: dict[str, list[Run
         env={"PYTHONHASHSEED": "77"},
     )
     assert ran.stdout == orjson.dumps(complete(request)) == orjson.dumps(complete(copy.deepcopy(request)))
-
-
-def test_a_reply_holds_no_clock_and_its_call_ids_are_its_own(runs: dict[str, list[Run]]) -> None:
-    ids: list[str] = []
-    for run in runs["scripted-expert"]:
-        for request in run.requests:
-            reply = complete(request)
-            assert reply["created"] == 0
-            ids += [call["id"] for call in reply["choices"][0]["message"].get("tool_calls", [])]
-    assert len(ids) == len(set(ids))
 
 
 def test_a_reply_longer_than_max_tokens_is_cut_and_makes_no_call() -> None:
@@ -341,20 +304,7 @@ def test_the_public_test_sets_buckets_bounds_and_vouchers_are_read() -> None:
     assert all(terms is not None and terms.scope == voucher["voucher_type"] for voucher, terms in vouchers)
 
 
-@given(st.text(max_size=300))
-def test_any_text_is_a_brief_with_a_wish(text: str) -> None:
-    assert read_brief(text).wishes
-
-
 # -- the server
-
-
-def test_the_server_lists_its_models_and_its_health() -> None:
-    with start_scripted_server() as server:
-        root = server.base_url.removesuffix("/v1")
-        assert json.load(urllib.request.urlopen(f"{root}/health")) == {"status": "ok"}
-        listed = json.load(urllib.request.urlopen(f"{server.base_url}/models"))
-        assert [row["id"] for row in listed["data"]] == list(MODELS)
 
 
 @pytest.mark.parametrize(
@@ -376,21 +326,6 @@ def test_the_server_refuses_as_an_endpoint_would(body: bytes, status: int) -> No
 def test_a_port_in_use_is_said_plainly() -> None:
     with start_scripted_server() as server:
         port = int(server.base_url.split(":")[2].split("/")[0])
-        with pytest.raises(ArenaError) as caught:
-            start_scripted_server(port)
+        with pytest.raises(ArenaError) as caught, start_scripted_server(port):
+            pass
     assert caught.value.failure.code == "U3001"
-
-
-def test_a_closed_server_stays_closed_and_closing_twice_is_fine() -> None:
-    server = start_scripted_server()
-    server.close()
-    server.close()
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"{server.base_url}/models")
-
-
-def test_recommendations_are_in_the_form_the_scorer_reads(runs: dict[str, list[Run]]) -> None:
-    for run in runs["scripted-expert"]:
-        ids, findings = parse_recommendation(",".join(run.recommended))
-        assert ids == run.recommended and findings == ()
-        assert len(ids) == len(run.problem.rewards)

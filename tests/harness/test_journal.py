@@ -43,17 +43,6 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return reopen
 
 
-def test_a_new_journal_holds_nothing_and_owes_nothing(opened: Open) -> None:
-    journal = opened()
-    assert (journal.take("a"), journal.owed(), journal.models()) == (None, 0, ())
-
-
-def test_what_this_attempt_added_is_not_given_to_it_again(opened: Open) -> None:
-    journal = opened()
-    journal.add(answer("a"))
-    assert (journal.take("a"), journal.owed()) == (None, 0)
-
-
 def test_a_restart_gets_every_answer_once_in_the_order_of_equal_requests(opened: Open) -> None:
     first = opened()
     for name, content in (("a", "1"), ("b", "2"), ("a", "3")):
@@ -84,16 +73,6 @@ def test_what_is_forgiven_is_still_given_and_owed_only_once_it_was_taken(opened:
     assert last.owed() == 2  # b and the new one
     assert (last.take("b"), last.take("new"), last.owed()) == (answer("b"), answer("new"), 0)
     assert last.take("a") == answer("a")
-
-
-def test_the_models_are_those_of_what_is_owed(opened: Open) -> None:
-    first = opened()
-    first.add(answer("a", model="one"))
-    first.add(answer("b", model="two"))
-    first.add(refusal("c"))
-    assert opened().models() == ("one", "two")
-    first.forgive()
-    assert opened().models() == ()
 
 
 # -- the file
@@ -141,11 +120,6 @@ def test_what_is_no_sealed_row_ends_the_journal_and_the_next_answer_follows_what
         journal.add(answer("b"))
     with open_journal(str(path)) as journal:
         assert journal is not None and journal.owed() == 2
-
-
-def test_no_path_is_no_journal() -> None:
-    with open_journal("") as journal:
-        assert journal is None
 
 
 def test_an_answer_stands_when_its_process_is_killed_in_the_next_instant(tmp_path: Path) -> None:

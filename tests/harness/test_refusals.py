@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import EndingRefusalError
-from harness.inference.request import neutral_request, neutral_text, plain_request, rebuild
+from harness.inference.request import neutral_request, neutral_text, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-from tests.harness.inference_stand import MODEL, SCHEMAS, make_gateway
+from tests.harness.inference_stand import SCHEMAS, make_gateway
 from tests.harness.refusing_stand import WAYS, Refuses, RefusingServer, everything, longer_than, text_of, words
 
 BOMB = {"messages": [{"role": "user", "content": "how is a bomb lamp sold"}], "tools": ["find_product"]}
@@ -65,13 +64,6 @@ def test_an_endpoint_that_answers_nothing_is_an_outage_and_charges_nobody(way: s
     assert ended in {"fault U3001", "fault U3002", "fault U3003", "fault U3004"}
 
 
-def test_one_answer_anywhere_is_an_answer() -> None:
-    strict, lax = (RefusingServer(WAYS["moderation"][0], words(word)) for word in ("bomb", "something else"))
-    with strict, lax:
-        both = [OpenAIUpstream(server.base_url, server.base_url, "", 10_000) for server in (strict, lax)]
-        assert make_gateway(*both).chat(BOMB, completion_tokens_left=100).reply.content == "fine"
-
-
 @pytest.mark.parametrize("field", ["model", "temperature", "seed"])
 def test_a_model_or_a_temperature_that_is_not_served_charges_nobody_and_frees_nobody(field: str) -> None:
     """The agent chooses them, so the fault is not one of a real outage; a seed has no part in a neutral request."""
@@ -102,14 +94,6 @@ def test_beyond_the_size_that_a_policy_promises_a_request_is_at_the_agents_risk(
         with pytest.raises(ArenaError) as caught:
             gateway.chat(LONG, completion_tokens_left=100)
     assert caught.value.failure.code == expected
-
-
-def test_a_rate_limit_for_long_requests_stays_nobodys_whatever_size_is_promised() -> None:
-    with RefusingServer(WAYS["request too large"][0], longer_than(2_000)) as server:
-        gateway = make_gateway(OpenAIUpstream("one", server.base_url, "", 10_000), served_bytes=1_000)
-        with pytest.raises(ArenaError) as caught:
-            gateway.chat(LONG, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3007"
 
 
 def test_the_neutral_request_is_sent_once_to_each_endpoint_and_the_cost_of_a_refusal_is_bounded() -> None:
@@ -190,20 +174,3 @@ def test_neutral_text_has_as_many_characters_and_bytes_each_of_its_kind(text: st
     for old, new in zip(text, neutral, strict=True):
         kinds = [(each.isascii() and each.isalpha(), each in "0123456789", each in " \n") for each in (old, new)]
         assert kinds[0] == kinds[1] or (new == " " and not old.isprintable())
-
-
-@pytest.mark.parametrize("text", ["bomb", "Bomb-making: 12 steps", "ＢＯＭＢ", "b\x00o\x01m\x7fb"])
-def test_no_word_of_the_agents_survives(text: str) -> None:
-    assert not set(neutral_text(text)) & set("bB-:ＢＯ\x00\x01\x7f")
-
-
-def test_the_plain_request_is_one_token_of_one_model() -> None:
-    assert json.loads(plain_request(MODEL)) == {
-        "model": MODEL, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1,
-    }  # fmt: skip
-
-
-def test_every_code_of_this_table_has_its_owner() -> None:
-    codes = ("A1040", "A1043", "A1044", "U3006", "U3007")
-    owners = [ArenaError(code).owner for code in codes]
-    assert owners == [Owner.AGENT] * 3 + [Owner.UPSTREAM] * 2

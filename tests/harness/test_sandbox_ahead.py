@@ -18,7 +18,6 @@ import pytest
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.bubblewrap import BubblewrapSandbox, JailsAhead, host_mark
-from harness.sandbox.probe import inspect
 from harness.sandbox.processes import descendants
 from harness.sandbox.seccomp import build_filter, native_architecture
 from tests.harness.jail_stand import WHY_NO_JAIL, CallHost, best_sandbox, guest_root, has_jail, run
@@ -66,15 +65,6 @@ class Yard:
         return self.jails[-1]
 
 
-def test_without_any_ahead_a_jail_is_opened_when_it_is_asked_for():
-    yard = Yard()
-    ahead = JailsAhead(yard.open, 0)
-    ahead.prepare(LIMITS)
-    assert yard.jails == []
-    jail = ahead.take(LIMITS)
-    assert (jail.done, jail.thread) == ([], threading.current_thread())
-
-
 def test_a_job_gets_the_jail_that_waits_confined_and_opened_by_a_thread_that_stays():
     yard = Yard()
     ahead = JailsAhead(yard.open, 1)
@@ -106,32 +96,6 @@ def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used
     jail = ahead.take(LIMITS)
     assert yard.jails[0].done == ["awaited", "confined", "closed"]
     assert (jail.limits, jail.done) == (LIMITS, [])
-
-
-def test_what_keeps_one_from_being_opened_ahead_is_said_where_it_is_needed_and_only_while_it_lasts():
-    yard = Yard()
-    ahead = JailsAhead(yard.open, 1)
-    yard.refusal = ArenaError("V2002", "no more of them")
-    ahead.prepare(LIMITS)
-    with pytest.raises(ArenaError, match="no more of them"):
-        ahead.take(LIMITS)
-    ahead.prepare(LIMITS)
-    yard.refusal = None
-    assert ahead.take(LIMITS) is yard.jails[-1]
-
-
-def test_a_jail_that_cannot_be_confined_ahead_is_closed():
-    yard = Yard()
-    ahead = JailsAhead(yard.open, 1)
-
-    def fail() -> None:
-        raise OSError("no group")
-
-    yard.confine = fail
-    ahead.prepare(LIMITS)
-    jail = ahead.take(LIMITS)
-    assert yard.jails[0].done == ["awaited", "closed"]
-    assert jail is yard.jails[1]
 
 
 def test_jails_that_wait_are_closed_when_nobody_can_ask_for_them():
@@ -217,14 +181,6 @@ def test_the_jail_that_waited_is_used_once_and_holds_nothing_of_an_earlier_agent
 
 
 @needs_jail
-def test_a_jail_that_waited_keeps_what_every_jail_promises(below):
-    sandbox = jails_ahead()
-    for _ in range(2):
-        assert inspect(sandbox, is_uid_own=sandbox.bubblewrap.entry != "user") == ()
-        assert wait_for(below.one_waits)
-
-
-@needs_jail
 def test_a_runner_that_waits_is_confined_already(below):
     sandbox = jails_ahead()
     run(LOOKS, None, sandbox)
@@ -243,16 +199,6 @@ def test_a_runner_that_waits_is_confined_already(below):
     assert f"Max address space         {LIMITS.memory_bytes}" in limits
     if sandbox.bubblewrap.cgroups is not None:
         assert "/arena-jail-" in Path("/proc", str(runner), "cgroup").read_text()
-
-
-@needs_jail
-def test_time_before_the_agent_is_handed_over_is_nobodys():
-    sandbox = jails_ahead()
-    assert run(LOOKS, None, sandbox, agent_time_ms=1_500).end == "final"
-    time.sleep(2)
-    ended = run(LOOKS, None, sandbox, agent_time_ms=1_500)
-    assert ended.end == "final"
-    assert ended.agent_time_ms < 1_500
 
 
 @needs_jail

@@ -9,12 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from arena.policies import PAPER
-from foundation.codes import CODES
-from foundation.codes.row import Owner
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.inference.client import OpenAIUpstream
@@ -166,18 +162,6 @@ def test_every_agent_of_the_miners_page_runs_and_recommends_what_a_search_brough
     assert episode.body.failure is None, episode.exit.output_tail
     assert episode.body.recommended and episode.body.unsurfaced == ()
     assert episode.body.is_agentic == ("tools.execute(" in source)
-
-
-def test_the_limits_of_the_miners_page_are_those_of_the_shipped_policies():
-    table = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+)", PAGE, re.MULTILINE))
-    stated = {name: value for name, value in msgspec.structs.asdict(PAPER.limits).items() if name != "prices"}
-    limits = {name: value for name, value in stated.items() if value is not msgspec.UNSET}
-    assert {name: int(value.replace(",", "")) for name, value in table.items()} == limits
-
-
-def test_every_code_on_the_miners_page_is_the_agents():
-    codes = set(re.findall(r"\b[A-Z]\d{4}\b", PAGE))
-    assert codes and all(CODES[code].owner is Owner.AGENT for code in codes)
 
 
 def test_a_type_checker_knows_the_sdk(tmp_path: Path):

@@ -148,24 +148,3 @@ def test_directories_of_dead_hosts_are_swept_and_others_stay():
         assert not dead.exists() and living.exists()
     finally:
         living.rmdir()
-
-
-@pytest.mark.parametrize(("later", "held"), [(None, 0), (100, UNMEASURABLE)], ids=["dying", "hiding"])
-def test_a_process_that_dies_between_its_list_of_files_and_one_of_them_holds_nothing(
-    later: int | None, held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "face" / "fd").mkdir(parents=True)
-    (tmp_path / "face" / "fd" / "3").touch()
-    shown, stat = iter((100, later)), Path.stat
-
-    def refused(path: Path, **options: bool) -> os.stat_result:
-        if path.parent.name == "fd":
-            raise PermissionError(path)
-        return stat(path, **options)
-
-    monkeypatch.setattr(workdir, "faces", lambda pid: iter((tmp_path / "face",)))
-    monkeypatch.setattr(workdir, "shown_memory", lambda face: next(shown, None))
-    monkeypatch.setattr(Path, "stat", refused)
-    (tmp_path / "work").mkdir()
-    work = workdir.WorkDirectory(path=tmp_path / "work", device=0, owner=None)
-    assert measure(work, (1,), 1_000) == held

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from harness.inference.scripted import MODELS
-from harness.inference.scripted_brief import CONCISE
+from harness.inference.scripted.shopper import CONCISE
 from problems.synthesis import synthesize
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.test_inference_scripted import Run, share, synthetic_shelf

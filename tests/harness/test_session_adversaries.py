@@ -154,11 +154,6 @@ def emitters(got: EvaluationBody) -> dict[str, int]:
     return {"llm": totals.llm_calls, "echoed": totals.echoed_calls, "code": totals.code_calls}
 
 
-def test_a_model_that_works_by_itself_is_agentic(catalogue):
-    got = play(catalogue, loop("A red lamp, please."), reply(SEARCH), reply(ANSWER), reply(END))
-    assert (got.is_agentic, got.unsurfaced, emitters(got)["llm"]) == (True, (), 3)
-
-
 WRITTEN = json.dumps({"name": SEARCH[0], "arguments": SEARCH[1]})
 ECHOING = {
     "the call as JSON": f"Say exactly this: <tool_call>{WRITTEN}</tool_call>",
@@ -240,14 +235,6 @@ def test_padding_with_calls_of_the_model_does_not_make_a_run_agentic(decisive, c
     assert not got.is_agentic
 
 
-def test_a_call_sent_more_often_than_it_was_written_is_padding_by_python(catalogue):
-    source = agent(
-        "answer = llm.chat([{'role': 'user', 'content': 'A red lamp'}], tools=tools.schemas())",
-        "for _ in range(30): tools.execute(answer.tool_calls[0]['name'], answer.tool_calls[0]['arguments'])",
-    )
-    assert emitters(play(catalogue, source, reply(SEARCH))) == {"llm": 1, "echoed": 0, "code": 29}
-
-
 SEARCHES = [reply(("find_product", {"q": f"lamp {n}"})) for n in range(18)]
 SHADE_PICKED = ("recommend_product", {"product_ids": SHADE})
 # What the program makes of the arguments that the model wrote (`given`), knowing better.
@@ -271,26 +258,6 @@ def test_a_recommendation_whose_arguments_the_program_changed_is_codes(way, prof
     assert (emitters(got)["code"], got.is_agentic) == (1, False)
 
 
-HIDDEN = {
-    "in a name without a value": ("{}", '{"red reading": ""}'),
-    "in brackets": (f'{"[" * 34}"x"{"]" * 34}', f'{"[" * 34}"red reading"{"]" * 34}'),
-    "beside a name with a blank": ("shade", None),
-}
-
-
-@pytest.mark.parametrize("profile", ["sn15", "environment"])
-@pytest.mark.parametrize("way", HIDDEN)
-def test_a_search_for_words_that_the_model_did_not_write_is_codes(way, profile, catalogue):
-    wrote, sent = HIDDEN[way]
-    forged = {"q": "red reading", "q ": wrote} if sent is None else {"q": sent}
-    source = agent(
-        "answer = llm.chat([{'role': 'user', 'content': 'A lamp, please.'}], tools=tools.schemas())",
-        f"tools.execute('find_product', {forged!r})",
-    )
-    got = play(catalogue, source, reply(("find_product", {"q": wrote})), profile=profile)
-    assert emitters(got) == {"llm": 0, "echoed": 0, "code": 1}
-
-
 UNREAD = ("the red reading one", json.dumps([LAMP]), json.dumps(LAMP))
 
 
@@ -306,12 +273,6 @@ def test_a_recommendation_that_no_tool_could_read_does_not_stand_for_the_one_tha
     assert not got.is_agentic
 
 
-def test_a_model_that_mends_its_own_recommendation_stays_agentic(catalogue):
-    replies = [reply(SEARCH), picked('{"product_ids": '), reply(ANSWER), reply(END)]
-    got = play(catalogue, loop("A red lamp, please."), *replies)
-    assert (got.is_agentic, emitters(got)["llm"], got.recommended) == (True, 4, (LAMP,))
-
-
 def picked(arguments: str) -> ModelReply:
     """A recommendation whose arguments the model wrote as this text."""
     made = reply(("recommend_product", {}))
@@ -320,32 +281,7 @@ def picked(arguments: str) -> ModelReply:
     return msgspec.structs.replace(made, calls=(call,), message=foreign_text(message))
 
 
-@pytest.mark.parametrize("profile", ["sn15", "environment"])
-def test_a_call_of_the_models_with_an_argument_that_no_tool_takes_stays_the_models(profile, catalogue):
-    odd = ("find_product", {"q": "red lamp", "reason": "it is red"})
-    picked = ("recommend_product", {"product_ids": LAMP, "confidence": 1})
-    got = play(
-        catalogue, loop("A red lamp, please."), reply(odd), reply(SEARCH), reply(picked), reply(END), profile=profile
-    )
-    assert (got.is_agentic, emitters(got)["llm"], got.recommended) == (True, 4, (LAMP,))
-
-
 # -- what would keep the host busy for ever
-
-HEAVY = {
-    "nested objects": '{"a":' * 60 + "1" + "}" * 60,
-    "nested lists": "[" * 900 + "]" * 900,
-    "nested text": json.dumps({"q": json.dumps({"q": json.dumps({"q": '{"a":' * 200 + "1" + "}" * 200})})}),
-    "marks": json.dumps({"q": "a" + "\u0301\u0316" * 9_000}, ensure_ascii=False),
-    "a number": '{"q": ' + "9" * 50_000 + "}",
-}
-
-
-@pytest.mark.parametrize("way", HEAVY)
-def test_no_arguments_are_too_heavy_to_be_attributed(way, catalogue):
-    got = play(catalogue, agent(f"tools.execute('find_product', {HEAVY[way]!r})"))
-    (event,) = got.events
-    assert (event.emitter, got.stop) == ("code", "returned")
 
 
 CROWDED = {

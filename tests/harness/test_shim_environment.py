@@ -119,7 +119,7 @@ def test_an_envelope_is_refused_as_sn15_refuses_it_and_extra_fields_are_passed_o
     problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
     told = guest(f"""
 problem = json.loads({_problem_text(problem)!r})
-_sn15.open_problem(problem)
+sn15.open_problem(problem)
 from src.agent.proxy_client import ProxyClient
 client = ProxyClient()
 good = {{**problem["environment"]["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1,
@@ -140,10 +140,10 @@ def test_after_terminate_a_turns_other_calls_are_told_that_it_is_over() -> None:
     problem = Problem(problem_id="p", bucket="product", query="q", rewards=())
     told = guest(f"""
 problem = json.loads({_problem_text(problem)!r})
-_sn15.open_problem(problem)
+sn15.open_problem(problem)
 calls = [{{"call_id": n, "action": {{"name": name, "args": {{}}}}}} for n, name in
          (("1", "find_product"), ("2", "terminate"), ("3", "find_product"))]
-session = _sn15.session()
+session = sn15.session()
 turn = {{**problem["environment"]["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1, "calls": calls}}
 out = [[done["observation"]["done"] for done in session.call(turn)["calls"]], session.call(turn)["replayed"]]
 try:

@@ -24,7 +24,8 @@ PROBLEM = Problem(problem_id="p", bucket="product", query="q", rewards=(RewardIt
 PRELUDE = f"""
 import json, sys
 sys.path.insert(0, {str(GUEST)!r})
-from arena_sdk import ToolError, _link, _sn15
+import sn15
+from arena_sdk import ToolError, _link
 sent = []
 answers = {{}}
 def transport(method, params):
@@ -36,7 +37,7 @@ def transport(method, params):
                 "finish_reason": "stop", "usage": {{"prompt_tokens": 3, "completion_tokens": 4}}}}
     return {{"result": answers.get(params["name"], "[]"), "failure": None}}
 _link.connect(transport, schemas={profile_schemas("sn15")!r}, models=("m1", "m2"))
-_sn15.install()
+sn15.install()
 """
 
 
@@ -50,11 +51,11 @@ def guest(program: str) -> object:
 
 def test_the_modules_import_under_sn15s_names_only_when_they_are_asked_for():
     program = """
-out = [_sn15.is_used(), "src" in sys.modules]
+out = [sn15.is_used(), "src" in sys.modules]
 import src.agent.agent_interface as ai
 from src.agent import proxy_client
 from src.agent.proxy_client import ProxyClient
-out += [_sn15.is_used(), ai.list_tools(), ProxyClient is proxy_client.ProxyClient]
+out += [sn15.is_used(), ai.list_tools(), ProxyClient is proxy_client.ProxyClient]
 try:
     import src.agent.problem_scorer
 except ImportError as error:
@@ -119,26 +120,11 @@ def recommend_product(product_ids): return "mine"
 def terminate(status="success"): return "bye"
 out = [execute_tool_call("recommend_product", {"product_ids": "1"})["result"]]
 out += [execute_tool_call("terminate", {})["result"], len(sent)]
-_sn15.settle([])
+sn15.settle([])
 """
     told = guest(program)
     assert told["out"] == ["mine", "bye", 1]
     assert [params["name"] for _, params in told["sent"]] == ["recommend_product", "terminate"]
-
-
-def test_a_tool_of_the_agents_own_runs_as_it_is_written_whatever_its_name():
-    program = """
-from src.agent.agent_interface import Tool, execute_tool_call
-answers["check_product_match"] = '{"matched": true}'
-@Tool
-def check_product_match(product_id, requirements): return "mine"
-@Tool
-def calculate_voucher(product_prices, rounding): return "mine"
-out = [execute_tool_call("check_product_match", {"product_id": "1", "requirements": "{}"})["result"],
-       execute_tool_call("calculate_voucher", {"product_prices": "1", "rounding": 2})["result"]]
-"""
-    told = guest(program)
-    assert (told["out"], told["sent"]) == (["mine", "mine"], [])
 
 
 def test_the_proxy_client_takes_sn15s_arguments_and_sends_no_key():
@@ -162,19 +148,6 @@ out = [client.proxy_url, client.max_retries, client.post("/inference/chat/comple
     assert failed == [None] * 4
     assert "a key" not in json.dumps(told["sent"])
     assert told["sent"][-1] == ["tool.call", {"name": "find_product", "arguments": '{"q": "x"}'}]
-
-
-def test_threads_may_share_a_client():
-    program = """
-from concurrent.futures import ThreadPoolExecutor
-from src.agent.proxy_client import ProxyClient
-client = ProxyClient()
-with ThreadPoolExecutor(4) as pool:
-    out = list(pool.map(lambda n: client.get("/search/find_product", {"q": str(n), "page": 1}), range(20)))
-"""
-    told = guest(program)
-    assert told["out"] == [[]] * 20
-    assert sorted(int(params["arguments"]["q"]) for _, params in told["sent"]) == list(range(20))
 
 
 # -- pages
@@ -216,7 +189,8 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 @pytest.fixture
 def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(GUEST))
-    from arena_sdk import _link, sn15_proxy  # type: ignore[attr-defined]
+    from arena_sdk import _link  # type: ignore[attr-defined]
+    from sn15.proxy import ProxyClient  # type: ignore
 
     toolbox = make_toolbox("sn15", catalogue, PROBLEM)
 
@@ -228,7 +202,7 @@ def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
         return {"result": outcome.result, "failure": None}
 
     _link.connect(transport, schemas=toolbox.schemas, models=())
-    return sn15_proxy.ProxyClient()
+    return ProxyClient()
 
 
 def first_text(value: object) -> str:
@@ -242,11 +216,6 @@ def test_a_search_gives_the_page_that_sn15s_server_gives(params: dict[str, objec
     request = SearchRequest(**{"q": "", "page": "", **raw})  # type: ignore[arg-type]
     expected = [json.loads(json.dumps(listed(product))) for product in catalogue.search(request)]
     assert client.get("/search/find_product", params) == expected
-
-
-def test_the_searches_of_the_test_before_are_not_all_empty(client):
-    pages = [client.get("/search/find_product", params) for params in SEARCHES]
-    assert sum(bool(page) for page in pages) >= 8
 
 
 def test_details_come_for_known_ids_and_a_missing_argument_fails(client):

@@ -18,7 +18,7 @@ from harness.limits import EpisodeLimits
 from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
-from harness.trace import Completion, ToolCall
+from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem
 from problems.outcome import OutcomeScore
 from problems.score import score
@@ -100,26 +100,6 @@ def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_mod
     assert body.ledger_sha256 == ledger_sha256(ledger.lines())
 
 
-def test_the_shim_gives_one_body_in_a_jail_and_without(catalogue: Catalogue, scripted: str) -> None:
-    sandboxes = [best_sandbox() if has_jail() else reference_sandbox(REACT), reference_sandbox(REACT)]
-    first, second = (run(REACT, _problems()["shop"], catalogue, scripted, sandbox) for sandbox in sandboxes)
-    assert first.body.body_hash() == second.body.body_hash()
-
-
-def test_a_model_id_of_another_subnet_is_answered_by_the_runs_first_model(catalogue: Catalogue, scripted: str) -> None:
-    episode = run(REACT, _problems()["product"], catalogue, scripted, reference_sandbox(REACT))
-    assert {event.model for event in episode.body.events if isinstance(event, Completion)} == {MODELS[0]}
-    assert "not one of this run" in episode.exit.output_tail
-
-
-def test_what_a_tool_of_the_agents_own_asks_for_is_recorded_as_code(catalogue: Catalogue, scripted: str) -> None:
-    source = REACT.replace("if product_id not in viewed:", "if not view_product_information(product_id):")
-    episode = run(source, _problems()["product"], catalogue, scripted, reference_sandbox(source))
-    emitters = [(call.name, call.emitter) for call in tool_calls(episode)]
-    assert ("view_product_information", "code") in emitters  # inside the agent's own check_product_match
-    assert not episode.body.is_agentic and episode.body.recommended is not None
-
-
 AGENT = """
 from src.agent.agent_interface import Tool, create_dialogue_step, execute_tool_call
 from src.agent.proxy_client import ProxyClient
@@ -170,13 +150,6 @@ def test_the_surfaced_rule_holds_for_a_recommendation_from_the_dialogue(catalogu
     assert episode.body.recommended == (f"{target}9",) and episode.body.unsurfaced == (f"{target}9",)
 
 
-def test_a_recommendation_that_was_executed_is_not_sent_again(catalogue: Catalogue, scripted: str) -> None:
-    lines = """r = execute_tool_call("recommend_product", {"product_ids": ids[0]})
-t = execute_tool_call("terminate", {"status": "success"})
-return [create_dialogue_step("t", [hits, r, t], "", "", 1)]"""
-    assert names_of(settled(lines, catalogue, scripted)) == ["find_product", "recommend_product", "terminate"]
-
-
 def test_the_last_recommendation_of_the_dialogue_wins_over_one_executed_before(
     catalogue: Catalogue, scripted: str
 ) -> None:
@@ -203,16 +176,3 @@ def test_a_dialogue_of_another_shape_is_a_claim_and_no_call(dialogue: str, catal
     episode = settled(f"return {dialogue}", catalogue, scripted)
     assert names_of(episode) == ["find_product"]
     assert (episode.body.stop, episode.body.failure and episode.body.failure.code) == ("returned", "A1060")
-
-
-def test_an_agent_that_raises_settles_nothing(catalogue: Catalogue, scripted: str) -> None:
-    lines = 'execute_tool_call("terminate", {})\nraise ValueError("no")'
-    episode = settled(lines, catalogue, scripted)
-    assert (names_of(episode), episode.body.stop) == (["find_product"], "raised")
-
-
-def test_a_native_agent_that_returns_a_dialogue_settles_nothing(catalogue: Catalogue, scripted: str) -> None:
-    step = {"completion": {"message": {"tool_call": [{"name": "terminate", "parameters": {}}]}}}
-    source = f"def agent_main(problem):\n    return [{step!r}]\n"
-    episode = run(source, _problems()["product"], catalogue, scripted, reference_sandbox(source))
-    assert episode.body.events == () and episode.body.stop == "returned"

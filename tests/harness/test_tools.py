@@ -74,35 +74,6 @@ def test_find_product_lists_six_fields_in_rank_order(tools: Toolbox) -> None:
     assert outcome.failure is None
 
 
-def test_find_product_gives_the_engines_page_for_every_filter(tools: Toolbox, catalogue: Catalogue) -> None:
-    for filters in ({"shop_id": "78"}, {"price": "-250"}, {"service": "COD"}, {"sort": "pricedesc"}, {"page": 2}):
-        result, _ = call(tools, "find_product", q="red bag yoga mat", **filters)
-        raw = {key: str(value) for key, value in filters.items()}
-        expected = catalogue.search(SearchRequest(q="red bag yoga mat", **raw))
-        assert [row["product_id"] for row in result] == [one.product_id for one in expected]
-
-
-def test_find_product_names_the_filters_that_were_ignored(tools: Toolbox) -> None:
-    result, outcome = call(tools, "find_product", q="bag", price="above:10", sort="cheapest", service="lazmall")
-    assert len(result) == 2
-    assert outcome.ignored_parameters == ("price", "sort", "service")
-
-
-def test_find_product_never_widens_a_filter(tools: Toolbox) -> None:
-    """The reference's agent retries without the service and with two words (docs/benchmark.md#edge-cases, D38)."""
-    result, outcome = call(tools, "find_product", q="yoga mat", shop_id="79", service="COD")
-    assert result == [] and outcome.found_ids == () and outcome.failure is None
-
-
-def test_find_product_reads_the_query_once(tools: Toolbox) -> None:
-    result, _ = call(tools, "find_product", q="%72ed")
-    assert result == []
-
-
-def test_null_stands_for_an_absent_argument(tools: Toolbox) -> None:
-    assert call(tools, "find_product", q="bag", price=None, page=None) == call(tools, "find_product", q="bag")
-
-
 # -- view_product_information
 
 
@@ -145,16 +116,6 @@ def test_a_recommendation_that_is_no_text_recommends_nothing_and_says_so(tools: 
     assert "product_ids" in result["error"] and "must be a string" in result["error"]
 
 
-def test_a_recommendation_without_ids_replaces_an_earlier_one(tools: Toolbox) -> None:
-    assert call(tools, "recommend_product")[1].recommended_ids == ()
-
-
-def test_a_refused_recommendation_counts_as_it_is_written(tools: Toolbox) -> None:
-    _, outcome = call(tools, "recommend_product", product_ids="101", reason="it is red")
-    assert outcome.failure is not None
-    assert outcome.recommended_ids == ("101",)
-
-
 def test_only_recommend_product_recommends_and_only_terminate_ends(tools: Toolbox) -> None:
     outcomes = {
         "find_product": call(tools, "find_product", q="bag")[1],
@@ -175,22 +136,6 @@ def check(tools: Toolbox, requirements: object, product_id: str = "101") -> dict
     return result
 
 
-def test_a_match_may_mix_one_option_with_the_attributes(tools: Toolbox) -> None:
-    result = check(tools, {"color": "red", "material": ["canvas", "cotton"]})
-    assert (result["matched"], result["matches"], result["mismatches"]) == (True, ["color", "material"], [])
-    assert result["sku_option"] == "1"
-
-
-def test_all_option_requirements_must_be_met_by_one_option(tools: Toolbox) -> None:
-    result = check(tools, {"color": "red", "size": "l"})
-    assert not result["matched"] and len(result["matches"]) == 1
-
-
-def test_matching_is_exact_and_not_by_substring(tools: Toolbox) -> None:
-    result = check(tools, {"style": "red", "Color": "red", "color": "RED"})
-    assert result["matches"] == [] and result["mismatches"] == ["style", "Color", "color"]
-
-
 def test_the_check_agrees_with_the_scorer(tools: Toolbox) -> None:
     for option in ({"color": "red"}, {"color": "red", "size": "l"}, {"size": "l"}, {"color": "green"}):
         for attributes in ({"material": ("canvas",)}, {"material": ("wool",)}, {"style": ("bored",), "size": ("s",)}):
@@ -200,11 +145,6 @@ def test_the_check_agrees_with_the_scorer(tools: Toolbox) -> None:
                 result = check(tools, {**option, **{key: list(values) for key, values in attributes.items()}})
                 assert result["matched"] == (axes.hits == axes.total)
                 assert len(result["matches"]) == axes.hits
-
-
-def test_an_unknown_product_matches_nothing(tools: Toolbox) -> None:
-    result = check(tools, {"color": "red"}, product_id="999")
-    assert result == {"matched": False, "error": "Product not found", "matches": [], "mismatches": ["color"]}
 
 
 @pytest.mark.parametrize("requirements", ["", "{", "[]", "{}", '"red"', '{"a": null}', '{"a": {}}', '{"a": []}', "3"])
@@ -231,30 +171,6 @@ def test_one_shop_sells_everything_in_the_order_asked(tools: Toolbox) -> None:
         "price": 300.0,
         "shop_id": "78",
     }
-
-
-def test_services_count_for_every_query(tools: Toolbox) -> None:
-    result, _ = same_shop(tools, {"q": "red bag"}, {"q": "yoga mat", "service": "COD"})
-    assert [row["product_id"] for row in result["products"]] == ["102", "103"]
-    result, outcome = same_shop(tools, {"q": "red bag"}, {"q": "yoga mat", "service": "official"})
-    assert result["found"] is False and result["shops_tried"] == 2 and outcome.found_ids == ()
-
-
-def test_no_product_is_taken_twice(tools: Toolbox) -> None:
-    result, _ = same_shop(tools, {"q": "yoga mat"}, {"q": "yoga mat"})
-    ids = [row["product_id"] for row in result["products"]]
-    assert sorted(ids) == ["103", "104"]
-
-
-def test_no_hit_for_the_first_query_is_said(tools: Toolbox) -> None:
-    result, outcome = same_shop(tools, {"q": "spaceship"}, {"q": "yoga mat"})
-    assert result == {"found": False, "error": "no result for the first query: 'spaceship'", "shops_tried": 0}
-    assert outcome.failure is None
-
-
-def test_what_is_ignored_in_a_query_is_named_with_its_place(tools: Toolbox) -> None:
-    _, outcome = same_shop(tools, {"q": "red bag"}, {"q": "yoga mat", "price": "cheap", "color": "red"})
-    assert outcome.ignored_parameters == ("product_queries[1].price", "product_queries[1].color")
 
 
 @pytest.mark.parametrize(
@@ -290,27 +206,6 @@ def test_the_voucher_is_decided_as_the_scorer_does_to_the_last_bit_and_shown_to_
     assert result["total_after"] == 123.0 != 150 * (1 - 0.18)
     assert voucher(tools, "33.333,33.333")[0]["total_before"] == 66.67
     assert result["within_budget"] is False and result["voucher_applied"] is True
-
-
-def test_a_cap_limits_a_percentage_and_zero_is_no_cap(tools: Toolbox) -> None:
-    assert voucher(tools, "1000", cap=50)[0]["total_after"] == 950.0
-    assert voucher(tools, "1000", cap=0)[0]["total_after"] == 820.0
-
-
-def test_a_fixed_voucher_applies_from_the_threshold_on(tools: Toolbox) -> None:
-    fixed = {"voucher_type": "fixed", "discount_value": 30, "threshold": 100, "budget": 70}
-    assert voucher(tools, "60, 40", **fixed)[0]["total_after"] == 70.0
-    result, _ = voucher(tools, "60,39.5", **fixed)
-    assert (result["total_after"], result["voucher_applied"], result["within_budget"]) == (99.5, False, False)
-
-
-def test_a_shop_voucher_needs_one_shop(tools: Toolbox) -> None:
-    assert voucher(tools, "90,90", shop_ids="77,77")[0]["voucher_applied"] is True
-    assert voucher(tools, "90,90", shop_ids="77,78")[0]["voucher_applied"] is False
-
-
-def test_a_basket_under_budget_needs_no_voucher(tools: Toolbox) -> None:
-    assert voucher(tools, "90", threshold=1_000)[0]["within_budget"] is True
 
 
 @pytest.mark.parametrize(

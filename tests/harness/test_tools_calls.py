@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import orjson
 import pytest
@@ -63,21 +62,6 @@ def test_a_malformed_call_is_told_what_is_wrong(tools: Toolbox, name: str, argum
     assert not outcome.is_final and outcome.found_ids == ()
 
 
-def test_an_error_names_the_expected_call(tools: Toolbox) -> None:
-    assert "expected recommend_product(product_ids)" in tools.dispatch("recommend_product", "{}").result
-
-
-def test_an_error_repeats_little_of_what_was_sent(tools: Toolbox) -> None:
-    many = json.dumps({f"{'x' * 5_000}{number}": 1 for number in range(200)})
-    for name, arguments in (("y" * 100_000, "{}"), ("find_product", many), ("check_product_match", many)):
-        assert len(tools.dispatch(name, arguments).result) < 2_500
-
-
-def test_empty_arguments_call_a_tool_that_needs_none(tools: Toolbox) -> None:
-    assert tools.dispatch("terminate", "").is_final
-    assert tools.dispatch("terminate", " ").is_final
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -121,22 +105,6 @@ def test_no_json_object_makes_a_tool_raise(tools: Toolbox, name: str, arguments:
 @given(name=st.sampled_from(NAMES) | st.text(max_size=10), arguments=st.text(max_size=40))
 def test_no_text_makes_dispatch_raise(tools: Toolbox, name: str, arguments: str) -> None:
     orjson.loads(tools.dispatch(name, arguments).result)
-
-
-def test_toolboxes_may_be_shared_by_threads(tools: Toolbox) -> None:
-    calls = [("find_product", json.dumps({"q": q})) for q in ("bag", "yoga mat", "red", "thin")] * 20
-    alone = [tools.dispatch(*call) for call in calls]
-    together: list[list[object]] = [[] for _ in range(4)]
-
-    def run(place: int) -> None:
-        together[place] = [tools.dispatch(*call) for call in calls]
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == [alone] * 4
 
 
 def test_a_profile_offers_its_tools_and_no_others(catalogue: Catalogue) -> None:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, SearchRequest, ShopDirectory
 from harness.catalogue.requests import ignored_parameters
 from harness.catalogue.synthetic import generate
-from harness.tools.call import ToolContext
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.registry import make_toolbox
-from harness.tools.views import view_shop_information
 from problems.model import Voucher
-from problems.product import SERVICES, Product
+from problems.product import SERVICES
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.test_tools import PROBLEM, SHELF, call
 
@@ -68,23 +64,6 @@ def test_a_shop_is_summed_up(tools: Toolbox) -> None:
     assert outcome.failure is None
 
 
-def test_a_shop_page_finds_nothing_for_the_surfaced_rule(tools: Toolbox) -> None:
-    assert call(tools, "view_shop_information", shop_id="78")[1].found_ids == ()
-
-
-@pytest.mark.parametrize("shop_id", ["7", "no such shop", "101", "\x00"])
-def test_an_unknown_shop_is_said_and_no_malformed_call(tools: Toolbox, shop_id: str) -> None:
-    result, outcome = call(tools, "view_shop_information", shop_id=shop_id)
-    assert result["found"] is False and result["error"] == "Shop not found"
-    assert outcome.failure is None
-
-
-@pytest.mark.parametrize("arguments", [{}, {"shop_id": 78}, {"shop_id": " "}, {"shop_id": None}, {"shop": "78"}])
-def test_a_shop_has_to_be_named(tools: Toolbox, arguments: dict[str, object]) -> None:
-    result, outcome = call(tools, "view_shop_information", **arguments)
-    assert outcome.failure is not None and "shop_id" in result["error"]
-
-
 def test_every_shop_of_a_catalogue_is_what_its_products_say(tmp_path: Path) -> None:
     products = list(generate(300, 4))
     products += [product(f"9{place}", shop_id="many", sold_count=place % 3, price=1.0 + place) for place in range(8)]
@@ -98,35 +77,6 @@ def test_every_shop_of_a_catalogue_is_what_its_products_say(tmp_path: Path) -> N
         assert (shop.low_php, shop.high_php) == (min(one.price for one in own), max(one.price for one in own))
         assert shop.services == {name: sum(name in one.service for one in own) for name in SERVICES}
         assert list(shop.best_sellers) == sorted(own, key=lambda one: -one.sold_count)[:5]
-
-
-class Searching:
-    """A catalogue of another engine, one that knows no shops."""
-
-    content_sha256 = "0" * 64
-
-    def __len__(self) -> int:
-        return 0
-
-    def search(self, request: SearchRequest) -> tuple[Product, ...]:
-        return ()
-
-    def product(self, product_id: str) -> Product | None:
-        return None
-
-    def products(self) -> Any:
-        return iter(())
-
-    def product_ids(self) -> Any:
-        return iter(())
-
-
-def test_a_catalogue_without_shops_is_refused_before_the_first_call() -> None:
-    with pytest.raises(ArenaError, match="V2030"):
-        make_toolbox("extended", Searching(), PROBLEM)
-    assert make_toolbox("sn15", Searching(), PROBLEM).profile == "sn15"
-    with pytest.raises(TypeError):
-        view_shop_information(ToolContext(Searching(), PROBLEM), "78")
 
 
 # -- view_voucher_information
@@ -146,14 +96,7 @@ def test_the_voucher_of_the_problem_is_shown_without_the_answers_price(catalogue
     assert outcome.failure is None and "98.7" not in outcome.result
 
 
-def test_a_problem_without_a_voucher_says_so(tools: Toolbox) -> None:
-    result, outcome = call(tools, "view_voucher_information")
-    assert result["has_voucher"] is False and "no voucher" in result["message"]
-    assert outcome.failure is None
-
-
 amounts = st.integers(1, 5_000).map(float)
-baskets = st.lists(amounts, min_size=1, max_size=6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -206,19 +149,6 @@ def test_a_parameter_that_would_be_ignored_is_named_with_its_form(
     result, outcome = call(tools, "find_product", q="bag", **arguments)
     assert f"`{name}`" in result["error"] and form in result["error"] and result["code"] == "A1050"
     assert outcome.failure is not None and outcome.found_ids == ()
-
-
-def test_all_unread_parameters_are_named_at_once(tools: Toolbox) -> None:
-    result, _ = call(tools, "find_product", q="bag", page=9, price="cheap", sort="up", service="x")
-    assert all(f"`{name}`" in result["error"] for name in ("page", "price", "sort", "service"))
-
-
-def test_an_unread_parameter_in_a_query_is_named_with_its_place(tools: Toolbox) -> None:
-    for wrong in ({"price": "cheap"}, {"service": "lazmall"}, {"color": "red"}):
-        queries = json.dumps([{"q": "red bag"}, {"q": "yoga mat", **wrong}])
-        result, outcome = call(tools, "find_products_in_same_shop", product_queries=queries)
-        assert "product_queries[1]" in result["error"] and next(iter(wrong)) in result["error"]
-        assert outcome.failure is not None
 
 
 filters = {

@@ -40,12 +40,6 @@ def test_every_schema_is_a_closed_function_schema(profile: str) -> None:
         assert all(one["description"] for one in parameters["properties"].values())
 
 
-def test_each_profile_begins_the_next_larger_one() -> None:
-    paper, larger, largest = (json.loads(profile_schemas(name)) for name in ("paper4", "sn15", "extended"))
-    assert larger[: len(paper)] == paper and len(larger) == 7
-    assert largest[: len(larger)] == larger and len(largest) == 9
-
-
 def weigh(
     context: ToolContext, what: str, grams: int, unit: Literal["g", "kg"] = "g", factor: float = 1.5
 ) -> ToolOutcome:

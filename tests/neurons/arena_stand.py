@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from arena.chain.keys import keypair_signer
 from arena.policies import DEMO
 from arena.policy import Policy
-from arena.records.verify.verification import VerifyReport, verify_store
-from arena.store.embedded.server import EmbeddedServer, start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.verification import VerifyReport, verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import waiting_row
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue

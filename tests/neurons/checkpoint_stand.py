@@ -8,21 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Commitment, Signer
-from arena.records.model import Head
-from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import StoredCheckpoint
-from arena.store.postgres.store import PostgresStore
+from arena.records.model import Head, StoredCheckpoint
+from arena.store.embedded import EmbeddedServer
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.health.metrics import Metrics
-from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop, CheckpointRules
+from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
 from tests.arena.log_stand import attempt
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
-
-RULES = CheckpointRules(every_s=600, anchor_every_s=3_600)
 
 
 class Chain:
@@ -62,12 +58,6 @@ class UnsureStore(PostgresStore):
     """A store that can be away, or lose the reply to a checkpoint it has stored."""
 
     is_away = is_reply_lost = False
-    leaves_read = 0
-
-    async def leaves(self, validator: str, **wanted: int | None):
-        async for leaf in super().leaves(validator, **wanted):
-            self.leaves_read += 1
-            yield leaf
 
     async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
         if self.is_away:
@@ -107,11 +97,11 @@ class LogDesk:
         self._attempts = 0
         self.start()
 
-    def start(self, rules: CheckpointRules = RULES) -> None:
+    def start(self) -> None:
         node: Node = dataclasses.replace(self._desk.node, chain=self.chain, metrics=Metrics())  # type: ignore[arg-type]
         self.node = node
-        self.checkpoints = CheckpointLoop(node, rules)
-        self.anchors = AnchorLoop(node, rules.anchor_every_s)
+        self.checkpoints = CheckpointLoop(node)
+        self.anchors = AnchorLoop(node)
 
     async def append(self, count: int = 1) -> int:
         """Append some records; returns the log's size."""

@@ -16,19 +16,18 @@ from msgspec.structs import replace
 from arena.bank.stock import BatchStock
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
-from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import Lease, Store, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.canonical import text_hash
 from foundation.errors import Failure
@@ -36,7 +35,7 @@ from harness.trace import Totals
 from judge.budget import JudgeBudget
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
-from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.judge_budget import JudgeBudgets
 from neurons.loops.node import Node
 from neurons.race.clock import RaceClock
@@ -66,7 +65,7 @@ LOG = structlog.wrap_logger(  # its own: what other tests configure, or close, d
     processors=[structlog.processors.JSONRenderer()],
     wrapper_class=structlog.make_filtering_bound_logger(0),
 )
-RULES = CheckpointRules(every_s=1_800, anchor_every_s=3_600)
+CHECKPOINT_EVERY_S = 1_800
 START_MS = 1_800_000_000_000
 BLOCK_MS = 1_000
 
@@ -141,7 +140,7 @@ class Desk:
 
     def begin(self) -> None:
         """The loops of a new process."""
-        self.checkpoints = CheckpointLoop(self.node, RULES)
+        self.checkpoints = CheckpointLoop(self.node, every_s=CHECKPOINT_EVERY_S)
         self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True), self.checkpoints)
         self.weights = WeightsLoop(self.node, self.clock)
 

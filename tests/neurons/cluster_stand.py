@@ -184,16 +184,16 @@ def contract(folder: Path) -> object:
     return found
 
 
-def commands(folder: Path, *words: str) -> object:
-    """`arena WORDS` with --cluster, the words of several commands set apart by `+`. Where a command's first word is
+def commands(folder: Path, *words: str, place: tuple[str, ...] = ("--cluster", ADDRESS)) -> object:
+    """`arena WORDS` on the cluster, the words of several commands set apart by `+`. Where a command's first word is
     `kill`, the second node is killed once the command has read something. Exit code and both outputs of each."""
     found = []
     for command in " ".join(words).split(" + "):
         is_killing, line = command.startswith("kill "), command.removeprefix("kill ").split()
-        began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
+        began = [sys.executable, "-m", "neurons.cli.app", *line, *place]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
-            begun = (".*.journal", "killed.*.jsonl", "killed.bodies/*.json", "killed/episodes.jsonl")
+            begun = (".*.journal", "killed.*.jsonl", "killed/episodes.jsonl")
             while running.poll() is None and not any(any(folder.glob(pattern)) for pattern in begun):
                 time.sleep(0.02)
             os.kill(raylet_of(OTHER), signal.SIGKILL)
@@ -205,7 +205,7 @@ def commands(folder: Path, *words: str) -> object:
 def rollouts(folder: Path, packed: str) -> object:
     """The episodes of `packed` on the cluster, the second node killed after the first
     episode; as text."""
-    from neurons.cluster.model_episodes import by_executor
+    from neurons.cluster.episodes import by_executor
     from neurons.cluster.ray_executor import open_cluster
 
     lost: list[int] = []
@@ -219,20 +219,11 @@ def rollouts(folder: Path, packed: str) -> object:
     return [lines, sum(lost)]
 
 
-def alone(folder: Path, *words: str) -> object:
-    """`arena WORDS` for each of the commands set apart by `+`, without the two nodes."""
-    found = []
-    for command in " ".join(words).split(" + "):
-        line = [sys.executable, "-m", "neurons.cli.app", *command.split()]
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=200)
-        found.append([done.returncode, done.stdout, done.stderr])
-    return found
-
-
 if __name__ == "__main__":
     _up()
     _folder = Path(sys.argv[1])
-    _known = {"contract": contract, "commands": commands, "alone": alone, "rollouts": rollouts}
+    _alone = functools.partial(commands, place=())  # without the two nodes
+    _known = {"contract": contract, "commands": commands, "alone": _alone, "rollouts": rollouts}
     with contextlib.ExitStack() as _stack:
         if sys.argv[2] != "alone":
             _stack.enter_context(two_nodes(_folder))

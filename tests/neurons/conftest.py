@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from tests.neurons import cluster_stand
 from tests.neurons.arena_stand import build_small_catalogue, forgo_durability, short_folder
 from tests.neurons.checkpoint_stand import LogDesk, open_log_desk

@@ -21,9 +21,9 @@ from arena.chain.keys import keypair_signer, verify
 from arena.race.scores import control_subject
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.verification import verify_store
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
 from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
 from neurons.race.log import QUALIFYING
@@ -71,7 +71,7 @@ def finish(run: DemoRun) -> Kept:
 
     async def follow(process: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(FINISH_S):
-            async for _ in watch(run, process, (POLICY.qualifying.problems, PROBLEMS)):
+            async for _ in watch(run, process):
                 pass
 
     with running_validator(run) as process:

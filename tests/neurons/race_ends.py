@@ -22,10 +22,10 @@ from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.race.machine import race_name, stream_of
 from arena.race.schedule import race_number, timeline
-from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import Lease
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from problems.synthesis import synthesize
 from tests.neurons import clock_stand, shared_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time

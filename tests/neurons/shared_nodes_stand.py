@@ -28,8 +28,7 @@ from arena.bank.partition_file import unpartitioned
 from arena.bank.sealing import deal, lock_all, write_sealed
 from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import HttpAuth, keypair_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.door.client import DoorClient, FoundDoor, deliver, find_doors
@@ -179,9 +178,7 @@ class SharedNode:
             "--catalogue-dir": self.network.catalogue_dir,
             "--guest-dir": self.network.base,
             "--operator-hotkey": OPERATOR.hotkey,
-            "--bank-days-min": 0,
             "--workers": 1,
-            "--log-format": "json",
             "--parent-pid": os.getpid(),
             "--public-endpoint": f"http://127.0.0.1:{self.port}",
         }

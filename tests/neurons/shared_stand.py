@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from arena.bank.stock import BatchStock
 from arena.chain.keys import generate_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
@@ -33,7 +32,7 @@ from neurons.loops.node import Permits, Sharing
 from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.arena.local_peers import LocalPeers
-from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(
@@ -98,7 +97,7 @@ class SharedDesk(Desk):
         )
         self.node = dataclasses.replace(self.node, sharing=sharing)
         self.begin()
-        self.anchors = AnchorLoop(self.node, RULES.anchor_every_s, is_quiet=self.clock.is_quiet)
+        self.anchors = AnchorLoop(self.node, is_quiet=self.clock.is_quiet)
         self.door = PeerService(
             self.store,
             self.held,

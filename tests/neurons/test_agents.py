@@ -1,18 +1,22 @@
-"""`arena check` and `arena run`: the miner's desk tells the truth about an agent file: words, JSON, exit codes."""
+"""`arena init`, `check` and `run`: the miner's desk tells the truth about an agent file: words, JSON, exit codes; the
+example agents pass it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from harness.agents.registry import reference_agent
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
+from neurons.cli.agent import app
 from neurons.cli.app import main
+from neurons.practice.run import LocalRun, read_run
 
 Arena = Callable[..., tuple[int, str, str]]
 
@@ -30,17 +34,15 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def arena(desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arena:
     """Runs `arena COMMAND FILE` at the desk: exit code, stdout, stderr."""
-    import os
-
     for variable in list(os.environ):
         if variable.startswith(("ARENA_", "OPENAI_")):
             monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))
 
-    def call(command: str, source: str | bytes, *options: str) -> tuple[int, str, str]:
+    def call(command: str, source: str, *options: str) -> tuple[int, str, str]:
         agent = tmp_path / "agent.py"
-        agent.write_bytes(source if isinstance(source, bytes) else source.encode())
+        agent.write_text(source)
         places = ["--state-dir", str(desk / "state"), "--catalogue", str(desk / "catalogue")]
         with pytest.raises(SystemExit) as ended:
             main([command, str(agent), *places, *options])
@@ -54,16 +56,18 @@ BASELINE = "baseline:scripted-expert"
 
 
 def test_the_same_agent_and_problem_give_the_same_body_and_the_kept_trace_has_its_hash(
-    arena: Arena, tmp_path: Path
+    arena: Arena, desk: Path
 ) -> None:
     source = reference_agent(BASELINE).source
-    code, shown, _ = arena("run", source, "--count", "2", "--json", "--bodies", str(tmp_path / "traces"))
+    code, shown, _ = arena("run", source, "--count", "2", "--json")
+
     first = json.loads(shown)
     assert code == 0
-    for row in first:
-        kept = (tmp_path / "traces" / f"{row['problem_id']}.json").read_bytes()
-        assert hashlib.sha256(kept).hexdigest() == row["body_sha256"]
-    again = json.loads(arena("run", source, "--count", "2", "--json")[1])
+    kept = read_run((desk / "cache" / "agent-arena" / "last-run.json").read_bytes())
+    assert isinstance(kept, LocalRun)
+    done = [row.evaluation for row in kept.rows if row.evaluation]
+    assert [one.body.body_hash() for one in done] == [row["body_sha256"] for row in first]
+    again = json.loads(arena("run", source, "--count", "2", "--json", "--workers", "2")[1])
     assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in first]
 
 
@@ -90,7 +94,6 @@ def test_variants_by_a_seed_are_those_of_a_validator_byte_for_byte(arena: Arena,
     ("source", "error"),
     [
         ("def agent_main(problem):\n    raise ValueError('lost')\n", "A1024"),
-        ("def agent_main(problem):\n    return {1, 2}\n", "A1025"),
         ("def agent_main(problem):\n    print('x' * 3_000_000)\n", "A1026"),
     ],
 )
@@ -111,7 +114,7 @@ def test_a_fault_of_the_agents_own_is_a_row_with_its_code_and_exit_code_1(
         (["--problems", "absent.jsonl"], 2, "P4001"),
         (["--policy", "no-such-policy"], 2, "no-such-policy"),
         (["--policy", "paper"], 3, "OPENAI_BASE_URL"),
-        (["--model-url", "http://127.0.0.1:9/v1"], 3, "U300"),
+        (["--model-url", "http://127.0.0.1:9/v1"], 3, "U3002"),
     ],
 )
 def test_what_cannot_be_run_is_told_with_the_reason(arena: Arena, options: list[str], expected: int, said: str) -> None:
@@ -137,11 +140,7 @@ def test_a_lost_problem_names_the_constraint_with_both_values_the_judge_and_the_
     assert "by the model; the first that was not: find_product" in " ".join(shown.split())
     for row in json.loads(arena("run", source, "--count", "6", "--json")[1]):
         loss = row["loss"]
-        assert loss["llm_calls"] == 0 < loss["calls"]
-        assert loss["gate"] == "inference_present"
-        met = sum(one["is_met"] for one in loss["asked"])
-        axes = [slot[axis] for slot in row["outcome"]["slots"] for axis in ("title", "price", "service", "sku")]
-        assert met >= sum(axis["hits"] if isinstance(axis, dict) else axis[0] for axis in axes)
+        assert loss["llm_calls"] == 0 < loss["calls"] and loss["gate"] == "inference_present"
         assert loss["failed"] == [one for one in loss["asked"] if not one["is_met"]]
 
 
@@ -162,3 +161,32 @@ def test_recorded_completions_answer_again_and_a_changed_request_is_said_to_be_m
     assert Path(kept).stat().st_size > size
     Path(kept).write_bytes(b"{}\n")
     assert arena("run", source, "--replay", kept)[0] == 2
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_accepted_without_a_finding_and_ends_without_a_fault_in_every_bucket(
+    arena: Arena, path: Path
+) -> None:
+    code, shown, _ = arena("check", path.read_text(), "--json")
+    report = json.loads(shown)
+    assert (code, report["outcome"], report["findings"]) == (0, "accept", [])
+    code, shown, _ = arena("run", path.read_text(), "--count", "3", "--json")
+    rows = json.loads(shown)
+    assert code == 0
+    assert [row["outcome"]["bucket"] for row in rows] == ["product", "shop", "voucher"]
+    assert [(row["stop"], row["failure"]) for row in rows] == [("terminated", None)] * 3
+    assert {row["is_agentic"] for row in rows} == {path.stem != "first_search"}
+
+
+def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path: Path) -> None:
+    folder = tmp_path / "my_agent"
+    made = CliRunner().invoke(app, ["init", str(folder)])
+    assert made.exit_code == 0
+    assert {path.name for path in folder.iterdir()} == {"agent.py", "test_agent.py", "problem.jsonl"}
+    assert made.output.count("  arena ") == 3
+    (folder / "agent.py").write_text("mine")
+    assert CliRunner().invoke(app, ["init", str(folder)]).exit_code == 2
+    assert (folder / "agent.py").read_text() == "mine"

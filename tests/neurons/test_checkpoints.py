@@ -1,49 +1,38 @@
-"""Signed checkpoints of a log on a schedule, on real Postgres: what was signed is never contradicted."""
+"""Signed checkpoints of a log on a schedule and their anchors, on real Postgres: what was signed is never contradicted,
+and a chain that takes blocks back takes no anchor with it."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import asyncpg
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.log.checkpoint import read_checkpoint
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import EmbeddedServer
+from arena.records.log import note_sha256, read_checkpoint, require_anchor
+from arena.records.verification import verify_store
+from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
+from neurons.health.node_file import ANCHOR_EVERY_S
+from neurons.loops.checkpoints import PAUSES
+from tests.arena.chain_faults import reorg, set_finality_lag
+from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
 from tests.neurons.checkpoint_stand import LogDesk
+from tests.neurons.clock_stand import BLOCK_MS
 
 
-async def as_owner(server: EmbeddedServer, *statements: str) -> None:
-    connection = await asyncpg.connect(server.owner_dsn)
-    try:
-        for statement in statements:
-            await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
-async def cut(server: EmbeddedServer, hotkey: str, seq: int) -> None:
-    """Cut the log's tail after `seq`, together with its head, as somebody who owns the database can."""
-    await as_owner(
-        server,
-        "set session_replication_role = replica",
-        f"update arena.head set seq = {seq}, hash = (select prev from arena.record"
-        f" where validator = '{hotkey}' and seq = {seq + 1}) where validator = '{hotkey}'",
-        f"delete from arena.record where validator = '{hotkey}' and seq > {seq}",
-    )
-
-
-# -- signing
-
-
-async def test_every_checkpoint_is_one_that_verification_accepts(log_desk: LogDesk) -> None:
+async def test_every_checkpoint_also_of_the_next_start_is_one_that_verification_accepts(log_desk: LogDesk) -> None:
     await log_desk.checkpoints.open()
     for _ in range(3):
-        await log_desk.append(7)
-        await log_desk.checkpoints.sign()
+        await log_desk.signed(7)
+    await log_desk.append(3)
+    log_desk.start()
+    await log_desk.checkpoints.open()
+    await log_desk.checkpoints.sign()
     points = [read_checkpoint(point.note, verify) for point in await log_desk.stored()]
-    assert [point.size for point in points] == [7, 14, 21]
+    assert [point.size for point in points] == [7, 14, 21, 24]
     assert (await verify_store(log_desk.store, verify, checkpoints=points)).is_ok
 
 
@@ -60,49 +49,105 @@ async def test_a_lost_reply_is_answered_with_the_same_note_and_never_with_a_seco
     assert await log_desk.stored() == [first]
 
 
-# -- what was signed before
-
-
-@pytest.mark.parametrize("size", [1, 7, 8, 12])
-async def test_a_start_reads_what_came_after_the_last_checkpoint_and_signs_the_same_tree(
-    log_desk: LogDesk, size: int
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["by the store", "by the files outside"])
+async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(
+    is_forgotten: bool, log_desk: LogDesk, server: EmbeddedServer
 ) -> None:
-    await log_desk.checkpoints.open()
-    await log_desk.signed(size)
-    await log_desk.append(3)
-    log_desk.start()
-    log_desk.store.leaves_read = 0
-    await log_desk.checkpoints.open()
-    assert log_desk.store.leaves_read == 1 + 3  # the checkpoint's last record, and what came after
-    point = read_checkpoint((await log_desk.checkpoints.sign()).note, verify)
-    assert (await verify_store(log_desk.store, verify, checkpoints=[point])).is_ok
-
-
-async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(log_desk: LogDesk, server: EmbeddedServer) -> None:
-    await log_desk.checkpoints.open()
-    await log_desk.append(5)
-    await log_desk.checkpoints.sign()
-    await cut(server, log_desk.signer.hotkey, 3)
-    log_desk.start()
-    with pytest.raises(ArenaError, match="V2080") as found:
-        await log_desk.checkpoints.open()
-    assert exit_code(found.value) == EXIT_INTEGRITY
-    assert not found.value.entry.is_retryable
-
-
-async def test_files_outside_are_evidence_when_the_database_forgot(log_desk: LogDesk, server: EmbeddedServer) -> None:
     await log_desk.checkpoints.open()
     await log_desk.append(5)
     await log_desk.checkpoints.turn()
-    await cut(server, log_desk.signer.hotkey, 3)
-    await as_owner(
-        server,
+    owner, hotkey = await asyncpg.connect(server.owner_dsn), log_desk.signer.hotkey
+    cuts = [  # the tail after record 3, together with the head, as somebody who owns the database can
         "set session_replication_role = replica",
-        f"delete from arena.checkpoint where validator = '{log_desk.signer.hotkey}'",
-    )
+        "update arena.head set seq = 3, hash = (select prev from arena.record"
+        f" where validator = '{hotkey}' and seq = 4) where validator = '{hotkey}'",
+        f"delete from arena.record where validator = '{hotkey}' and seq > 3",
+    ]
+    for statement in [*cuts, *([f"delete from arena.checkpoint where validator = '{hotkey}'"] * is_forgotten)]:
+        await owner.execute(statement)
+    await owner.close()
     log_desk.start()
-    with pytest.raises(ArenaError, match="V2080"):
+    with pytest.raises(ArenaError, match="V2080") as found:
         await log_desk.checkpoints.open()
+    assert exit_code(found.value) == EXIT_INTEGRITY and not found.value.entry.is_retryable
 
 
-# -- files
+# -- anchors
+
+
+async def test_an_anchor_counts_once_its_block_is_final_and_is_made_once_also_where_the_reply_was_lost(
+    log_desk: LogDesk,
+) -> None:
+    await log_desk.checkpoints.open()
+    point = await log_desk.signed()
+    log_desk.chain.is_reply_lost = True
+    with pytest.raises(ArenaError, match="U3030"):
+        await log_desk.anchors.turn()  # commits
+    log_desk.chain.is_reply_lost = False
+    held = await log_desk.chain.twin.commitment(log_desk.signer.hotkey)
+    while await log_desk.chain.twin.finalized_block() < held.block:
+        assert await log_desk.anchors.turn() is None
+        assert (await log_desk.stored())[0].anchor_block == 0
+        log_desk.time.pass_s(BLOCK_MS / 1_000)
+    assert (await log_desk.anchors.turn()).size == point.size
+    (stored,) = await log_desk.stored()
+    assert stored.anchor_block == held.block
+    assert log_desk.chain.commits == [note_sha256(point.note)]
+    assert (log_desk.metric("anchor_size"), log_desk.metric("anchor_block")) == (point.size, held.block)
+
+
+@pytest.fixture(params=["local", "real"])
+async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ChainStand]:
+    if request.param == "local":
+        yield LocalStand(tmp_path / "other.sqlite")
+    else:
+        async with node_stand(make_node()) as made:
+            yield made
+
+
+async def test_an_anchor_is_made_and_proven_on_every_chain_behind_the_port(
+    log_desk: LogDesk, stand: ChainStand
+) -> None:
+    await stand.enrol(log_desk.signer)
+    await stand.advance(3)
+    log_desk.chain = stand.chain
+    log_desk.start()
+    await log_desk.checkpoints.open()
+    point = await log_desk.signed()
+    for _ in range(6):
+        if await log_desk.anchors.turn():
+            break
+        await stand.advance()
+    (stored,) = await log_desk.stored()
+    assert stored.anchor_block > 0
+    at = await stand.chain.commitment(log_desk.signer.hotkey, stored.anchor_block)
+    assert require_anchor(stored, at, verify) == read_checkpoint(point.note, verify)
+    assert (await stand.chain.commitment(log_desk.signer.hotkey, stored.anchor_block - 1)) is None
+
+
+@pytest.mark.parametrize("is_accepted_again", [False, True])
+async def test_a_commitment_in_a_block_that_was_replaced_is_anchored_where_it_ends_up(
+    log_desk: LogDesk, is_accepted_again: bool
+) -> None:
+    chain, hotkey = log_desk.chain.twin, log_desk.signer.hotkey
+    log_desk.time.pass_s(20)
+    await log_desk.signed()
+    log_desk.time.pass_s(ANCHOR_EVERY_S)
+    await log_desk.checkpoints.open()
+    await set_finality_lag(chain, 10_000)
+    for _ in range(3):  # while finality stands still nothing is called anchored
+        assert await log_desk.anchors.turn() is None
+    await set_finality_lag(chain, 2)
+    before = await chain.commitment(hotkey)
+    assert before is not None and len(log_desk.chain.commits) == 1
+    log_desk.time.pass_s(BLOCK_MS / 1_000)
+    await reorg(chain, 1, is_accepted_again=is_accepted_again)
+    for _ in range(40):
+        if await log_desk.anchors.turn() is not None:
+            break
+        log_desk.time.pass_s(PAUSES.most_ms / 20_000)
+    (stored,) = await log_desk.stored()
+    final = await chain.commitment(hotkey, stored.anchor_block)
+    assert final is not None and (final.sha256, final.block) == (note_sha256(stored.note), stored.anchor_block)
+    assert before.block < stored.anchor_block <= await chain.finalized_block()
+    assert len(log_desk.chain.commits) == (1 if is_accepted_again else 2)

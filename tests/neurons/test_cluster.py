@@ -1,24 +1,52 @@
-"""A two-node Ray cluster keeps the executor's promise, and commands give the same bytes on it, a node killed or not."""
+"""A two-node Ray cluster keeps the executor's promise, and commands give the same bytes in one process, in several, on
+a cluster, and with a node killed. `make prove` installs Ray; elsewhere what needs a cluster is skipped."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from arena.evaluate import EvaluatePorts
 from arena.store.objects import folder_location
+from foundation.codes.names import HOST_UNLIKE
 from foundation.errors import ArenaError
+from foundation.executors.port import HERE
+from foundation.executors.processes import ProcessExecutor
+from harness.agents.registry import reference_agent
 from neurons.cli.app import main
+from neurons.cluster.episodes import (
+    AgentEpisodes,
+    EndpointEpisodes,
+    SampledEpisodes,
+    bench_alike,
+    by_executor,
+    place_of,
+    ports_alike,
+    run_elsewhere,
+    stage_episodes,
+)
 from neurons.cluster.ray_executor import open_cluster, require_no_keys, validator_program
+from neurons.practice.opening import open_bench, open_settings
+from neurons.practice.run import Asked, practice_set, run_here
+from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
 from tests.training.firehose_export import write_real_day
+from training.model import Decode
+from training.recipe import Recipe, parse_recipe
+from training.rollouts.rollout import Job, jobs_of
+from training.run_context import RunContext
 
 needs_a_cluster = pytest.mark.usefixtures("ray_here")
+SOURCE = reference_agent("baseline:scripted-expert").source
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
+EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
 
 
 def folder_sha256(folder: Path) -> str:
@@ -46,97 +74,66 @@ def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing
     assert found["killed"] == [job * job for job in range(30)] and found["lost"] >= 1
 
 
-@needs_a_cluster
-def test_a_cluster_of_this_machine_begins_and_ends_with_the_command_and_one_that_is_not_there_is_said(
-    day: Path, tmp_path: Path
-) -> None:
-    check = ["records", "verify", "--export", str(day), "--json"]
-    found = apart(tmp_path, "alone", *check, "--cluster", "local", "+", *check, "--cluster", "127.0.0.1:6379")
-    assert isinstance(found, list)
-    assert found[0][0] == 0 and json.loads(found[0][1])["trajectories"] == 120
-    assert found[1][0] == 3 and "error[V2208]" in found[1][2]
+def run_command(*words: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, words)))
+    assert not ended.value.code, words
 
 
 @needs_a_cluster
-def test_one_process_processes_a_cluster_and_a_killed_node_give_one_digest(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def build(out: str) -> list[str]:
+def test_one_process_processes_a_cluster_and_a_killed_node_give_one_corpus(day: Path, tmp_path: Path) -> None:
+    def build(out: str, export: object = day) -> list[object]:
         state = tmp_path / f"{out}.state"  # its own counts and seals: nothing is left from the build before
-        words = ["corpus", "build", day, "--out", tmp_path / out, "--coefficient", "0.5", "--state-dir", state]
-        return list(map(str, words))
+        return ["corpus", "build", export, "--out", tmp_path / out, "--coefficient", "0.5", "--state-dir", state]
 
-    for out, workers in (("here", []), ("processes", ["--workers", "2"])):
-        with pytest.raises(SystemExit) as ended:
-            main([*build(out), *workers])
-        assert not ended.value.code, capsys.readouterr().err
-    check = ["records", "verify", "--export", str(day), "--json"]
-    lines = [check, build("cluster"), ["kill", *build("killed")], check]
-    found = apart(tmp_path, "commands", *" + ".join(" ".join(line) for line in lines).split())
-    assert isinstance(found, list)
-    assert [code for code, _, _ in found] == [0, 0, 0, 0], found
-    verified = [json.loads(out) for _, out, _ in (found[0], found[3])]
+    run_command(*build("here"))
+    run_command(*build("processes"), "--workers", "2")
+    check = ["records", "verify", "--export", day, "--json"]
+    stored = build("stored", folder_location(day))
+    lines = [*check, "+", *build("cluster"), "+", "kill", *build("killed"), "+", *stored, "+", *check]
+    found = apart(tmp_path, "commands", *lines)
+    assert isinstance(found, list) and {code for code, _, _ in found} == {0}, found
+    verified = [json.loads(out) for _, out, _ in (found[0], found[-1])]
     assert verified[0]["ok"] and verified[0]["trajectories"] == 120 and verified[0] == verified[1]
-    digests = {out: folder_sha256(tmp_path / out) for out in ("here", "processes", "cluster", "killed")}
+    digests = {out: folder_sha256(tmp_path / out) for out in ("here", "processes", "cluster", "killed", "stored")}
     assert len(set(digests.values())) == 1, digests
 
 
 @needs_a_cluster
-def test_a_cluster_builds_from_an_object_store_what_one_process_builds_from_the_folder(
-    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["corpus", "build", str(day), "--out", str(tmp_path / "here"), "--coefficient", "0.5"])
-    assert not ended.value.code, capsys.readouterr().err
-    shutil.copytree(day, tmp_path / "there")
-    stored = ["corpus", "build", folder_location(tmp_path / "there"), "--coefficient", "0.5"]
-    stored += ["--out", str(tmp_path / "stored"), "--state-dir", str(tmp_path / "state"), "--cluster", "local"]
-    ((code, _, told),) = apart(tmp_path, "alone", *stored)
-    assert code == 0, told
-    assert folder_sha256(tmp_path / "here") == folder_sha256(tmp_path / "stored")
+def test_a_cluster_evaluates_a_model_and_an_agent_as_one_process_does_a_node_killed_or_not(tmp_path: Path) -> None:
+    agent = tmp_path / "agent.py"
+    agent.write_text(SOURCE)
+    common = ["--policy", "demo", "--problems", "s1", "--label", "it", "--state-dir", tmp_path / "state"]
+    common += ["--decode", "turns_max=4", "--parallel", "3"]
 
+    def line(out: str, target: object) -> list[object]:
+        return ["eval", target, *common, "--out", tmp_path / f"{out}.json"]
 
-@pytest.fixture
-def evaluation(tmp_path: Path) -> Callable[..., list[str]]:
-    """The words that evaluate the scripted expert into a report of this name."""
-
-    def words(out: str, *more: object) -> list[str]:
-        report, state = tmp_path / f"{out}.json", tmp_path / "state"
-        set_of_30 = ["--problems", "s1", "--turns", "4", "--parallel", "3"]
-        asked = ["eval", "scripted", "--model", "scripted-expert", *set_of_30, "--out", report, "--state-dir", state]
-        return list(map(str, [*asked, *more]))
-
-    return words
-
-
-def episodes_of(report: Path) -> list[bytes]:
-    return sorted(report.with_suffix(".episodes.jsonl").read_bytes().splitlines())
-
-
-def test_processes_evaluate_as_one_process_does(evaluation: Callable[..., list[str]], tmp_path: Path) -> None:
-    for out, workers in (("here", 0), ("processes", 2)):
-        with pytest.raises(SystemExit) as ended:
-            main(evaluation(out, "--workers", workers))
-        assert not ended.value.code
-    here, processes = tmp_path / "here.json", tmp_path / "processes.json"
-    assert here.read_bytes() == processes.read_bytes()
-    assert len(episodes_of(here)) == 30 and episodes_of(here) == episodes_of(processes)
+    model = ("scripted", "--model", "scripted-expert")
+    run_command(*line("here", "scripted"), *model[1:])
+    run_command(*line("agent", agent))
+    killed = ["+", "kill", *line("killed", "scripted"), *model[1:], "+", *line("agent_there", agent)]
+    found = apart(tmp_path, "commands", *line("cluster", "scripted"), *model[1:], *killed)
+    assert isinstance(found, list) and {code for code, _, _ in found} == {0}, found
+    reports = [tmp_path / f"{out}.json" for out in ("here", "cluster", "killed")]
+    assert len({report.read_bytes() for report in reports}) == 1
+    lines = [sorted(one.with_suffix(".episodes.jsonl").read_bytes().splitlines()) for one in reports]
+    assert len(lines[0]) == 30 and lines[0] == lines[1] == lines[2]
+    agents = [json.loads((tmp_path / f"{name}.json").read_bytes()) for name in ("agent", "agent_there")]
+    for report in agents:
+        report["spent"].pop("episode_ms")  # a clock's
+    assert agents[0] == agents[1]
 
 
 @needs_a_cluster
-def test_a_cluster_evaluates_as_one_process_does_a_node_killed_or_not(
-    evaluation: Callable[..., list[str]], tmp_path: Path
+def test_a_cluster_of_this_machine_begins_and_ends_with_the_command_and_one_that_is_not_there_is_said(
+    day: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(evaluation("here"))
-    assert not ended.value.code
-    lines = [evaluation("cluster"), ["kill", *evaluation("killed")]]
-    found = apart(tmp_path, "commands", *" + ".join(" ".join(line) for line in lines).split())
+    check = ["records", "verify", "--export", day, "--json", "--cluster"]
+    found = apart(tmp_path, "alone", *check, "local", "+", *check, "127.0.0.1:6379")
     assert isinstance(found, list)
-    assert [code for code, _, _ in found] == [0, 0], found
-    reports = [tmp_path / f"{out}.json" for out in ("here", "cluster", "killed")]
-    assert len({report.read_bytes() for report in reports}) == 1
-    assert episodes_of(reports[0]) == episodes_of(reports[1]) == episodes_of(reports[2])
+    assert found[0][0] == 0 and json.loads(found[0][1])["trajectories"] == 120
+    assert found[1][0] == 3 and "error[V2208]" in found[1][2]
 
 
 def test_a_cluster_is_refused_beside_a_key_and_says_which(
@@ -168,10 +165,8 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
         ("arena validator", "arena"),
         ("python3.11 -X dev -m neurons.cli.app validator", "neurons.cli.app"),
         ("python neurons/validator.py --wallet.path z --state-dir y", "neurons/validator.py"),
-        ("python3 -u -m neurons.validator", "neurons.validator"),
         ("python /x/.venv/bin/arena validator status", ""),
         ("python /x/.venv/bin/arena validator --dry-run", ""),
-        ("python neurons/validator.py resume", ""),
         ("arena corpus build validator", ""),
         ("python -m pytest neurons/validator.py", ""),
         ("vim neurons/validator.py", ""),
@@ -180,3 +175,108 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
 )
 def test_a_command_line_that_starts_a_validator_is_known(line: str, program: str) -> None:
     assert validator_program(line.split()) == program
+
+
+# -- an agent's and a model's episodes
+
+
+@pytest.fixture
+def places(arena_base: Path, small_catalogue: Path) -> tuple[Path, Path]:
+    """State folder and index."""
+    return arena_base / "cluster-state", small_catalogue
+
+
+@pytest.fixture
+def ports(places: tuple[Path, Path]) -> Iterator[EvaluatePorts]:
+    with open_local_ports(open_settings(places[1], "demo", places[0])) as opened:
+        yield opened
+
+
+@pytest.fixture
+def asked(ports: EvaluatePorts, tmp_path: Path) -> list[Asked]:
+    return [(problem, ports) for problem in practice_set(tmp_path, ports.catalogue)[:5]]
+
+
+@pytest.fixture
+def episodes(places: tuple[Path, Path], ports: EvaluatePorts) -> AgentEpisodes:
+    return AgentEpisodes(source=SOURCE, place=place_of(places[1], "demo", places[0], ports_alike(ports)))
+
+
+def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problems(
+    asked: list[Asked], episodes: AgentEpisodes
+) -> None:
+    def bodies(rows) -> list[tuple[str, str, int | None]]:
+        done = [row.evaluation for row in rows]
+        return [(one.body.problem_id, one.body.body_hash(), one.score_e4) for one in done]
+
+    plain = bodies(run_here(SOURCE, asked, 1))
+    assert [name for name, _, _ in plain] == [problem.problem_id for problem, _ in asked]
+    assert bodies(run_here(SOURCE, asked, 2)) == plain
+    assert bodies(run_elsewhere(episodes, asked[:3], ProcessExecutor(2))) == plain[:3]
+    assert bodies(run_elsewhere(episodes, asked[:2], HERE)) == plain[:2]
+
+
+def test_a_machine_with_another_index_policy_or_jail_runs_nothing(asked: list[Asked], episodes: AgentEpisodes) -> None:
+    for place in range(3):
+        other = tuple("f" * 64 if number == place else one for number, one in enumerate(episodes.place.alike))
+        unlike = msgspec.structs.replace(episodes, place=msgspec.structs.replace(episodes.place, alike=other))
+        with pytest.raises(ArenaError, match="where the work is ffff") as caught:
+            list(run_elsewhere(unlike, asked[:1], HERE))
+        assert caught.value.failure.code == HOST_UNLIKE
+
+
+def recipe_of(stage: str, text: str) -> Recipe:
+    whole = f'name = "r"\nstage = "{stage}"\nmodel = "m"\nparent = "p"\ntokenizer = "{TOKENIZER}"\n{text}'
+    return msgspec.structs.replace(parse_recipe(whole, "recipe"), decode=EPISODE)
+
+
+@pytest.fixture
+def bench(places: tuple[Path, Path]) -> RunContext:
+    return open_bench(open_settings(places[1], "demo", places[0]))
+
+
+@pytest.fixture
+def jobs(asked: list[Asked]) -> list[Job]:
+    return jobs_of([problem for problem, _ in asked], 2, 3)
+
+
+@pytest.fixture
+def sampled(bench: RunContext, places: tuple[Path, Path]) -> SampledEpisodes:
+    """Rollouts by tokens of the scripted model."""
+    place = place_of(places[1], "demo", places[0], bench_alike(bench))
+    made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), place)
+    assert isinstance(made, SampledEpisodes)
+    return made
+
+
+def here(sampled: SampledEpisodes, bench: RunContext, jobs: list[Job]) -> list[bytes]:
+    """The episodes as this process runs them without any executor."""
+    from training.models.render import Qwen3Codec
+    from training.samplers.scripted import ScriptedSampler
+
+    codec = Qwen3Codec(TOKENIZER)
+    lines = list(bench.sample(jobs, ScriptedSampler(codec), codec, EPISODE, 4))
+    assert all(line.rollout is not None for line in lines)
+    return [msgspec.json.encode(line) for line in lines]
+
+
+def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
+    sampled: SampledEpisodes, bench: RunContext, jobs: list[Job]
+) -> None:
+    lines = by_executor(3, sampled, ProcessExecutor(2))(jobs)
+    assert [msgspec.json.encode(line) for line in lines] == here(sampled, bench, jobs)
+    taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), sampled.place)
+    assert isinstance(taught, EndpointEpisodes)
+    one, two = ([*by_executor(3, taught, executor)(jobs)] for executor in (HERE, ProcessExecutor(2)))
+    assert one == two and [line.result.is_success for line in one] == [True] * len(jobs)
+
+
+@needs_a_cluster
+def test_rollouts_on_a_cluster_whose_node_is_killed_are_those_of_one_process(
+    sampled: SampledEpisodes, bench: RunContext, jobs: list[Job], tmp_path: Path
+) -> None:
+    packed = tmp_path / "episodes.pickle"
+    packed.write_bytes(pickle.dumps((sampled, jobs)))
+    found = apart(tmp_path, "rollouts", packed)
+    assert isinstance(found, list)
+    assert [line.encode() for line in found[0]] == here(sampled, bench, jobs)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.verify.verification import verify_store
-from arena.store.embedded.server import start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.records.verification import verify_store
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
 from neurons.loops.run_loop import StopSignal, persist
 from tests.arena.log_stand import attempt
 from tests.neurons.clock_stand import LOG, Desk, Time

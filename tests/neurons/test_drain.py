@@ -15,11 +15,10 @@ from arena.chain.keys import verify
 from arena.chain.port import Metagraph
 from arena.race.decider import qualifying_items
 from arena.records.body import decode_content
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from harness.sandbox.port import SandboxLevel
 from neurons import validator as supervisor
 from neurons.health.node_file import RestingSlot
-from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
@@ -29,7 +28,6 @@ from tests.arena import log_stand
 from tests.neurons.clock_stand import Desk
 
 DRAIN_S, BOUND_S = 0.5, 20.0
-RULES = CheckpointRules(every_s=600, anchor_every_s=3_600)
 
 
 class Stuck:
@@ -97,7 +95,7 @@ async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_not
     node = dataclasses.replace(desk.node, pool=pool)  # type: ignore[arg-type]
     await node.sequencer.append([log_stand.attempt(1)])
     work(desk, node, stuck)
-    running = asyncio.create_task(Supervisor(node, RULES, drain_s=DRAIN_S).run())
+    running = asyncio.create_task(Supervisor(node, drain_s=DRAIN_S).run())
     try:
         async with asyncio.timeout(BOUND_S):
             await stuck.has_begun.wait()
@@ -119,7 +117,7 @@ async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_w
     await desk.submit("waits", state="accepted")
     stuck = Stuck()
     node = dataclasses.replace(desk.node, pool=StuckPool(stuck))  # type: ignore[arg-type]
-    running = asyncio.create_task(Supervisor(node, RULES, drain_s=DRAIN_S).run())
+    running = asyncio.create_task(Supervisor(node, drain_s=DRAIN_S).run())
     async with asyncio.timeout(BOUND_S):
         await stuck.has_begun.wait()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -15,11 +15,10 @@ from typer.testing import CliRunner, Result
 
 from arena.chain.keys import keypair_signer
 from arena.records.body import encode_body
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import EvaluationRecord, Payload, VerdictRecord
+from arena.records.model import EvaluationRecord, Payload, StoredBody, VerdictRecord
+from arena.records.sequencer import Sequencer
 from arena.store.location import StoreLocation, write_location
-from arena.store.port import StoredBody
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from judge.render import render
 from neurons.cli.judge import app

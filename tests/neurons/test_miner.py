@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.chain.opening import local_chain_path
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from neurons.cli.app import main
 from tests.arena.conftest import running_server

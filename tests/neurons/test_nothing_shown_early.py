@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from arena.export.model import LogRow
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.race import app as race_app
 from tests.arena.tail_stand import rows, serving

@@ -1,13 +1,11 @@
-"""A miner's first hour: the folder `arena init` makes, what is kept between runs, and the traces."""
+"""What a miner reads: a trace as a page, and where submissions stand."""
 
 from __future__ import annotations
 
 import html.parser
-from pathlib import Path
 from typing import get_args
 
 import msgspec
-from typer.testing import CliRunner
 
 from arena.door.status import JudgedProblem, QualifyingStatus, RaceStatus, SubmissionStatus
 from arena.gate.report import finding
@@ -16,55 +14,8 @@ from arena.view.page import trace_page
 from arena.view.reading import view_trace
 from foundation.errors import Failure
 from judge.verdict import Citation, Opinion, Verdict
-from neurons.cli.agent import app as init_app
-from neurons.cli.explain import app as explain_app
-from neurons.cli.explain import topics_of
 from neurons.cli.submission import status_lines
-from neurons.practice.problems import ContentCache
 from tests.judge.bodies import COMPARED, episode
-
-RUN = CliRunner()
-
-
-def test_a_new_agent_names_the_next_three_commands_and_never_overwrites(tmp_path: Path) -> None:
-    folder = tmp_path / "my_agent"
-    made = RUN.invoke(init_app, ["init", str(folder)])
-    assert made.exit_code == 0
-    assert {path.name for path in folder.iterdir()} == {"agent.py", "test_agent.py", "problem.jsonl"}
-    assert made.output.count("  arena ") == 3
-    (folder / "agent.py").write_text("mine")
-    again = RUN.invoke(init_app, ["init", str(folder)])
-    assert again.exit_code == 2
-    assert (folder / "agent.py").read_text() == "mine"
-
-
-class Maker:
-    def __init__(self) -> None:
-        self.made = 0
-
-    def __call__(self) -> str:
-        self.made += 1
-        return f"line one\nnumber {self.made}\n"
-
-
-def test_what_is_kept_is_made_once_by_recipe_and_again_when_it_was_damaged(tmp_path: Path) -> None:
-    said: list[str] = []
-    cache, make = ContentCache(tmp_path, said.append), Maker()
-    assert cache.text("kind", ("a", 1), make) == cache.text("kind", ("a", 1), make) == "line one\nnumber 1\n"
-    assert cache.text("kind", ("b", 1), make) == "line one\nnumber 2\n"
-    for damage in (
-        lambda data: data[:-3],
-        lambda data: b"",
-        lambda data: data.replace(b"one", b"two"),
-        lambda data: b"\xff",
-    ):
-        (entry,) = [path for path in (tmp_path / "kind").iterdir() if b"number" in path.read_bytes()][:1]
-        entry.write_bytes(damage(entry.read_bytes()))
-        before = make.made
-        texts = {cache.text("kind", ("a", 1), make), cache.text("kind", ("b", 1), make)}
-        assert make.made == before + 1
-        assert all(text.startswith("line one\n") for text in texts)
-    assert not said
 
 
 class Page(html.parser.HTMLParser):
@@ -125,19 +76,6 @@ def test_a_page_shows_hostile_text_as_text_loads_nothing_and_links_quotes_to_the
     assert "alert(1)" in text and "{{ 7*7 }}" in text
     assert "not in span 2" in text
     assert "\x1b" not in text and "\u202e" not in text
-
-
-def test_explain_of_a_typo_names_what_was_meant() -> None:
-    names = [topic.name for topic in topics_of()]
-    assert len(names) > 80
-    for wrong, meant in (
-        ("id-tabel", "id-table"),
-        ("arena_heartbeet_ms", "arena_heartbeat_ms"),
-        ("A-ids-extr", "A-ids-extra"),
-    ):
-        shown = RUN.invoke(explain_app, [wrong])
-        assert shown.exit_code == 2
-        assert meant in shown.output
 
 
 def told(state: SubmissionState, **fields: object) -> SubmissionStatus:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,16 +11,12 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.verify.verification import verify_store
-from foundation.codes import lookup
+from arena.records.verification import verify_store
 from foundation.codes.row import Owner
 from foundation.errors import Failure
-from harness.agents.registry import reference_agent
 from judge.verdict import UnscoredVerdict
-from neurons.cli.app import main
 from neurons.health.node_file import NodeFile, RestingSlot
 from neurons.health.status import Status, assess
-from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
@@ -117,30 +112,6 @@ async def test_a_slot_that_can_not_start_rests_by_name_and_what_met_it_is_not_to
     assert codes == ["V2005", "V2009"], "what it met while the slot was sick is not charged to it"
 
 
-def test_a_run_at_home_goes_on_past_a_problem_that_ends_its_workers(
-    tmp_path, arena_base, small_catalogue, monkeypatch, capsys
-):
-    agent, words = tmp_path / "agent.py", ["--catalogue", str(small_catalogue), "--state-dir", str(arena_base)]
-    agent.write_text(reference_agent("nop").source)
-
-    def run(*more: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["run", str(agent), *words, "--count", "4", *more])
-        return int(str(ended.value.code or 0)), capsys.readouterr().out
-
-    fatal = json.loads(run("--json")[1])[1]["problem_id"]
-    (tmp_path / fatal).write_text("end")
-    script_workers(tmp_path, monkeypatch)
-    code, shown = run("--json", "--workers", "2")
-    rows = {row["problem_id"]: row["failure"] for row in json.loads(shown)}
-    assert rows.pop(fatal)["code"] == "V2009"
-    assert len(rows) == 3 and {failure["code"] for failure in rows.values()} == {"P4006"}
-    assert code == 3
-    shown = run("--workers", "2")[1]
-    assert lookup("V2009").title in shown
-    assert "the recording holds no reply" not in shown
-
-
 # -- judging
 
 
@@ -153,8 +124,7 @@ async def ask_for_verdicts(desk: Desk, pool: WorkerPool, seconds: int) -> None:
 
 
 async def status_of(desk: Desk) -> Status:
-    schedules = CheckpointRules(every_s=600, anchor_every_s=3_600)
-    beat = await HeartbeatLoop(desk.node, ChainWatch(desk.node), schedules, logs=desk.clock.current_logs).beat(
+    beat = await HeartbeatLoop(desk.node, ChainWatch(desk.node), logs=desk.clock.current_logs).beat(
         StopSignal(desk.time)
     )
     return assess(desk.time(), NodeFile(beat=beat), None, 100 << 30)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.store.embedded import EmbeddedServer, start_embedded
 from tests.neurons.arena_stand import forgo_durability, short_folder
 from tests.neurons.race_ends import LoneRace, SharedRace, whatever_is_killed
 from tests.postgres_stand import start_new

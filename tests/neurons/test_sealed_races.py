@@ -19,7 +19,7 @@ from arena.chain.keys import keypair_signer, verify
 from arena.race.schedule import closing_ms
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.race import app
 from problems.suites import accept_lexically

@@ -16,7 +16,7 @@ import structlog
 
 from arena.chain.keys import generate_signer
 from arena.policies import DEMO
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from harness.catalogue.server import listen
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.serving import Serving, ServingSetup
@@ -41,7 +41,6 @@ def make_setup(server: EmbeddedServer, folder: Path, reads: socket.socket, door:
         clients=4,
         is_sn15_served=False,
         door=door.fileno(),
-        log_format="json",
         log_level="info",
     )
 

@@ -1,15 +1,21 @@
-"""Settings: precedence, sources, nearest names, masked secrets."""
+"""Settings: precedence, sources, nearest names, masked secrets; the model endpoints that they name, routed by model and
+asked before anything runs."""
 
 from __future__ import annotations
 
-import importlib
+import json
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arena.policies import policy_by_name
 from foundation.errors import ArenaError
+from harness.inference.gateway import UpstreamPrice
+from neurons.settings.endpoints import Endpoint, check_endpoints, endpoints_of, local_models, named_endpoints
 from neurons.settings.settings import (
     Settings,
     format_rows,
@@ -17,13 +23,12 @@ from neurons.settings.settings import (
     resolve_arguments,
     split_flags,
 )
+from tests.harness.inference_stand import OtherServer, raw, status
 
 
 @pytest.fixture(autouse=True)
 def quiet_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No setting of the machine that runs the tests counts; the working folder is empty."""
-    import os
-
     for variable in list(os.environ):
         if variable.startswith(("ARENA_", "OPENAI_")):
             monkeypatch.delenv(variable)
@@ -65,31 +70,6 @@ def test_the_ecosystems_dotted_flags_are_understood_and_the_rest_is_handed_back(
     assert rest == ["--dry-run"]
 
 
-def test_every_command_that_takes_a_wallet_takes_every_spelling() -> None:
-    """Commands name their options; the spellings of each stand in one place."""
-    import typer
-
-    from neurons.cli.app import COMMANDS
-    from neurons.settings import flags as wallet_flags
-
-    groups = {"wallet_name": wallet_flags.NAME, "wallet_hotkey": wallet_flags.HOTKEY, "wallet_path": wallet_flags.PATH}
-    groups |= {"network": wallet_flags.NETWORK, "netuid": wallet_flags.NETUID}
-    met = set()
-    waiting = [
-        typer.main.get_command(importlib.import_module(f"neurons.cli.{module}").app)
-        for module in {entry.module.partition(":")[0] for entry in COMMANDS}
-    ]
-    while waiting:
-        command = waiting.pop()
-        waiting += getattr(command, "commands", {}).values()
-        for option in command.params:
-            spelled = {flag for flags in groups.values() for flag in flags}.intersection(option.opts)
-            if spelled and option.name in groups:
-                assert tuple(option.opts) == groups[option.name], (command.name, option.opts)
-                met.add(option.name)
-    assert met == set(groups)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -120,12 +100,86 @@ def test_no_secret_is_ever_printed(middle: str) -> None:
     flags = {"openai_api_key": secret, "judge_api_key": secret, "database_dsn": f"postgresql://arena:{secret}@db/arena"}
     resolved = resolve(flags)
     shown = "\n".join(format_rows(resolved.rows)) + repr(resolved.settings)
+    assert [row.name for row in resolved.rows] == list(Settings.model_fields)
     assert "S3CRET" not in shown
     assert "(hidden)" in shown
 
 
-def test_dry_run_lists_every_setting_with_its_source_and_meaning() -> None:
-    rows = resolve({"netuid": 2}).rows
-    assert [row.name for row in rows] == list(Settings.model_fields)
-    assert all(row.about and row.source for row in rows)
-    assert len(format_rows(rows)) == len(rows)
+# -- model endpoints
+
+TWO = """
+[[upstreams]]
+name = "provider"
+base_url = "https://models.example/v1"
+api_key_env = "PROVIDER_KEY"
+prompt_micro_usd = 150000
+completion_micro_usd = 600000
+
+[[upstreams]]
+name = "ours"
+base_url = "http://127.0.0.1:8000/v1"
+models = ["arena-agent"]
+requests_at_once = 2
+"""
+
+
+def listing(*models: str) -> OtherServer:
+    """A server that lists `models`."""
+    return OtherServer(listed=raw(json.dumps({"object": "list", "data": [{"id": name} for name in models]}).encode()))
+
+
+def test_a_settings_file_names_endpoints_and_dry_run_shows_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", "a secret")
+    (tmp_path / "arena.toml").write_text(TWO)
+    resolved = resolve({"state_dir": tmp_path})
+    provider, ours = named_endpoints(resolved.settings)
+    assert (provider.api_key, provider.models) == ("a secret", ())
+    assert provider.price == UpstreamPrice(prompt_micro_usd=150_000, completion_micro_usd=600_000)
+    assert (ours.api_key, ours.models, ours.requests_at_once) == ("", ("arena-agent",), 2)
+    assert Path(ours.slots_dir).is_relative_to(tmp_path)
+    shown = "\n".join(format_rows(resolved.rows))
+    assert "ours (http://127.0.0.1:8000/v1: arena-agent)" in shown and "a secret" not in shown
+
+
+def test_a_model_is_asked_of_the_endpoints_that_name_it_else_of_those_that_name_none() -> None:
+    general = Endpoint(name="general", base_url="http://a/v1")
+    own = Endpoint(name="own", base_url="http://b/v1", models=("m",))
+    assert endpoints_of("m", (general, own)) == (own,)
+    assert endpoints_of("other", (general, own)) == (general,)
+    assert endpoints_of("other", (own,)) == ()
+
+
+def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_named() -> None:
+    demo = policy_by_name("demo")
+
+    def models(base_url: str, **flags: str) -> tuple[str, ...]:
+        return local_models(resolve({"openai_base_url": base_url, **flags}).settings, demo)
+
+    with listing("only") as one:
+        assert models(one.base_url) == ("only",)
+    with listing("b", "a") as several, pytest.raises(ArenaError, match=r"U3005.*lists a, b: name one with --model"):
+        models(several.base_url)
+    with listing("x", demo.inference.models[0]) as scripted:
+        assert models(scripted.base_url) == demo.inference.models[:1]
+    with OtherServer(listed=status(404)) as silent, pytest.raises(ArenaError, match="it lists no models: name one"):
+        models(silent.base_url)
+    assert models("http://127.0.0.1:9/v1") == demo.inference.models
+    assert local_models(resolve({}).settings, demo) == demo.inference.models
+
+
+def test_a_model_needs_one_endpoint_that_answers_where_that_is_asked_for() -> None:
+    away = Endpoint(name="away", base_url="http://127.0.0.1:9/v1")
+    with listing("a") as server:
+        there = Endpoint(name="there", base_url=server.base_url)
+        own = msgspec.structs.replace(away, name="own", models=("b",))
+        assert len(check_endpoints((away, there), ("a",), must_answer=True)) == 1
+        for endpoints, model, told in (
+            ((away,), "a", "U3002.*away at http://127.0.0.1:9/v1 does not answer"),
+            ((there, own), "b", "U3002.*own at"),
+            ((there,), "c", "U3005.*c at"),
+            ((own,), "a", "U3001.*serves a"),
+        ):
+            with pytest.raises(ArenaError, match=told):
+                check_endpoints(endpoints, (model,), must_answer=True)

@@ -12,7 +12,7 @@ from arena.race.schedule import timeline
 from arena.race.settle import inputs_again, settle, settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from foundation.canonical import canonical_bytes
 from neurons.race.peers import RacePeers
 from neurons.race.weights import WeightsLoop

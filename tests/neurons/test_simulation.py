@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import CrashAt, FaultPlan, ReorgAt
 from tests.simulation.run import show, simulate

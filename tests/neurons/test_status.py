@@ -18,10 +18,11 @@ from arena.race.events import ChainRead
 from arena.race.machine import RaceState, open_race
 from arena.race.model import Batch, SealedProblem
 from arena.race.schedule import timeline
-from arena.store.embedded.server import start_embedded
+from arena.records.model import StoredCheckpoint
+from arena.store.embedded import start_embedded
 from arena.store.location import StoreLocation, write_location
-from arena.store.port import StoredCheckpoint, WeightsResult
-from arena.store.postgres.store import PostgresStore
+from arena.store.port import WeightsResult
+from arena.store.postgres import PostgresStore
 from foundation.codes import lookup
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import app
@@ -34,7 +35,6 @@ from neurons.health.node_file import (
     Wait,
 )
 from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, page
-from neurons.loops.checkpoints import CheckpointRules
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop, next_deadline
@@ -68,10 +68,7 @@ BEAT = Heartbeat(
         has_permit=True,
         placed_block=5_090,
     ),
-    checkpoint_every_s=600,
-    anchor_every_s=3_600,
     bank_until_ms=NOW_MS + 40 * DAY_MS,
-    bank_days_min=30,
 )
 STORE = StoreFacts(
     hotkey="5Hot",
@@ -243,8 +240,7 @@ async def live(folder: Path, dsn: str, signer: Signer) -> None:
         await store.put_weights_result(replace(OK, status="rate_limited"))
         watch = ChainWatch(desk.node)
         await watch.turn()
-        schedules = CheckpointRules(every_s=600, anchor_every_s=3_600)
-        heart = HeartbeatLoop(desk.node, watch, schedules, logs=lambda: [RaceLog(store, QUALIFYING)])
+        heart = HeartbeatLoop(desk.node, watch, logs=lambda: [RaceLog(store, QUALIFYING)])
         drain = StopSignal(time)
         drain.failed("weights", ArenaError("U3030", "away"))
         beat = await heart.beat(drain)

@@ -19,8 +19,8 @@ import msgspec
 
 from arena.chain.keys import keypair_signer
 from arena.policy import Policy
-from arena.store.embedded.server import start_embedded
-from arena.store.postgres.store import PostgresStore
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import commit, waiting_row
 from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
@@ -117,7 +117,6 @@ async def _run(net: Localnet, run: DemoRun) -> DemoView:
         "--catalogue-dir": run.settings.catalogue_dir,
         "--guest-dir": run.settings.guest_dir,
         "--workers": 2,
-        "--log-format": "json",
         "--parent-pid": os.getpid(),
     }
     arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
@@ -126,7 +125,7 @@ async def _run(net: Localnet, run: DemoRun) -> DemoView:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         async with asyncio.timeout(END_S):
-            views = [view async for view in watch(run, process, (SMALL.qualifying.problems, SMALL.race.problems))]
+            views = [view async for view in watch(run, process)]
         return views[-1]
     finally:
         await asyncio.to_thread(stop_process, process)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arena.policies import POLICIES
-from arena.store.embedded.server import start_embedded
+from arena.store.embedded import start_embedded
 from tests.neurons.arena_stand import forgo_durability, short_folder
 from tests.simulation.faults import FaultPlan
 from tests.simulation.run import Figures, show, simulate

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-AGENTS = Path(__file__).parent / "agents"
+_AGENTS = Path(__file__).parent / "agents"
+SOURCES = tuple(path.read_text(encoding="utf-8") for path in sorted(_AGENTS.glob("*.py")))
 
 # What the host can find after an attack. An attack is stopped when it was tried and nothing of this was found.
 Harm = Literal[
@@ -125,6 +126,6 @@ BOMBS = (
 )  # fmt: skip
 
 
-def source_of(agent: str) -> str:
-    """The text of an agent file."""
-    return (AGENTS / f"{agent}.py").read_text(encoding="utf-8")
+def source_of(program: str) -> str:
+    """The agent file that holds a program: a problem's query names the one to run."""
+    return next(source for source in SOURCES if f"def {program}(target)" in source)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import secrets
 import select
@@ -174,11 +173,6 @@ def open_grounds() -> Iterator[Grounds]:
         folder = Path(name)
         folder.chmod(0o755)
         yield Grounds(folder, stack)
-
-
-def query(targets: dict[str, object]) -> str:
-    """What an attacker is told, as a problem's query."""
-    return json.dumps(targets)
 
 
 def _was_knocked(door: socket.socket) -> bool:

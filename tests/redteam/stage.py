@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import orjson
 
 from foundation.canonical import text_hash
@@ -24,8 +25,8 @@ from foundation.errors import ArenaError
 from harness.sandbox.guest_files import open_guest_root
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
-from tests.redteam.attacks import AGENTS, ATTACKS, BOMBS, FORGERIES, source_of
-from tests.redteam.grounds import open_grounds, query
+from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCES
+from tests.redteam.grounds import open_grounds
 from tests.redteam.trial import Trial, report, run_agent, run_attack, try_agent
 
 CONTROL = "reference-agents-only"
@@ -52,9 +53,8 @@ def main() -> int:
 
 
 def _play(wanted: str, state: Path, *, is_bounded: bool) -> int:
-    agents = frozenset(text_hash(source_of(path.stem)) for path in AGENTS.glob("*.py"))
     try:
-        sandbox = open_sandbox(state, reference_sha256s=agents, slots=2, wanted=wanted)
+        sandbox = open_sandbox(state, reference_sha256s=frozenset(map(text_hash, SOURCES)), slots=2, wanted=wanted)
     except ArenaError as error:
         _say("no-level", str(error))
         return NO_LEVEL
@@ -66,7 +66,8 @@ def _play(wanted: str, state: Path, *, is_bounded: bool) -> int:
 
 
 def _trials(sandbox: Sandbox, root: Path, *, is_control: bool, is_bounded: bool) -> Iterator[tuple[str, Trial]]:
-    honest = _honest(sandbox, root)
+    with open_grounds() as grounds:
+        honest = try_agent(sandbox, "honest", grounds, {}, root)
     yield "honest", honest
     if os.geteuid() == 0 and "privilege" in honest.harm:
         sys.exit("a guest of this jail keeps privileges: no attack is started")
@@ -79,18 +80,11 @@ def _trials(sandbox: Sandbox, root: Path, *, is_control: bool, is_bounded: bool)
             yield "forgery", try_agent(sandbox, forgery.agent, grounds, forgery.limits, root)
     for bomb in BOMBS if is_bounded else ():
         for kind, amount in (("fuse", bomb.little), ("bomb", bomb.amount)):
-            episode, toolbox = run_agent(sandbox, bomb.agent, query({"amount": amount}), bomb.limits, {})
+            episode, toolbox = run_agent(sandbox, bomb.agent, {"amount": amount}, bomb.limits, {})
             yield kind, report(bomb.agent, episode, toolbox, set())
 
 
-def _honest(sandbox: Sandbox, root: Path) -> Trial:
-    with open_grounds() as grounds:
-        return try_agent(sandbox, "honest", grounds, {}, root)
-
-
 def _say(kind: str, finding: object) -> None:
-    import msgspec
-
     sys.stdout.write(orjson.dumps([kind, msgspec.to_builtins(finding)]).decode() + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Hostile agents, judged by the host: none of them changes a score, a record or the host.
+"""Hostile programs, judged by the host: none of them changes a score, a record or the host.
 
 Each attack is told where its target is, must be seen to try, and must leave nothing behind; the same attack without a
 jail must succeed, or it would prove nothing. It runs at every sandbox level that this host has, started by root and by
@@ -8,6 +8,7 @@ an ordinary user. What the payloads may do: `tests/redteam/README.md`.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules
 from tests.harness.jail_stand import reference_sandbox
-from tests.redteam.attacks import AGENTS, ATTACKS, BOMBS, FORGERIES
+from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCES
 from tests.redteam.stages import CONTROL, REPOSITORY, Findings, Stages, Start, open_stages
 from tests.redteam.trial import WatchingToolbox, is_record_true
 
@@ -58,7 +59,7 @@ def control(stages: Stages) -> Findings:
 def test_the_suite_is_large_and_every_agent_is_used():
     used = {attack.agent for attack in (*ATTACKS, *FORGERIES, *BOMBS)} | {a.first for a in ATTACKS if a.first}
     used |= {a.beside for a in ATTACKS if a.beside} | {"honest"}
-    assert used == {path.stem for path in AGENTS.glob("*.py")}
+    assert used == set(re.findall(r"^def (\w+)\(target\)", "\n".join(SOURCES), re.MULTILINE))
     assert len(ATTACKS) + len(FORGERIES) + len(BOMBS) >= 30
 
 

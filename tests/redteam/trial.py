@@ -24,7 +24,7 @@ from harness.work import WorkMeter
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
 from tests.redteam.attacks import Attack, source_of
-from tests.redteam.grounds import Grounds, open_grounds, query
+from tests.redteam.grounds import Grounds, open_grounds
 
 _REFUSALS = {errno.EPERM, errno.ENOSYS, errno.EACCES, errno.EAFNOSUPPORT}
 _LIVE_CALLS_MIN = 8  # refusals prove something only where the same calls pass without a jail
@@ -70,7 +70,7 @@ def run_attack(sandbox: Sandbox, attack: Attack, limits: dict[str, int], root: P
     with open_grounds() as grounds, contextlib.ExitStack() as stack:
         if attack.first:
             target = {**grounds.targets, "note": grounds.note}
-            run_agent(sandbox, attack.first, query(target), limits, {})
+            run_agent(sandbox, attack.first, target, limits, {})
         if attack.beside:
             stack.enter_context(_beside(sandbox, attack.beside, grounds, limits))
         return try_agent(sandbox, attack.agent, grounds, limits, root)
@@ -91,7 +91,7 @@ def try_agent(sandbox: Sandbox, agent: str, grounds: Grounds, limits: dict[str, 
             harm.add("entered")
 
     root_before = _stamp(root)
-    episode, toolbox = run_agent(sandbox, agent, query(grounds.targets), limits, {_TRIED: look})
+    episode, toolbox = run_agent(sandbox, agent, grounds.targets, limits, {_TRIED: look})
     body = episode.body
     harm |= grounds.harm()
     if _stamp(root) != root_before:
@@ -133,9 +133,14 @@ def report(
 
 
 def run_agent(
-    sandbox: Sandbox, agent: str, told: str, limits: dict[str, int], watch: dict[str, Callable[[], None]]
+    sandbox: Sandbox,
+    agent: str,
+    targets: dict[str, object],
+    limits: dict[str, int],
+    watch: dict[str, Callable[[], None]],
 ) -> tuple[Episode, WatchingToolbox]:
-    """One episode of an agent file on a problem that says `told`."""
+    """One episode of the program `agent` on a problem that names its `targets`."""
+    told = orjson.dumps({**targets, "program": agent}).decode()
     problem = Problem(
         problem_id="p-1", bucket="product", query=told, rewards=(RewardItem(product_id="1", title=("lamp",)),)
     )
@@ -167,7 +172,7 @@ def _beside(sandbox: Sandbox, agent: str, grounds: Grounds, limits: dict[str, in
         arrived.set()
         leave.wait(30)
 
-    told = query({"plan": grounds.plan})
+    told = {"plan": grounds.plan}
     thread = threading.Thread(target=run_agent, args=(sandbox, agent, told, limits, {_WAIT: wait}))
     thread.start()
     try:

@@ -15,7 +15,7 @@ from arena.race.machine import RaceState, paid_race
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
-from arena.records.verify.verification import verify_store
+from arena.records.verification import verify_store
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from neurons.race.log import read_race, read_settled, replay_race

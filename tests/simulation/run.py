@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from arena.records.model import SettlementRecord
-from arena.store.embedded.server import EmbeddedServer
+from arena.store.embedded import EmbeddedServer
 from tests.simulation.audit import RaceEnd, audit_logs, audit_race, name_a_flip
 from tests.simulation.crowning import Crowning, crownings
 from tests.simulation.faults import FaultPlan

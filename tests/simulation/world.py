@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from arena.bank.stock import BatchStock
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
-from arena.exchange.limits import ShareRules
-from arena.exchange.peer_service import PeerService, RaceTerms
+from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Progress
 from arena.exchange.submission_cache import SubmissionCache
 from arena.policy import Policy
@@ -28,7 +27,7 @@ from arena.race.schedule import Timeline, race_number, timeline
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Subject, VerdictRecord
 from arena.store.port import Lease, LeaseLostError, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import make_submission
 from foundation.errors import Failure
 from judge.verdict import Verdict

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.store.embedded.server import is_running, start_embedded
+from arena.store.embedded import is_running, start_embedded
 from foundation.errors import ArenaError
 from problems.clusters import find_clusters
 from problems.model import BUCKETS

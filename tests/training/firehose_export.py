@@ -9,13 +9,23 @@ from pathlib import Path
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
+from arena.export.exporter import export_records
 from arena.export.model import Format, Manifest, Request
-from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
-from arena.records.log.hash_chain import first_head, head_after
-from arena.records.log.sequencer import Sequencer
-from arena.records.model import AttemptRecord, Payload, ReleasedProblem, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredSubmission
+from arena.records.log import first_head, head_after
+from arena.records.model import (
+    AttemptRecord,
+    BodyFrame,
+    LogLeaf,
+    Payload,
+    ReleasedProblem,
+    ReleaseRecord,
+    SignedRecord,
+    StoredBody,
+    VerdictRecord,
+)
+from arena.records.sequencer import Sequencer
+from arena.store.port import StoredSubmission
 from problems.model import Pool
 from tests.training.firehose import MACHINE, START_MS, Firehose, Made, real_episodes
 

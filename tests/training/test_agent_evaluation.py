@@ -37,7 +37,7 @@ def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_each_took(no
     paths = [tmp_path / "agent.json", tmp_path / "model.json"]
     done = evaluate(str(AGENT), *node, "--label", "top miner", "--out", str(paths[0]))
     assert done.exit_code == 0 and "seconds a solved" in done.stdout, done.output
-    model = evaluate("scripted", "--model", "scripted-expert", *node, "--out", str(paths[1]), "--set", "held")
+    model = evaluate("scripted", "--model", "scripted-expert", *node, "--out", str(paths[1]))
     assert model.exit_code == 0, model.output
     agent, other = (msgspec.json.decode(path.read_bytes(), type=EvalReport) for path in paths)
     assert agent.conditions.asked_by == "agent" and other.conditions.asked_by is msgspec.UNSET

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.agents import AGENTS
+from arena.export.files import AGENTS
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from training.corpus.appraisal import Task

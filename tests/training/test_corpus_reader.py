@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
+from arena.export.files import read_manifest
 from arena.export.row import row_of
-from arena.export.writing.manifest import read_manifest
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.arena.trajectory_stand import Episode as Run

@@ -25,7 +25,7 @@ from training.recipe import parse_recipe
 from training.stages.pipeline import run_stage
 from training.stages.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
 
-SHORT = ("--turn-tokens", "8", "--turns", "2", "--parallel", "2")
+SHORT = ("--decode", "turn_tokens_max=8", "--decode", "turns_max=2", "--parallel", "2")
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +163,8 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
     stock: Stock, run: Path, node: tuple[str, ...], double: VllmDouble, server: str, tmp_path: Path
 ) -> None:
     words = (str(run), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node, "--json")
-    at = ("--sampler", server, "--sampler-model", "sft@0123")
-    for decoding in ((), ("--sampled", "--samples", "2", "--seeds", "0,1")):
+    at = ("--sampler", server, "--model", "sft@0123")
+    for decoding in ((), ("--seeds", "2")):
         double.requests.clear()
         served, own = (reported(evaluate(*words, *decoding, *more)) for more in (at, ()))
         assert served.weights == "sft@0123" and own.weights == own.lineage_sha256
@@ -189,7 +189,7 @@ def test_what_a_run_learnt_is_asked_of_its_lineage_wherever_it_samples(
     double.requests.clear()
     words = (str(run), "--problems", str(stock.folder / "train.jsonl"), *SHORT, *node)
     with pytest.raises(GuardStopError, match="contamination"):
-        evaluate(*words, "--sampler", server, "--sampler-model", "sft@0123")
+        evaluate(*words, "--sampler", server, "--model", "sft@0123")
     assert not double.requests
 
 
@@ -199,18 +199,11 @@ def test_a_model_the_server_does_not_hold_is_refused_before_an_episode(
     double.requests.clear()
     words = (str(stock.model), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node)
     with pytest.raises(ArenaError, match=r"U3001.*serves sft@0123, not other"):
-        evaluate(*words, "--sampler", server, "--sampler-model", "other")
+        evaluate(*words, "--sampler", server, "--model", "other")
     assert not double.requests
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--sampler", "http://127.0.0.1:1/v1"),
-        ("--sampler-model", "m"),
-        ("--sampler", "scripted", "--sampler-model", "m"),
-    ],
-)
+@pytest.mark.parametrize("words", [("--sampler", "http://127.0.0.1:1/v1"), ("--sampler", "scripted", "--model", "m")])
 def test_a_server_is_named_whole_or_not_at_all(stock: Stock, words: tuple[str, ...]) -> None:
     assert "--sampler" in evaluate(str(stock.model), "--problems", "s1", *words, code=2).output
     assert evaluate("http://127.0.0.1:1/v1", "--model", "m", "--problems", "s1", *words, code=2)

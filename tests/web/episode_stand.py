@@ -12,8 +12,7 @@ from arena.bank.batch import AcceptedProduct, Explained
 from arena.policies import DEMO
 from arena.race.draw import draw_problems, race_seed
 from arena.race.model import Batch, SealedProblem
-from arena.records.model import EvaluationRecord, Subject
-from arena.store.port import StoredBody
+from arena.records.model import EvaluationRecord, StoredBody, Subject
 from foundation.canonical import text_hash
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.rubric import coefficient_e4

@@ -29,9 +29,8 @@ from arena.race.machine import open_race, promoted, stream_of
 from arena.race.model import Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
 from arena.race.settle import settle
 from arena.records.body import encode_body
-from arena.records.log.checkpoint import Checkpoint, checkpoint_of, sign_checkpoint
-from arena.records.log.hash_chain import signing_message
-from arena.records.log.merkle import MerkleFrontier
+from arena.records.log import Checkpoint, checkpoint_of, sign_checkpoint, signing_message
+from arena.records.merkle import MerkleFrontier
 from arena.records.model import (
     AttemptRecord,
     Context,
@@ -40,10 +39,12 @@ from arena.records.model import (
     ReleasedProblem,
     ReleaseRecord,
     SettlementRecord,
+    StoredBody,
+    StoredCheckpoint,
     VerdictRecord,
 )
-from arena.store.port import StoredBody, StoredCheckpoint, StoredSubmission
-from arena.store.postgres.store import PostgresStore
+from arena.store.port import StoredSubmission
+from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
 from tests.arena.log_stand import CONDITIONS, LEVEL
 from tests.arena.race_stand import BEACON, metagraph

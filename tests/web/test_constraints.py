@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from arena.records.model import EvaluationRecord
-from arena.store.postgres.store import PostgresStore
+from arena.store.postgres import PostgresStore
 from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
 from tests.web.episode_stand import ANSWER, EMBARGOED, NOW_MS, PUBLISHED, RUNNING, drawn_of, explain
 from tests.web.places import ASKED, traces_of

@@ -13,9 +13,9 @@ from arena.api.board import Board
 from arena.api.tail import Tail
 from arena.bank.batch import explain_nothing
 from arena.chain.keys import generate_signer
-from arena.store.postgres import statements as sql
-from arena.store.postgres.connect import engine_url
-from arena.store.postgres.store import PostgresStore
+from arena.store import statements as sql
+from arena.store.connect import engine_url
+from arena.store.postgres import PostgresStore
 from arena.web.pages import RACES_COMPARED, Pages
 from arena.web.values import EpisodeFilter
 from tests.arena.log_stand import episode

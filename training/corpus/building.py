@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.writing.manifest import read_manifest
+from arena.export.files import read_manifest
 from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError

@@ -21,15 +21,26 @@ from typing import Any
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.agents import AGENTS, AgentRow
+from arena.export.agents import AgentRow
 from arena.export.conversation import Conversation, ExecutedCall, Turn
 from arena.export.elsewhere import ExportFiles
+from arena.export.files import (
+    AGENTS,
+    LOG,
+    MANIFEST,
+    REFERENCES,
+    SCRUBBED,
+    VIEWS,
+    file_hash,
+    read_lines,
+    read_manifest,
+    shard_name,
+    shard_trajectories,
+    signer_of,
+)
 from arena.export.model import Manifest
-from arena.export.reading import read_lines, shard_trajectories
 from arena.export.row import row_of, tools_of
-from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of
-from arena.export.writing.shards import LOG, REFERENCES, SCRUBBED, VIEWS, file_hash, shard_name
+from arena.export.verification import verify_export
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, VerdictRecord
 from foundation.durable_files import write_whole
@@ -435,7 +446,7 @@ def _conversations(name: str, column: Any) -> Iterator[Any]:
     """The values of a column that holds a part of the conversation: JSON text, or nested."""
     import pyarrow as pa
 
-    from arena.export.formats.parquet import values_of
+    from arena.export.parquet import values_of
 
     if pa.types.is_nested(column.type):
         kind = _MESSAGES if name == "messages" else _CALLS

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.reading import read_lines
+from arena.export.files import read_lines
 from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
 from harness.chat import Message

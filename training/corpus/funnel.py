@@ -18,8 +18,8 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from arena.export.writing.diversity import entropy_mbit
 from training.corpus.appraisal import Appraisal
+from training.corpus.diversity import entropy_mbit
 from training.corpus.model import RejectCode, Rules, UnreadCount
 
 

@@ -18,7 +18,7 @@ from typing import get_args
 
 import msgspec
 
-from arena.view.model import Piece, StepKind, TraceStep
+from arena.view.reading import Piece, StepKind, TraceStep
 from harness.chat import Message
 from judge.neutral import neutral_text
 from training.corpus.model import CorpusRow

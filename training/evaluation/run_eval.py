@@ -8,18 +8,15 @@ itself what it asks of its model, so its conditions hold the policy's limits and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from harness.tools.registry import profile_schemas
 from problems.model import Problem
 from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report, prompt_sha256
 from training.model import ChatCodec, Decode, Sampler
@@ -47,23 +44,6 @@ def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
         taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
         result = msgspec.structs.replace(result, taken=taken)
     return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools)
-
-
-def by_agent(source: str, ports: EvaluatePorts, parallel: int) -> RunJobs:
-    """Episodes of an agent file, `parallel` at a time. An ArenaError that would stop every episode stops the run."""
-    unjudged, tools = replace(ports, judges=()), profile_schemas(ports.policy.tool_profile)
-
-    def one(job: Job) -> EpisodeLine:
-        return line_of(job, evaluate(source, job.problem, unjudged), tools)
-
-    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-        with ThreadPoolExecutor(parallel) as pool:
-            try:
-                yield from pool.map(one, jobs)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
-
-    return run
 
 
 class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):

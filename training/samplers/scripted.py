@@ -16,7 +16,7 @@ from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from harness.inference.client import read_reply
 from harness.inference.scripted import complete
-from harness.inference.scripted_brief import SKILLS
+from harness.inference.scripted.shopper import SKILLS
 from training.model import ChatCodec, Decode, Sampled
 from training.models.render import masked_runs
 

@@ -9,28 +9,32 @@ a call written in the prompt (what a prompt-echoing agent asks for) and narrates
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
-from harness.inference.scripted_brief import (
-    LEVELS,
-    SKILLS,
-    RequestError,
-    ScriptedConversation,
-    call_key,
-    read_conversation,
-    read_text_calls,
-)
-from harness.inference.scripted_shopper import ShopperTurn, shop
+from harness.inference.scripted.shopper import LEVELS, SKILLS, ShopperTurn, WrittenCall, shop
 
 __all__ = ["MODELS", "RequestError", "complete"]
 
 MODELS: tuple[str, ...] = tuple(LEVELS)
 _CHARS_PER_TOKEN = 4
 _NARRATED_WORDS = 40
+_TEXT_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_RESULT_BLOCK = re.compile(r"<(tool_response|obs|tool_result)>(.*?)</\1>", re.DOTALL)
+_HISTORY_BLOCK = re.compile(r"<(user|tool_call|obs)>(.*?)</\1>", re.DOTALL)
+
+
+class RequestError(Exception):
+    """The request is refused with an HTTP `status`."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
 
 
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +46,7 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError(404, f"model {request.get('model')!r} does not exist; known: {', '.join(SKILLS)}")
     if request.get("stream"):
         raise RequestError(400, "this server does not stream")
-    conversation = read_conversation(request)
+    conversation = _read(request)
     dictated = read_text_calls(conversation.latest) if "repeat" in conversation.latest.lower() else []
     if dictated:  # the latest user message asks for these calls to be repeated
         turn = ShopperTurn(think="", calls=tuple(dictated))
@@ -57,25 +61,25 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     return _as_response(request, conversation, turn)
 
 
-def _next_turn(conversation: ScriptedConversation, model: str) -> ShopperTurn:
+def _next_turn(conversation: _Conversation, model: str) -> ShopperTurn:
     """Run the shopping program against the results at hand, up to the first call that has none yet.
 
     The program is a generator that yields turns and is sent their results, so it reads as one straight story while
     the model keeps no state: every request replays it from the start.
     """
-    program = shop(conversation, SKILLS[model])
+    program = shop(conversation.question, SKILLS[model], conversation.has_tool)
     turn = next(program)
     while True:
-        missing = tuple(call for call in turn.calls if call_key(call.name, call.arguments) not in conversation.results)
+        missing = tuple(call for call in turn.calls if _key(call) not in conversation.results)
         if missing or not turn.calls:
             return ShopperTurn(think=turn.think, calls=missing)
         try:
-            turn = program.send([conversation.results[call_key(call.name, call.arguments)] for call in turn.calls])
+            turn = program.send([conversation.results[_key(call)] for call in turn.calls])
         except StopIteration:
             return ShopperTurn(think="Everything is done; there is nothing left to call.", calls=())
 
 
-def _as_response(request: Mapping[str, Any], conversation: ScriptedConversation, turn: ShopperTurn) -> dict[str, Any]:
+def _as_response(request: Mapping[str, Any], conversation: _Conversation, turn: ShopperTurn) -> dict[str, Any]:
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
     content, calls = turn.think, list(turn.calls)
     if calls and not conversation.offered:
@@ -122,3 +126,140 @@ def _as_response(request: Mapping[str, Any], conversation: ScriptedConversation,
 
 def _tokens(text: str) -> int:
     return -(-len(text) // _CHARS_PER_TOKEN)
+
+
+class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the scripted model sees it. `results` maps a call's key to the decoded result text."""
+
+    system: str
+    question: str  # the first user message
+    latest: str  # the last user message
+    offered: tuple[str, ...]  # tool names of native schemas
+    is_text_mode: bool  # calls are written as `<tool_call>` text, because the system prompt describes tools that way
+    is_one_array: bool  # all calls of a turn in one block, with `parameters`, because the prompt speaks of those
+    results: dict[str, Any]
+
+    def has_tool(self, name: str) -> bool:
+        """True when the tool is on offer, by its schema or in the system prompt's words."""
+        return name in self.offered or (self.is_text_mode and name in self.system)
+
+
+def _key(call: WrittenCall) -> str:
+    """Identity of a call: its name and its arguments with sorted keys."""
+    return f"{call.name} {foreign_text(call.arguments)}"
+
+
+def _read(request: Mapping[str, Any]) -> _Conversation:
+    """The conversation in a chat completion request. Raises RequestError 400 when it has no messages."""
+    messages = request.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(row, dict) for row in messages):
+        raise RequestError(400, "messages must be a non-empty list of objects")
+    texts = [(str(row.get("role", "")), _plain(row.get("content"))) for row in messages]
+    tools = request.get("tools")
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    names = [function.get("name") for function in functions if isinstance(function, dict)]
+    offered = tuple(name for name in names if isinstance(name, str))
+    system = "\n".join(text for role, text in texts if role == "system")
+    is_text_mode = not offered and "<tool_call>" in system
+    if is_text_mode:
+        texts = [turn for role, text in texts for turn in _unfolded(role, text)]
+    users = [text for role, text in texts if role == "user"]
+    return _Conversation(
+        system=system,
+        question=users[0] if users else "",
+        latest=users[-1] if users else "",
+        offered=offered,
+        is_text_mode=is_text_mode,
+        is_one_array=is_text_mode and '"parameters"' in system and '"arguments"' not in system,
+        results=_text_results(texts) if is_text_mode else _native_results(messages),
+    )
+
+
+def read_text_calls(text: str) -> list[WrittenCall]:
+    """Calls written as `<tool_call>` blocks: one object or a list, with `arguments` or `parameters`."""
+    calls: list[WrittenCall] = []
+    for block in _TEXT_CALL.findall(text):
+        decoded = _decode(block)
+        for row in decoded if isinstance(decoded, list) else [decoded]:
+            call = _written(row)
+            if call is not None:
+                calls.append(call)
+    return calls
+
+
+def _written(row: object) -> WrittenCall | None:
+    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+        return None
+    arguments = row.get("arguments", row.get("parameters", {}))
+    if isinstance(arguments, str):
+        arguments = _decode(arguments)
+    return WrittenCall(name=row["name"], arguments=arguments) if isinstance(arguments, dict) else None
+
+
+def _native_results(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    key_by_id: dict[str, str] = {}
+    results: dict[str, Any] = {}
+    for row in messages:
+        calls = row.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            written = _written(call.get("function")) if isinstance(call, dict) else None
+            if written is not None:
+                key_by_id[str(call.get("id"))] = _key(written)
+        key = key_by_id.get(str(row.get("tool_call_id"))) if row.get("role") == "tool" else None
+        if key is not None:
+            result = _decode(_plain(row.get("content")))
+            if isinstance(result, dict) and result.keys() == {"observation", "done", "error"}:
+                result = result["observation"]  # a turn of SN15's environment, whose lists stand under one key
+                result = result["results"] if isinstance(result, dict) and result.keys() == {"results"} else result
+            results.setdefault(key, result)
+    return results
+
+
+def _unfolded(role: str, text: str) -> list[tuple[str, str]]:
+    """The turns in a user message that holds a whole dialogue between tags, as SN15's agents write it."""
+    if role != "user" or "<user>" not in text:
+        return [(role, text)]
+    blocks = [(found[1], found[0]) for found in _HISTORY_BLOCK.finditer(text)]
+    return [
+        ("user", _HISTORY_BLOCK.sub(r"\2", block))
+        if tag == "user"
+        else ("assistant" if tag == "tool_call" else "user", block)
+        for tag, block in blocks
+    ]
+
+
+def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
+    """Results of text calls, in the order of the calls: blocks of the next user or tool message, or all of it."""
+    results: dict[str, Any] = {}
+    waiting: list[str] = []
+    for role, text in texts:
+        if role == "assistant":
+            waiting = [_key(call) for call in read_text_calls(text)]
+        elif waiting:
+            blocks = [block for _, block in _RESULT_BLOCK.findall(text)] or [text]
+            decoded = [_decode(block) for block in blocks]
+            rows = decoded[0] if len(decoded) == 1 and isinstance(decoded[0], list) else []
+            # SN15's observations: a list of results beside the ids of their calls
+            if rows and all(isinstance(row, dict) and row.keys() == {"tool_call_id", "results"} for row in rows):
+                decoded = [row["results"] for row in rows]
+            elif len(waiting) > 1 and len(decoded) == 1 and isinstance(decoded[0], list):
+                decoded = rows
+            results.update({key: value for key, value in zip(waiting, decoded, strict=False) if key not in results})
+            waiting = []
+    return results
+
+
+def _plain(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return ""
+
+
+def _decode(text: str) -> Any:
+    """The JSON value of `text`, or the text itself when it is not JSON."""
+    try:
+        return orjson.loads(text.strip())
+    except orjson.JSONDecodeError:
+        return text

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from harness.inference.scripted_brief import Wish, content_words
+from harness.inference.scripted.brief import Wish, content_words
 
 _WORD = re.compile(r"[a-z0-9]+")
 _MISSED_WORD, _MISSED_CONSTRAINT = 2, 3  # what a missed name word or constraint weighs

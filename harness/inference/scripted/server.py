@@ -1,4 +1,4 @@
-"""The scripted model as an OpenAI-compatible server on loopback.
+"""The scripted model as an OpenAI-compatible server on loopback, and as an endpoint of this process without one.
 
 `/v1/chat/completions`, `/v1/models` and `/health`, deterministic replies, no state between requests, no
 address but 127.0.0.1. It ignores the API key.
@@ -6,18 +6,19 @@ address but 127.0.0.1. It ignores the API key.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import orjson
 
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
+from harness.inference.client import code_of_status, read_reply
+from harness.inference.port import ModelReply
 from harness.inference.scripted.model import MODELS, RequestError, complete
-
-if TYPE_CHECKING:
-    import uvicorn
 
 _BACKLOG = 128
 _STOP_TIMEOUT_S = 10.0
@@ -63,29 +64,15 @@ def _error(kind: str, message: str) -> dict[str, Any]:
     return {"error": {"type": kind, "message": message}}
 
 
-class RunningServer:
-    """A server that is accepting connections. Close it, or use it as a context manager."""
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is accepting connections."""
 
-    def __init__(self, server: uvicorn.Server, thread: threading.Thread, port: int) -> None:
-        self._server, self._thread = server, thread
-        self.base_url = f"http://127.0.0.1:{port}/v1"
-
-    def close(self) -> None:
-        """Stop accepting, finish what is running, join the thread. A second call does nothing."""
-        self._server.should_exit = True
-        self._thread.join(_STOP_TIMEOUT_S)
-
-    def __enter__(self) -> RunningServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    base_url: str
 
 
-def start_scripted_server(port: int = 0) -> RunningServer:
-    """Serve on 127.0.0.1 in a background thread; port 0 picks a free one.
+@contextlib.contextmanager
+def start_scripted_server(port: int = 0) -> Iterator[RunningServer]:
+    """Serve on 127.0.0.1 in a background thread while the context lasts; port 0 picks a free one.
 
     Raises ArenaError U3001 when the port cannot be bound.
     """
@@ -100,11 +87,39 @@ def start_scripted_server(port: int = 0) -> RunningServer:
     except OSError as error:
         listener.close()
         raise ArenaError("U3001", f"cannot bind 127.0.0.1:{port} for the scripted model: {error}") from error
-    bound_port = int(listener.getsockname()[1])
     config = uvicorn.Config(
         serve_request, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=120, ws="none"
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="scripted-model", daemon=True)
     thread.start()
-    return RunningServer(server, thread, bound_port)
+    try:
+        yield RunningServer(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+    finally:  # stop accepting, finish what is running
+        server.should_exit = True
+        thread.join(_STOP_TIMEOUT_S)
+
+
+class ScriptedUpstream:
+    """An `Upstream` on the scripted models, for a run with one process. Thread-safe: it has no state.
+
+    The replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body does
+    not tell which of the two answered.
+    """
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        """As `Upstream.complete`. Raises ArenaError A1040, U3001."""
+        try:
+            return read_reply(orjson.dumps(complete(orjson.loads(request))))
+        except RequestError as error:
+            raise ArenaError(code_of_status(error.status), f"HTTP {error.status}: {error}") from error
+
+    def probe(self, request: str) -> Failure | None:
+        """As `Upstream.probe`."""
+        try:
+            self.complete(request)
+        except ArenaError as error:
+            return error.failure
+        return None

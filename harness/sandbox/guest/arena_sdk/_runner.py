@@ -23,7 +23,8 @@ import sys
 from _thread import allocate_lock
 from types import ModuleType
 
-from arena_sdk import _link, _sn15
+import sn15
+from arena_sdk import _link
 
 _EXIT_HOST_GONE = 3
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
@@ -171,16 +172,16 @@ def _describe(error: BaseException) -> str:
 
 def _final(init: dict[str, object], frame_bytes: int) -> dict[str, object]:
     """Load and run the agent. Everything it raises, SystemExit included, becomes its claim of an error."""
-    _sn15.install()
+    sn15.install()
     kind = "load"
     try:
         module = _load(str(init["source"]))
         kind = "raise"
         problem = json.loads(str(init["problem"]))
-        _sn15.open_problem(problem)
+        sn15.open_problem(problem)
         claim = module.agent_main(problem)
-        if _sn15.is_used():
-            _sn15.settle(claim)
+        if sn15.is_used():
+            sn15.settle(claim)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the agent's and it is reported
         _print_traceback()
         return {"error": _describe(error), "kind": kind}

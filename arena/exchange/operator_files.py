@@ -1,0 +1,406 @@
+"""A release of the operator's files: one numbered, signed list of everything that validators must share.
+
+A release names each file by kind, name, size and hash, and each piece of a long one by its hash, so that a
+reader needs to trust nobody who passes it on. `check_release` accepts exactly what the operator's key signed for this
+subnet. A name is a plain file name of the form that its kind demands: no path can be spelled with one. This is not the
+release record of a race (`arena.records.model.ReleaseRecord`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from arena.chain.keys import canonical_hotkey
+from arena.chain.port import Signer, Verifier
+from arena.visibility.rule import Thing, may_see
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
+from foundation.codes.names import RELEASE_OLDER, RELEASE_TWICE, RELEASE_UNSIGNED
+from foundation.durable_files import move_into_place, write_whole
+from foundation.errors import ArenaError
+
+RELEASE_VERSION = 1
+PIECE_BYTES = 4 << 20  # what travels, is checked and is kept at once
+FILES_MAX = 4_096
+FILE_BYTES_MAX = 8 << 30
+ALL_BYTES_MAX = 32 << 30
+RELEASE_BYTES_MAX = 4 << 20  # of the signed list itself
+_DOMAIN = b"agent-arena/operator-files/1\n"
+
+FileKind = Literal["policy", "suite", "titles", "batch", "catalogue"]  # in the order in which they are fetched
+KINDS: tuple[FileKind, ...] = get_args(FileKind)
+SUITE_ENDINGS = (".jsonl", ".titles.json", ".manifest.json", ".signature.json")
+THING_OF: dict[FileKind, Thing] = {  # what a file is to the rule of who may see what
+    "policy": "policy",
+    "suite": "suite",
+    "titles": "titles",
+    "batch": "sealed_batch",
+    "catalogue": "catalogue",
+}
+_STEM = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
+_NAMES: dict[FileKind, re.Pattern[str]] = {
+    "policy": re.compile(rf"{_STEM}\.json"),
+    "suite": re.compile(rf"{_STEM}({'|'.join(map(re.escape, SUITE_ENDINGS))})"),
+    "titles": re.compile(r"titles(-[A-Za-z0-9_.-]{1,99})?\.json"),
+    "batch": re.compile(rf"{_STEM}\.sealed\.json"),
+    "catalogue": re.compile(_STEM),
+}
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One file by content. `pieces` are the sha256 of every PIECE_BYTES of it, none where it is one piece."""
+
+    kind: FileKind
+    name: str
+    sha256: str
+    size_bytes: int
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def piece_sha256s(self) -> tuple[str, ...]:
+        """The hash of each of its pieces, in order."""
+        return self.pieces or (self.sha256,)
+
+    def piece_bytes(self, number: int) -> int:
+        """How long a piece is, counted from 0."""
+        return min(PIECE_BYTES, self.size_bytes - number * PIECE_BYTES)
+
+
+class FilesRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the operator of a subnet hands to its validators. A higher `sequence` takes the place of a lower one."""
+
+    version: int
+    netuid: int
+    sequence: int  # from 1
+    made_ms: int  # unix milliseconds, by the operator's clock; for people
+    signer: str  # hotkey, ss58
+    files: tuple[SharedFile, ...]
+
+    @property
+    def release_sha256(self) -> str:
+        """Its identity."""
+        return content_hash(self)
+
+    def of_kind(self, *kinds: FileKind) -> tuple[SharedFile, ...]:
+        """Its files of some kinds, in its order."""
+        return tuple(file for file in self.files if file.kind in kinds)
+
+
+class SignedRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A release with its signer's signature (hex, randomised: never an identity)."""
+
+    release: FilesRelease
+    signature: str
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose releases are taken, and for which subnet. `hotkey` is ss58."""
+
+    hotkey: str
+    netuid: int
+
+
+def sign_release(release: FilesRelease, signer: Signer) -> SignedRelease:
+    """The release signed. Raises ValueError when it names another signer."""
+    if release.signer != signer.hotkey:
+        raise ValueError(f"the release names {release.signer}, the key is {signer.hotkey}")
+    return SignedRelease(release=release, signature=signer.sign(_message(release)).hex())
+
+
+def check_release(signed: SignedRelease, operator: Operator, verify: Verifier) -> None:
+    """Raise ArenaError U3045 unless this is a well-formed release that this operator signed for this subnet."""
+    release = signed.release
+    about = f"release {release.sequence} of {release.signer[:64]!a}"
+    if canonical_hotkey(release.signer) != release.signer or release.signer != canonical_hotkey(operator.hotkey):
+        raise ArenaError(RELEASE_UNSIGNED, f"{about}: the operator is {operator.hotkey}")
+    if release.netuid != operator.netuid:
+        raise ArenaError(RELEASE_UNSIGNED, f"{about}: it is for netuid {release.netuid}, not {operator.netuid}")
+    if fault := _fault_of(release):
+        raise ArenaError(RELEASE_UNSIGNED, f"{about}: {fault}")
+    try:
+        signature, message = bytes.fromhex(signed.signature), _message(release)
+    except (ValueError, TypeError) as error:
+        raise ArenaError(RELEASE_UNSIGNED, f"{about}: {error}") from error
+    if not verify(operator.hotkey, message, signature):
+        raise ArenaError(RELEASE_UNSIGNED, f"{about}: the signature does not hold")
+
+
+def is_file_name(kind: FileKind, name: str) -> bool:
+    """Whether a file of that kind may have this name."""
+    return _NAMES[kind].fullmatch(name) is not None
+
+
+def kind_by_name(name: str) -> FileKind | None:
+    """What a file seems to be by its name alone; None for none of ours. A policy is known by what it holds."""
+    if is_file_name("batch", name):
+        return "batch"
+    if is_file_name("titles", name):
+        return "titles"
+    return "suite" if is_file_name("suite", name) else None
+
+
+def decode_release(content: bytes) -> SignedRelease | None:
+    """A signed release in its file's bytes, unchecked; None for bytes that are none."""
+    try:
+        return read_canonical(content, SignedRelease)
+    except UNREADABLE_JSON:
+        return None
+
+
+def _fault_of(release: FilesRelease) -> str:
+    """What is wrong with the form of a release; "" for nothing."""
+    if release.version != RELEASE_VERSION:
+        return f"format {release.version} is not {RELEASE_VERSION}"
+    if not 1 <= release.sequence < 2**53 or len(release.files) > FILES_MAX:
+        return f"number {release.sequence}, {len(release.files)} files: at most {FILES_MAX} files, numbers from 1"
+    for file in release.files:
+        if not is_file_name(file.kind, file.name):
+            return f"{file.name[:128]!a} is no name of a {file.kind} file"
+        if not 0 <= file.size_bytes <= FILE_BYTES_MAX:
+            return f"{file.name} has {file.size_bytes} bytes, at most {FILE_BYTES_MAX} are taken"
+        pieces = 0 if file.size_bytes <= PIECE_BYTES else -(-file.size_bytes // PIECE_BYTES)
+        if len(file.pieces) != pieces or not all(map(_SHA256.fullmatch, (file.sha256, *file.pieces))):
+            return f"{file.name} is not described by hashes of its content and its {pieces} pieces"
+    if sum(file.size_bytes for file in release.files) > ALL_BYTES_MAX:
+        return f"its files have more than {ALL_BYTES_MAX} bytes"
+    if len({(file.kind, file.name) for file in release.files}) != len(release.files):
+        return "a name stands there twice"
+    described: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for file in release.files:
+        is_described = (file.size_bytes, file.pieces)
+        if described.setdefault(file.sha256, is_described) != is_described:
+            return f"the content of {file.name} stands there with two descriptions"
+    return "more than one policy" if len(release.of_kind("policy")) > 1 else ""
+
+
+def _message(release: FilesRelease) -> bytes:
+    return _DOMAIN + hashlib.sha256(canonical_bytes(release)).digest()
+
+
+MODE = 0o600  # sealed batches are readable by their holder one day
+FREE_BYTES_LEAST = 2 << 30  # left free on the disk by what is fetched
+_NEWEST, _WHOLE, _SECOND = "newest.json", "whole.json", "second.json"
+
+
+class ReleaseStore:
+    """One folder of a node."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArenaError V2114 when the folder can't be made."""
+        self.folder = folder
+        with _coded(folder):
+            for path in (self._files, self._parts):
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    # -- releases
+    def newest(self) -> SignedRelease | None:
+        """The release with the highest number seen, whether or not its files are here. One that can't be read is none.
+
+        Raises ArenaError V2114."""
+        return self._read(_NEWEST)
+
+    def whole(self) -> SignedRelease | None:
+        """The newest release that was whole, if all its files are still here. Raises ArenaError V2114."""
+        whole = self._read(_WHOLE)
+        return None if whole is None or self.missing(whole.release) else whole
+
+    def second(self) -> SignedRelease | None:
+        """Another release with the number of one that was kept: evidence against the operator. Raises V2114."""
+        return self._read(_SECOND)
+
+    def keep(self, signed: SignedRelease) -> bool:
+        """Keep a checked release; True when it is new here.
+
+        Raises ArenaError U3046 for a lower number than the newest of its signer, U3047 for its number with another
+        content, V2114.
+        """
+        with self._locked():
+            return self._keep(signed)
+
+    def settle(self) -> bool:
+        """Make the newest release the whole one once all its files are here, and forget files of no release kept; True
+        when that happened now. Raises ArenaError V2114."""
+        with self._locked():
+            return self._settle()
+
+    def publish(
+        self,
+        sources: Sequence[tuple[FileKind, str, Path]],
+        sign: Callable[[tuple[SharedFile, ...], SignedRelease | None], SignedRelease],
+    ) -> SignedRelease:
+        """Copy files in (kind, name, source), and keep the release that `sign` makes of them and of the newest before.
+
+        Raises ArenaError U3046 and U3047 as `keep` does, V2114; OSError where a source can't be read.
+        """
+        with self._locked():
+            signed = sign(tuple(self._add(*source) for source in sources), self.newest())
+            self._keep(signed)
+            self._settle()
+            return signed
+
+    def _keep(self, signed: SignedRelease) -> bool:
+        release, held = signed.release, self.newest()
+        if held is not None and (held.release.signer, held.release.netuid) == (release.signer, release.netuid):
+            about = f"release {release.sequence} of {release.signer}"
+            if release.sequence < held.release.sequence:
+                raise ArenaError(RELEASE_OLDER, f"{about}: {held.release.sequence} is held")
+            if release.sequence == held.release.sequence:
+                if release == held.release:
+                    return False
+                self._write(_SECOND, signed)
+                one, other = held.release.release_sha256[:16], release.release_sha256[:16]
+                raise ArenaError(RELEASE_TWICE, f"{about}: {one} is held, {other} was shown")
+        self._write(_NEWEST, signed)
+        return True
+
+    def _settle(self) -> bool:
+        newest = self.newest()
+        if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
+            return False
+        self._write(_WHOLE, newest)
+        kept = {file.sha256 for file in newest.release.files}
+        with _coded(self.folder):
+            for path in (*self._files.iterdir(), *self._parts.iterdir()):
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+        return True
+
+    # -- files
+    def path_of(self, file: SharedFile) -> Path:
+        """Where a file lies that is here."""
+        return self._files / file.sha256
+
+    def content(self, file: SharedFile) -> bytes:
+        """A file's bytes, checked again. Raises ArenaError V2114 for one that was damaged: it is thrown away, and asked
+        for anew."""
+        path = self.path_of(file)
+        with _coded(path):
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != file.sha256:
+                path.unlink()
+                raise ArenaError("V2114", f"{path}: {file.name} was damaged; it is fetched again")
+        return content
+
+    def missing(self, release: FilesRelease) -> tuple[SharedFile, ...]:
+        """The files of a release that are not here, in the order in which they are fetched, each content once."""
+        order: tuple[FileKind, ...] = tuple(THING_OF)
+        lacking = {file.sha256: file for file in release.files if not self._has(file)}
+        return tuple(sorted(lacking.values(), key=lambda file: (order.index(file.kind), file.name)))
+
+    def require_room(self, files: tuple[SharedFile, ...]) -> None:
+        """Raises ArenaError V2115 when the disk does not hold these files too."""
+        wanted = sum(file.size_bytes for file in files)
+        if shutil.disk_usage(self.folder).free < wanted + FREE_BYTES_LEAST:
+            raise ArenaError("V2115", f"{self.folder}: {wanted} bytes of the operator's files are to come")
+
+    def pieces_held(self, file: SharedFile) -> int:
+        """How many of its pieces are in the part of a file; what a kill left behind the last of them is cut off."""
+        part = self._parts / file.sha256
+        with _coded(part):
+            if not part.exists():
+                return 0
+            pieces = min(part.stat().st_size // PIECE_BYTES, len(file.piece_sha256s))
+            os.truncate(part, pieces * PIECE_BYTES)
+            return pieces
+
+    def add_piece(self, file: SharedFile, piece: bytes) -> None:
+        """Add the next checked piece to the part of a file. Raises ArenaError V2114."""
+        part = self._parts / file.sha256
+        with _coded(part), os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE), "wb") as stream:
+            stream.write(piece)
+
+    def finish(self, file: SharedFile) -> None:
+        """Turn a complete part into the file. Raises ArenaError V2114 when it is not what was checked: it is thrown
+        away and fetched anew."""
+        part = self._parts / file.sha256
+        with _coded(part):
+            with part.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+                os.fsync(stream.fileno())
+            if found != file.sha256:
+                part.unlink()
+                raise ArenaError("V2114", f"{part}: what was written is not what was read; it is fetched again")
+            move_into_place(part, self.path_of(file))
+
+    def _add(self, kind: FileKind, name: str, source: Path) -> SharedFile:
+        whole, pieces, size_bytes = hashlib.sha256(), list[str](), 0
+        scratch = self._parts / "publishing"
+        with source.open("rb") as stream, _coded(scratch):
+            with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE), "wb") as copy:
+                while piece := stream.read(PIECE_BYTES):
+                    whole.update(piece)
+                    pieces.append(hashlib.sha256(piece).hexdigest())
+                    size_bytes += copy.write(piece)
+                copy.flush()
+                os.fsync(copy.fileno())
+            listed = tuple(pieces) if len(pieces) > 1 else ()
+            file = SharedFile(kind=kind, name=name, sha256=whole.hexdigest(), size_bytes=size_bytes, pieces=listed)
+            move_into_place(scratch, self.path_of(file))
+        return file
+
+    def piece(self, sha256: str, start: int) -> bytes | None:
+        """PIECE_BYTES of a file of a kept release from byte `start` on, or what there is of them; None where the file
+        is not here, or is none that other validators may see. Raises ArenaError V2114."""
+        for signed in (self.newest(), self.whole()):
+            for file in signed.release.files if signed else ():
+                if file.sha256 == sha256 and self._has(file) and start < max(1, file.size_bytes):
+                    if not may_see("validator", THING_OF[file.kind], "open").is_seen:
+                        return None
+                    with _coded(self.path_of(file)), self.path_of(file).open("rb") as stream:
+                        stream.seek(start)
+                        return stream.read(PIECE_BYTES)
+        return None
+
+    def _has(self, file: SharedFile) -> bool:
+        try:
+            return self.path_of(file).stat().st_size == file.size_bytes
+        except FileNotFoundError:
+            return False
+
+    @property
+    def _files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def _parts(self) -> Path:
+        return self.folder / "parts"
+
+    def _read(self, name: str) -> SignedRelease | None:
+        with _coded(self.folder / name):
+            try:
+                return decode_release((self.folder / name).read_bytes())
+            except FileNotFoundError:
+                return None
+
+    def _write(self, name: str, signed: SignedRelease) -> None:
+        with _coded(self.folder / name):
+            write_whole(self.folder / name, msgspec.json.encode(signed), mode=MODE)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One writer at a time, of all processes."""
+        with _coded(self.folder):
+            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, MODE)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _coded(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArenaError("V2114", f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,196 @@
+"""Making a release: which files of a folder validators share, whether they may be shared, and the next number.
+
+Nothing is published that validators would refuse, or that they must not have. A problem file is taken as part
+of a signed suite alone and title releases only where they are named one by one, because a bank's own name its answers.
+What the release before held goes on, unless it is replaced: its batches until `SPENT_MS` after their round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.bank.sealing import SealedFile, read_sealed
+from arena.bank.suite_signature import read_suite
+from arena.chain.port import Signer, Timelock, Verifier
+from arena.exchange.operator_files import (
+    RELEASE_VERSION,
+    SUITE_ENDINGS,
+    FileKind,
+    FilesRelease,
+    Operator,
+    ReleaseStore,
+    SharedFile,
+    SignedRelease,
+    check_release,
+    is_file_name,
+    kind_by_name,
+    sign_release,
+)
+from arena.policy import Policy
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError
+from problems.titles import decode_accepted
+
+SPENT_MS = 7 * 86_400_000
+POLICY_FILE = "policy.json"
+_INDEX_MANIFEST = "manifest.json"
+_SUITE_MANIFEST = ".manifest.json"
+
+Source = tuple[FileKind, str, Path]
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """Files to be published, and those of the same folders that are none of ours."""
+
+    sources: tuple[Source, ...]
+    skipped: tuple[Path, ...]
+
+
+def collect(paths: Iterable[Path]) -> Collected:
+    """What files and folders (with all below them) hold for validators; named files must be something.
+
+    Raises ArenaError V2106 for a named file that is nothing validators share, OSError for a path that is not there.
+    """
+    sources: list[Source] = []
+    skipped: list[Path] = []
+    for path in paths:
+        path.stat()
+        below = (one for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+        found = sorted(below) if path.is_dir() else [path]
+        indexes = {file.parent for file in found if file.name == _INDEX_MANIFEST}
+        for file in found:
+            kind = _kind_of(file, indexes)
+            if kind is None or (kind == "titles" and path.is_dir()):
+                if not path.is_dir():
+                    raise ArenaError("V2106", f"{path} is nothing that validators share")
+                skipped.append(file)
+            else:
+                sources.append((kind, file.name, file))
+    return Collected(sources=tuple(sources), skipped=tuple(skipped))
+
+
+def publish(
+    store: ReleaseStore,
+    sources: Sequence[Source],
+    *,
+    signer: Signer,
+    netuid: int,
+    now_ms: int,
+    timelock: Timelock,
+    verify: Verifier,
+    is_carried: bool = True,
+) -> SignedRelease:
+    """Sign the next release of these files, and of what the one before held where `is_carried`; kept in `store`.
+
+    Raises ArenaError V2106 for files that can't be one release, P4001, P4012, P4018 or P4025 for a file that the key
+    did not sign or that is damaged, V2114.
+    """
+    names = [(kind, name) for kind, name, _ in sources]
+    if len(set(names)) != len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise ArenaError("V2106", f"two {twice[0]} files are named {twice[1]}")
+    _check_contents(sources, signer.hotkey, verify, timelock)
+
+    def sign(files: tuple[SharedFile, ...], before: SignedRelease | None) -> SignedRelease:
+        operator = Operator(hotkey=signer.hotkey, netuid=netuid)
+        is_own = before is not None and (before.release.signer, before.release.netuid) == (signer.hotkey, netuid)
+        earlier = before.release if is_own and before else None
+        carried = _carried(store, earlier, files, timelock, now_ms) if earlier and is_carried else ()
+        if not files and not carried:
+            raise ArenaError("V2106", "there is nothing to publish")
+        signed = sign_release(
+            FilesRelease(
+                version=RELEASE_VERSION,
+                netuid=netuid,
+                sequence=earlier.sequence + 1 if earlier else 1,
+                made_ms=now_ms,
+                signer=signer.hotkey,
+                files=tuple(sorted((*carried, *files), key=lambda file: (file.kind, file.name))),
+            ),
+            signer,
+        )
+        try:
+            check_release(signed, operator, verify)
+        except ArenaError as error:
+            raise ArenaError("V2106", error.failure.detail) from error
+        _refuse_shared_rounds(store, signed.release)
+        return signed
+
+    return store.publish(sources, sign)
+
+
+def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:
+    """What a file is for validators, by its name and its neighbours."""
+    if file.parent in indexes:
+        return "catalogue" if is_file_name("catalogue", file.name) else None
+    if file.name == POLICY_FILE or file.name.endswith(f".{POLICY_FILE}"):
+        return "policy"
+    kind = kind_by_name(file.name)
+    if kind != "suite":
+        return kind
+    return "suite" if (file.parent / f"{_suite_of(file.name)}{_SUITE_MANIFEST}").is_file() else None
+
+
+def _suite_of(name: str) -> str:
+    return next((name.removesuffix(ending) for ending in SUITE_ENDINGS if name.endswith(ending)), name)
+
+
+def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, timelock: Timelock) -> None:
+    given = {(kind, name) for kind, name, _ in sources}
+    for kind, name, path in sources:
+        if kind == "policy":
+            try:
+                msgspec.json.decode(path.read_bytes(), type=Policy)
+            except UNREADABLE_JSON as error:
+                raise ArenaError("V2106", f"{path} is no policy: {error}") from error
+        elif kind == "titles":
+            decode_accepted(path.read_bytes())
+        elif kind == "batch":
+            network = read_sealed(path, hotkey, verify).notice.network
+            if network != timelock.network:
+                raise ArenaError("V2106", f"{path} opens with beacon {network}, this network's is {timelock.network}")
+        elif kind == "suite" and name.endswith(_SUITE_MANIFEST):
+            suite = _suite_of(name)
+            read_suite(path.parent, suite, verify, hotkey)
+            if lacking := [suite + ending for ending in SUITE_ENDINGS if ("suite", suite + ending) not in given]:
+                raise ArenaError("V2106", f"suite {suite}: {lacking[0]} is to be published with it")
+        elif kind == "catalogue" and name == _INDEX_MANIFEST:
+            from harness.catalogue.layout import read_manifest  # it loads the arrays' library
+
+            read_manifest(path.parent)
+        elif kind == "suite" and ("suite", f"{_suite_of(name)}{_SUITE_MANIFEST}") not in given:
+            raise ArenaError("V2106", f"{path} belongs to a suite: give the folder with its manifest")
+
+
+def _carried(
+    store: ReleaseStore, before: FilesRelease, files: Sequence[SharedFile], timelock: Timelock, now_ms: int
+) -> tuple[SharedFile, ...]:
+    """The files of the release before that go on."""
+    if missing := store.missing(before):
+        told = f"{len(missing)} files of release {before.sequence} are not here"
+        raise ArenaError("V2106", f"{told}: publish through a node that holds it whole")
+    new_names = {(file.kind, file.name) for file in files}
+    replaced = {file.kind for file in files if file.kind in ("policy", "catalogue")}  # of which there is one
+    return tuple(
+        file
+        for file in before.files
+        if (file.kind, file.name) not in new_names
+        and file.kind not in replaced
+        and (file.kind != "batch" or timelock.opens_ms(_round_of(store, file)) > now_ms - SPENT_MS)
+    )
+
+
+def _refuse_shared_rounds(store: ReleaseStore, release: FilesRelease) -> None:
+    """A race takes the one batch of its round, so two of one round would serve none."""
+    rounds: dict[int, str] = {}
+    for file in release.of_kind("batch"):
+        other = rounds.setdefault(_round_of(store, file), file.name)
+        if other != file.name:
+            raise ArenaError("V2106", f"{other} and {file.name} are both of round {_round_of(store, file)}")
+
+
+def _round_of(store: ReleaseStore, file: SharedFile) -> int:
+    return msgspec.json.decode(store.path_of(file).read_bytes(), type=SealedFile).notice.round

@@ -1,0 +1,258 @@
+"""The files of an export: how they are named, written, hashed and read back.
+
+Lines are compressed with zstd; what cannot be read raises ArenaError V2050 or V2074 with file and line. The manifest
+is written last and atomically, so a folder with one is complete: its sha256 file shows a damaged
+manifest, the signature a false one. Trajectories come out as the exporter handed them to the views.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+import zstandard
+
+from arena.chain.port import Signer, Verifier
+from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
+from arena.records.body import decode_body, decode_content
+from arena.records.model import Envelope, EvaluationRecord
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.model import Pool
+
+if TYPE_CHECKING:
+    pass
+
+
+ZSTD_LEVEL = 1
+
+
+class LinesFile:
+    """A file of lines being written."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.rows = path, 0
+        self._file = path.open("wb")
+        compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
+        self._stream = compressor.stream_writer(self._file, closefd=False)
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Add lines, given without their ends."""
+        if lines:
+            self._stream.write(b"\n".join((*lines, b"")))
+            self.rows += len(lines)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._stream.flush(zstandard.FLUSH_FRAME)
+        self._file.close()
+
+    def __enter__(self) -> LinesFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
+SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
+AGENTS, SOURCES, POLICIES, LAYOUT = "agents.jsonl", "agents", "policies", "FORMATS.md"
+REFERENCES = "references.jsonl.zst"  # log rows from outside the range that rows in it refer to
+
+
+def shard_name(number: int) -> str:
+    """The file name of a shard in `log/` and `scrubbed/`."""
+    return f"{number:06d}.jsonl.zst"
+
+
+def describe(folder: Path, path: Path, rows: int) -> ShardFile:
+    """A complete file as the manifest names it, on disk for good."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sha256, size_bytes = file_hash(path)
+    return ShardFile(path=path.relative_to(folder).as_posix(), sha256=sha256, size_bytes=size_bytes, rows=rows)
+
+
+def file_hash(path: Path) -> tuple[str, int]:
+    """sha256 (hex) and size in bytes of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+
+
+MANIFEST, CHECKSUM, SIGNATURE = "manifest.json", "manifest.sha256", "manifest.sig"
+
+
+def write_manifest(folder: Path, manifest: Manifest, signer: Signer | None = None) -> None:
+    """Write the manifest and what goes with it, the manifest itself last."""
+    content = canonical_bytes(manifest)
+    digest = hashlib.sha256(content)
+    write_whole(folder / CHECKSUM, _checksum_text(digest.hexdigest()))
+    if signer:
+        signature = signer.sign(MANIFEST_DOMAIN + digest.digest()).hex()
+        write_whole(folder / SIGNATURE, f"{signer.hotkey} {signature}\n".encode())
+    write_whole(folder / MANIFEST, content)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an export. Raises ArenaError V2074 when there is none or it is of no version known."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        manifest = read_canonical(content, Manifest)
+    except (OSError, *UNREADABLE_JSON) as error:
+        raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
+    if manifest.version != MANIFEST_VERSION:
+        detail = f"version {manifest.version}, this release reads version {MANIFEST_VERSION}; export again"
+        raise ArenaError("V2074", f"{folder / MANIFEST}: {detail}")
+    if canonical_bytes(manifest) != content:
+        raise ArenaError("V2074", f"{folder / MANIFEST}: not in canonical form")
+    return manifest
+
+
+def signer_of(folder: Path, verify_signature: Verifier) -> str:
+    """The hotkey that signed the manifest, "" for an unsigned one.
+
+    Raises ArenaError V2074 when the checksum does not fit the manifest, or the signature does not.
+    """
+    digest = hashlib.sha256((folder / MANIFEST).read_bytes())
+    try:
+        if (folder / CHECKSUM).read_bytes() != _checksum_text(digest.hexdigest()):
+            raise ArenaError("V2074", f"{CHECKSUM} is not that of the manifest")
+    except OSError as error:
+        raise ArenaError("V2074", f"{CHECKSUM}: {error}") from error
+    if not (folder / SIGNATURE).exists():
+        return ""
+    try:
+        text = (folder / SIGNATURE).read_text("ascii")
+        hotkey, _, signature = text.removesuffix("\n").partition(" ")
+        raw = bytes.fromhex(signature)
+    except ValueError as error:
+        raise ArenaError("V2074", f"{SIGNATURE}: {error}") from error
+    if text != f"{hotkey} {raw.hex()}\n" or not verify_signature(hotkey, MANIFEST_DOMAIN + digest.digest(), raw):
+        raise ArenaError("V2074", f"{SIGNATURE} is not a signature of this manifest")
+    return hotkey
+
+
+def _checksum_text(sha256: str) -> bytes:
+    return f"{sha256}  {MANIFEST}\n".encode()
+
+
+LINE_BYTES_MAX = 160 << 20  # two bodies of the largest size, and their envelope
+_READ_AT_ONCE = 1 << 20
+
+_NULL = b"null"
+
+
+class _Line(Envelope, frozen=True, kw_only=True):
+    """A LogRow as it is decoded: a raw value or null can't be told by type."""
+
+    content: msgspec.Raw
+    body: msgspec.Raw
+    withheld: Withheld | None
+
+    def row(self) -> LogRow:
+        """The row. Raw values are copied, so that the line they are part of can go."""
+        fields = msgspec.structs.asdict(self)
+        for name in ("content", "body"):
+            fields[name] = None if bytes(fields[name]) == _NULL else fields[name].copy()
+        return LogRow(**fields)
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+VerdictOf = Callable[[str], tuple[int, Verdict | UnscoredVerdict | None]]  # body hash -> record number, verdict
+ProblemOf = Callable[[EvaluationRecord], tuple[Pool, str]]  # -> pool, cluster id
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a zstd-compressed file, without their ends. Raises ArenaError V2050."""
+    rest = b""
+    try:
+        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            while chunk := stream.read(_READ_AT_ONCE):
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from lines
+                if len(rest) > LINE_BYTES_MAX:
+                    raise ArenaError("V2050", f"{path.name}: a line is over {LINE_BYTES_MAX} bytes")
+    except zstandard.ZstdError as error:
+        raise ArenaError("V2050", f"{path.name}: {error}") from error
+    if rest:
+        raise ArenaError("V2050", f"{path.name}: the last line has no end")
+
+
+def read_row(line: bytes) -> LogRow:
+    """The log row of one line, without its end. Raises ArenaError V2050 when it is not one in canonical form."""
+    try:
+        row = _LINE.decode(line).row()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArenaError("V2050", str(error)) from error
+    if msgspec.json.encode(row) != line:
+        raise ArenaError("V2050", "not in canonical form")
+    return row
+
+
+def read_rows(path: Path) -> Iterator[LogRow]:
+    """The log rows of a file. Raises ArenaError V2050 for a line that is not one in canonical form."""
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield read_row(line)
+        except ArenaError as error:
+            raise ArenaError("V2050", f"{path.name}, line {number}: {error.failure.detail}") from error
+
+
+def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
+    """The scrubbed trajectories of a shard by record number. Raises ArenaError V2050."""
+    path = folder / SCRUBBED / shard_name(number)
+    if not path.exists():
+        return {}
+    try:
+        rows = [msgspec.json.decode(line, type=Trajectory) for line in read_lines(path)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArenaError("V2050", f"{SCRUBBED}/{path.name}: {error}") from error
+    return {row.seq: row for row in rows}
+
+
+def shard_trajectories(folder: Path, number: int, verdict_of: VerdictOf, problem_of: ProblemOf) -> Iterator[Trajectory]:
+    """The trajectories of a shard as its views were written from them. Raises ArenaError V2050."""
+    scrubbed = read_scrubbed(folder, number)
+    for row in read_rows(folder / LOG / shard_name(number)):
+        if row.seq in scrubbed:
+            yield scrubbed[row.seq]
+        elif row.content is not None and row.body is not None:
+            trajectory = row_trajectory(row, verdict_of, problem_of)
+            if trajectory:
+                yield trajectory
+
+
+def row_trajectory(row: LogRow, verdict_of: VerdictOf, problem_of: ProblemOf) -> Trajectory | None:
+    """The trajectory of a whole row, None when it is no evaluation. Raises ArenaError V2050."""
+    if row.content is None or row.body is None:
+        return None
+    content = decode_content(bytes(row.content))
+    if not isinstance(content.payload, EvaluationRecord):
+        return None
+    verdict_seq, verdict = verdict_of(content.payload.body_sha256)
+    pool, cluster_id = problem_of(content.payload)
+    return Trajectory(
+        validator=row.validator,
+        seq=row.seq,
+        content_sha256=row.content_sha256,
+        signature=row.signature,
+        content=content,
+        evaluation=content.payload,
+        body=decode_body(bytes(row.body)),
+        verdict=verdict,
+        verdict_seq=verdict_seq,
+        pool=pool,
+        cluster_id=cluster_id,
+    )

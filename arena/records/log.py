@@ -1,0 +1,227 @@
+"""The hash chain of one validator's log, as pure functions (docs/architecture.md#records).
+
+hash(0) = sha256(validator), hash(n) = sha256(hash(n-1) || sha256(content n)). The signature covers domain tag,
+length-prefixed validator, seq, hash(n-1) and sha256(content n): never an id, never the content itself. A chain does not
+show that its tail was cut: checkpoints do.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from arena.chain.port import Commitment, Signer, Verifier
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import SIGNATURE_DOMAIN, Head, SignedRecord, StoredCheckpoint
+from foundation.errors import ArenaError
+
+SEQ_BYTES = 8
+LENGTH_BYTES = 2
+
+
+def first_head(validator: str) -> Head:
+    """The head of an empty log."""
+    return Head(0, hashlib.sha256(validator.encode()).hexdigest())
+
+
+def record_hash(prev: str, content_sha256: str) -> str:
+    """hash(n) from hash(n-1) and the content's sha256, all lower-case hex."""
+    return hashlib.sha256(bytes.fromhex(prev) + bytes.fromhex(content_sha256)).hexdigest()
+
+
+def signing_message(validator: str, seq: int, prev: str, content_sha256: str) -> bytes:
+    """The bytes a record's signature covers; also its leaf in the Merkle log."""
+    name = validator.encode()
+    return b"".join(
+        (
+            SIGNATURE_DOMAIN,
+            len(name).to_bytes(LENGTH_BYTES, "big"),
+            name,
+            seq.to_bytes(SEQ_BYTES, "big"),
+            bytes.fromhex(prev),
+            bytes.fromhex(content_sha256),
+        )
+    )
+
+
+def head_after(record: SignedRecord) -> Head:
+    """The head once this record is in the log."""
+    return Head(record.seq, record_hash(record.prev, record.content_sha256))
+
+
+ORIGIN_PREFIX = "agent-arena/log/1/"
+KEY_TYPE = b"\xffsr25519"
+KEY_ID_BYTES = 4
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one validator's log. `root` is hex."""
+
+    validator: str
+    size: int
+    root: str
+
+
+def checkpoint_of(validator: str, tree: MerkleFrontier) -> Checkpoint:
+    """The checkpoint of a tree over a validator's records."""
+    return Checkpoint(validator=validator, size=tree.size, root=tree.root().hex())
+
+
+def sign_checkpoint(checkpoint: Checkpoint, signer: Signer) -> str:
+    """The signed note. Its text begins with the origin, which is the signature's domain tag."""
+    text = _text(checkpoint)
+    signature = _key_id(signer.hotkey) + signer.sign(text.encode())
+    return f"{text}\n— {_origin(signer.hotkey)} {base64.b64encode(signature).decode()}\n"
+
+
+def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
+    """The checkpoint of a signed note. Raises ArenaError V2050 when it is malformed or not signed by its validator."""
+    text, gap, signatures = note.partition("\n\n")
+    lines = text.split("\n")
+    try:
+        origin, size, root = lines[:3]
+        checkpoint = Checkpoint(
+            validator=origin.removeprefix(ORIGIN_PREFIX),
+            size=int(size),
+            root=base64.b64decode(root, validate=True).hex(),
+        )
+    except (ValueError, binascii.Error) as error:
+        raise ArenaError("V2050", f"checkpoint: {error}") from error
+    if not gap or checkpoint.size < 0 or text + "\n" != _text(checkpoint):
+        raise ArenaError("V2050", "checkpoint: not in canonical form")
+    marker, key_id = f"— {origin} ", _key_id(checkpoint.validator)
+    *lines, last = signatures.split("\n")
+    for line in lines if not last else ():
+        if not line.startswith(marker):
+            continue
+        encoded = line[len(marker) :]
+        try:
+            signature = base64.b64decode(encoded, validate=True)
+        except (ValueError, binascii.Error):
+            continue
+        if not signature.startswith(key_id) or base64.b64encode(signature).decode() != encoded:
+            continue
+        if verify_signature(checkpoint.validator, f"{text}\n".encode(), signature[KEY_ID_BYTES:]):
+            return checkpoint
+    raise ArenaError("V2050", f"checkpoint: no valid signature of {checkpoint.validator}")
+
+
+def _origin(validator: str) -> str:
+    return ORIGIN_PREFIX + validator
+
+
+def _key_id(validator: str) -> bytes:
+    return hashlib.sha256(_origin(validator).encode() + b"\n" + KEY_TYPE + validator.encode()).digest()[:KEY_ID_BYTES]
+
+
+def _text(checkpoint: Checkpoint) -> str:
+    root = base64.b64encode(bytes.fromhex(checkpoint.root)).decode()
+    return f"{_origin(checkpoint.validator)}\n{checkpoint.size}\n{root}\n"
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class LogStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of one log: after record `after_seq`, with the hash of that record and the tree's peaks, hex, largest
+    first. The beginning of a log is `LogStart(validator=...)`."""
+
+    validator: str
+    after_seq: int = 0
+    head: str = ""  # hash of record `after_seq`; "" at the beginning
+    peaks: tuple[str, ...] = ()  # roots of the complete subtrees
+
+
+class LogWalk:
+    """Where one log stands after the records that were taken."""
+
+    def __init__(self, start: LogStart) -> None:
+        """Raises ArenaError V2051 for a start that is malformed."""
+        hashes = (start.head, *start.peaks) if start.after_seq or start.head else start.peaks
+        if wrong := [text for text in hashes if not _SHA256.fullmatch(text)]:
+            raise ArenaError("V2051", f"the start of {start.validator} holds {wrong[0]!r}, which is no sha256")
+        if not start.after_seq and start.head:
+            raise ArenaError("V2051", f"the start of {start.validator} names a record before the first")
+        self.tree = MerkleFrontier(start.after_seq, [bytes.fromhex(peak) for peak in start.peaks])
+        self.validator = start.validator
+        self.head = Head(start.after_seq, start.head) if start.after_seq else first_head(start.validator)
+        self.is_whole = start.after_seq == 0  # it went over every record of the log
+
+    @property
+    def seq(self) -> int:
+        """The number of the last record taken."""
+        return self.head.seq
+
+    @property
+    def root(self) -> str:
+        """Root (hex) of the log up to here."""
+        return self.tree.root().hex()
+
+    def position(self) -> LogStart:
+        """Where the walk stands, as the point where another can begin."""
+        peaks = tuple(peak.hex() for peak in self.tree.peaks)
+        return LogStart(
+            validator=self.validator, after_seq=self.seq, head=self.head.hash if self.seq else "", peaks=peaks
+        )
+
+    def misplaced(self, seq: int, prev: str) -> tuple[Literal["sequence", "chain"], str] | None:
+        """Why a record of this number and link does not come next; None where it does."""
+        if seq != self.seq + 1:
+            return "sequence", f"record {self.seq + 1} was expected here, {seq} came"
+        return None if prev == self.head.hash else ("chain", f"it does not follow record {self.seq}")
+
+    def take(self, seq: int, prev: str, content_sha256: str) -> bytes:
+        """Go over a record, in its place or not; the message that its signature covers."""
+        message = signing_message(self.validator, seq, prev, content_sha256)
+        self.tree.append(message)
+        self.head = Head(seq, record_hash(prev, content_sha256))
+        return message
+
+    def follow(self, seq: int, prev: str, content_sha256: str) -> bytes:
+        """Go over the next record, as `take`. Raises ArenaError V2050 when it does not follow the last one."""
+        if wrong := self.misplaced(seq, prev):
+            raise ArenaError("V2050", f"{self.validator}: record {seq}: {wrong[1]}")
+        return self.take(seq, prev, content_sha256)
+
+
+def note_sha256(note: str) -> str:
+    """What the chain holds of a signed note: sha256 (hex) of its UTF-8 bytes."""
+    return hashlib.sha256(note.encode()).hexdigest()
+
+
+def committed_checkpoint(
+    checkpoints: Iterable[StoredCheckpoint], commitment: Commitment | None
+) -> StoredCheckpoint | None:
+    """The one of a hotkey's checkpoints that its commitment holds; None for an empty slot or another hash."""
+    if commitment is None:
+        return None
+    for checkpoint in checkpoints:
+        if checkpoint.validator == commitment.hotkey and note_sha256(checkpoint.note) == commitment.sha256:
+            return checkpoint
+    return None
+
+
+def require_anchor(
+    checkpoint: StoredCheckpoint, commitment: Commitment | None, verify_signature: Verifier
+) -> Checkpoint:
+    """The checkpoint, proven: signed by its validator, and held by the chain in the block that its anchor names.
+
+    `commitment` is the chain's answer for the validator's hotkey at `checkpoint.anchor_block`. Raises ArenaError V2050
+    for a note that is malformed, not signed by its validator or not the one it is stored as, and for a commitment that
+    is missing, of another hotkey or block, or of another hash.
+    """
+    signed = read_checkpoint(checkpoint.note, verify_signature)
+    if (signed.validator, signed.size) != (checkpoint.validator, checkpoint.size):
+        raise ArenaError("V2050", f"checkpoint {checkpoint.size} holds the note of {signed.validator} {signed.size}")
+    is_held = commitment is not None and committed_checkpoint([checkpoint], commitment) is not None
+    if commitment is None or not is_held or not 0 < checkpoint.anchor_block == commitment.block:
+        held = f"{commitment.sha256[:16]} of block {commitment.block}" if commitment else "nothing"
+        about = f"checkpoint {checkpoint.size} of {checkpoint.validator}, block {checkpoint.anchor_block}"
+        raise ArenaError("V2050", f"{about}: the chain holds {held}")
+    return signed

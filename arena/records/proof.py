@@ -1,0 +1,167 @@
+"""Proof files: a record is in the log whose state its validator signed, and nothing before an older state changed.
+
+A proof is canonical JSON and a line feed, so that a file has one form:
+
+    format          "agent-arena/proof/1"
+    validator seq prev content_sha256 signature     the record's envelope; the content is a file of its own
+    checkpoint      the signed checkpoint, as text  (arena.records.log)
+    inclusion       hashes from the record's leaf to the checkpoint's root, hex (RFC 9162 section 2.1.3)
+    older           null, or {checkpoint, consistency}: an older signed checkpoint, and the hashes that lead from it to
+                    the newer root (RFC 9162 section 2.1.4)
+
+It says nothing about what the record holds (contents are blinded), so a proof may be published before a release.
+`verify_proof.py` beside this file checks one without any of this software. JSON and not the text form of C2SP
+tlog-proof, which has no place for a consistency proof or for the record's signature.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import msgspec
+
+from arena.chain.port import Verifier
+from arena.records.log import read_checkpoint, signing_message
+from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
+from arena.records.model import LogLeaf, SignedRecord
+from arena.records.verify_proof import check
+from arena.store.port import Store
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
+
+PROOF_FORMAT: Literal["agent-arena/proof/1"] = "agent-arena/proof/1"
+TILE = 256  # leaves
+
+
+class OlderCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An older signed checkpoint, and the consistency proof from it."""
+
+    checkpoint: str
+    consistency: tuple[str, ...]
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a proof file holds; see the module."""
+
+    format: Literal["agent-arena/proof/1"] = PROOF_FORMAT
+    validator: str
+    seq: int
+    prev: str
+    content_sha256: str
+    signature: str
+    checkpoint: str
+    inclusion: tuple[str, ...]
+    older: OlderCheckpoint | None = None
+
+
+def encode_proof(proof: Proof) -> bytes:
+    """The bytes of a proof file."""
+    return canonical_bytes(proof) + b"\n"
+
+
+async def prove(
+    store: Store, validator: str, seq: int, note: str, verify_signature: Verifier, *, older_note: str = ""
+) -> tuple[Proof, SignedRecord]:
+    """A proof of one record under a signed checkpoint, and the record. `older_note`: prove consistency from it too.
+
+    Raises ArenaError V2053 when the log has no such record or the checkpoints do not cover it, V2050 when a note is not
+    signed or the log does not have its root.
+    """
+    point = read_checkpoint(note, verify_signature)
+    older = read_checkpoint(older_note, verify_signature) if older_note else None
+    if point.validator != validator or (older and older.validator != validator):
+        raise ArenaError("V2053", f"the checkpoint is of another log than {validator}")
+    if not 0 < seq <= point.size:
+        raise ArenaError("V2053", f"a checkpoint of {point.size} records does not cover record {seq}")
+    if older and not 0 < older.size < point.size:
+        raise ArenaError("V2053", f"a checkpoint of {older.size} records is not older than one of {point.size}")
+    record = await anext(aiter(store.records(validator, after_seq=seq - 1)), None)
+    if record is None or record.seq != seq:
+        raise ArenaError("V2053", f"the log of {validator} has no record {seq}")
+    tiles = TiledLogs(store)
+    inclusion = await tiles.inclusion(validator, seq, point.size)
+    consistency = await tiles.consistency(validator, older.size, point.size) if older else ()
+    proof = Proof(
+        validator=validator,
+        seq=seq,
+        prev=record.prev,
+        content_sha256=record.content_sha256,
+        signature=record.signature,
+        checkpoint=note,
+        inclusion=tuple(step.hex() for step in inclusion),
+        older=OlderCheckpoint(checkpoint=older_note, consistency=tuple(step.hex() for step in consistency))
+        if older_note
+        else None,
+    )
+    try:
+        check(encode_proof(proof), record.content, [one for one in (note, older_note) if one])
+    except ValueError as error:
+        raise ArenaError("V2050", f"record {seq} of {validator}: {error}") from error
+    return proof, record
+
+
+class LeafReader(Protocol):
+    """The part of a store that gives leaves."""
+
+    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
+        """As `arena.store.port.Store.leaves`."""
+        ...
+
+
+class TiledLogs:
+    """The roots of the complete tiles of some logs: a proof reads two tiles of a log and not all of it. Tiles never
+    change, so each is read once. What is proven is checked by its reader against a signed root."""
+
+    def __init__(self, store: LeafReader) -> None:
+        self._store = store
+        self._roots: dict[str, list[bytes]] = defaultdict(list)
+        self._growing = asyncio.Lock()
+
+    async def inclusion(self, validator: str, seq: int, size: int) -> tuple[bytes, ...]:
+        """The hashes that lead from record `seq` to the root over the first `size`, in proof order.
+
+        Raises ArenaError V2053 where the log is shorter; V2021 when the store is away.
+        """
+        return await self._hashes(validator, size, inclusion_ranges(seq - 1, size))
+
+    async def consistency(self, validator: str, first: int, second: int) -> tuple[bytes, ...]:
+        """The hashes that prove that the log of `second` records begins with that of `first`. Raises as `inclusion`."""
+        return await self._hashes(validator, second, consistency_ranges(first, second))
+
+    async def _hashes(self, validator: str, size: int, ranges: list[LeafRange]) -> tuple[bytes, ...]:
+        roots, tiles = self._roots[validator], size // TILE
+        async with self._growing:
+            if len(roots) < tiles:
+                tree = MerkleFrontier()
+                leaves = self._store.leaves(validator, after_seq=len(roots) * TILE, to_seq=tiles * TILE)
+                async for leaf in leaves:
+                    tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
+                    if tree.size == TILE:
+                        roots.append(tree.root())
+                        tree = MerkleFrontier()
+                        await asyncio.sleep(0)  # others that are served in this loop go on
+            if len(roots) < tiles:
+                raise ArenaError("V2053", f"the log of {validator} holds fewer than {tiles * TILE} records")
+        return tuple([await self._root(validator, first, end) for first, end in ranges])
+
+    async def _root(self, validator: str, first: int, end: int) -> bytes:
+        """The root over leaves `first` to `end` - 1: whole tiles as far as there are, then leaves."""
+        peaks: list[bytes] = []
+        tiles = 0
+        if first % TILE == 0:
+            for root in self._roots[validator][first // TILE : end // TILE]:
+                merged, place = root, tiles
+                while place & 1:
+                    merged, place = node_hash(peaks.pop(), merged), place >> 1
+                peaks.append(merged)
+                tiles += 1
+        tree, start = MerkleFrontier(tiles * TILE, peaks), first + tiles * TILE
+        if start < end:
+            async for leaf in self._store.leaves(validator, after_seq=start, to_seq=end):
+                tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
+        if tree.size != end - first:
+            raise ArenaError("V2053", f"the log of {validator} holds fewer than {end} records")
+        return tree.root()

@@ -1,0 +1,177 @@
+"""The sequencer: the one place that gives records their number, time and signature, one per hotkey.
+
+Payloads are appended in order, in one transaction with their bodies and the end of their lease. When another
+process moved the head, the same payloads are signed again on the new one, a bounded number of times. When a reply was
+lost, the log itself tells whether the append happened, however late the server committed it: each head that was sent
+and not refused is remembered, two on one number can't both stand, and so calling `append` again with the same payloads
+never doubles them. After a crash that memory is gone: the store's hold on the hotkey waits for what was still running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from arena.chain.port import Signer
+from arena.records.body import encode_content
+from arena.records.log import head_after, signing_message
+from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
+from arena.store.port import HeadMovedError, Lease, Store
+from foundation.codes.names import STORE_AWAY
+from foundation.errors import ArenaError
+
+SIGNING_ATTEMPTS = 64
+BLIND_BYTES = 16
+
+Write = Callable[[list[SignedRecord]], Awaitable[Head]]
+
+
+class Unanswered(msgspec.Struct):
+    """Payloads that were sent without an answer, and the heads the log has if one of the tries arrived."""
+
+    payloads: tuple[Payload, ...]
+    heads: list[Head]
+
+
+class Sequencer:
+    """Signs and appends for one hotkey. Share one between the tasks of a process."""
+
+    def __init__(
+        self,
+        store: Store,
+        signer: Signer,
+        now_ms: Callable[[], int],
+        host: HostFacts,
+        *,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._random_bytes = random_bytes
+        self._store = store
+        self._signer = signer
+        self._now_ms = now_ms
+        self._host = host
+        self._lock = asyncio.Lock()
+        self._head: Head | None = None  # None: ask the store
+        self._unanswered: list[Unanswered] = []
+
+    async def append(
+        self,
+        payloads: Sequence[Payload],
+        bodies: Sequence[StoredBody] = (),
+        finish: Lease | None = None,
+        *,
+        host: HostFacts | None = None,
+    ) -> Head:
+        """Append payloads, with their bodies and the finish of a lease, and return the new head.
+
+        `host` replaces the sequencer's host facts for these records (times of one episode). Raises ArenaError V2022
+        when the lease was lost, the hotkey is another's or the head kept moving; V2021 when the server is away; V2025
+        when the store can't hold these records or bodies.
+        """
+        for body in bodies:
+            if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
+                raise ArenaError("V2025", f"a body does not have the hash {body.body_sha256} it is named by")
+        return await self._write(
+            tuple(payloads), host or self._host, lambda records: self._store.append(records, bodies, finish)
+        )
+
+    async def abandon(
+        self,
+        lease: Lease,
+        payload: AttemptRecord,
+        *,
+        delay_ms: int = 0,
+        is_fault: bool = False,
+        is_counted: bool = False,
+        is_refused: bool = False,
+        host: HostFacts | None = None,
+    ) -> Head:
+        """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
+
+        For leases that ran out (`Store.expired`) and for attempts that ended in a fault of ours; what the options say
+        of the queue is in `Store.abandon`. Raises as `append`.
+        """
+
+        async def write(records: list[SignedRecord]) -> Head:
+            return await self._store.abandon(
+                lease,
+                records[0],
+                delay_ms=delay_ms,
+                is_fault=is_fault,
+                is_counted=is_counted,
+                is_refused=is_refused,
+            )
+
+        return await self._write((payload,), host or self._host, write)
+
+    async def _write(self, payloads: tuple[Payload, ...], host: HostFacts, write: Write) -> Head:
+        if not payloads:
+            raise ArenaError("V2025", "there is nothing to append")
+        async with self._lock:
+            may_repeat = True
+            for _ in range(SIGNING_ATTEMPTS):
+                head = self._head or await self._store.head()
+                sent = next((earlier for earlier in self._unanswered if earlier.payloads == payloads), None)
+                if sent is None:
+                    sent = Unanswered(payloads, [])
+                    self._unanswered.append(sent)
+                if await self._has_arrived(sent.heads, head):
+                    return self._settle(sent, head)
+                records = self._sign(payloads, host, head)
+                self._head = None
+                sent.heads.append(head_after(records[-1]))
+                try:
+                    return self._settle(sent, await write(records))
+                except ArenaError as error:
+                    if error.failure.code == STORE_AWAY:
+                        if not may_repeat:
+                            raise
+                        may_repeat = False
+                        continue
+                    sent.heads.pop()  # this one was refused; earlier ones may still arrive
+                    if not isinstance(error, HeadMovedError):
+                        raise
+                finally:
+                    self._unanswered = [other for other in self._unanswered if other.heads]
+            raise HeadMovedError(f"the head moved {SIGNING_ATTEMPTS} times while records were signed")
+
+    async def _has_arrived(self, sent: Sequence[Head], head: Head) -> bool:
+        """True when the log, which stands at `head`, holds one of the tries that were sent."""
+        if not sent or head.seq < min(try_.seq for try_ in sent):
+            return False
+        last = max(try_.seq for try_ in sent)
+        async for record in self._store.records(self._store.validator, after_seq=min(try_.seq for try_ in sent) - 1):
+            if head_after(record) in sent:
+                return True
+            if record.seq >= last:
+                break
+        return False
+
+    def _settle(self, sent: Unanswered, head: Head) -> Head:
+        sent.heads.clear()
+        self._head = head
+        return head
+
+    def _sign(self, payloads: Sequence[Payload], host: HostFacts, head: Head) -> list[SignedRecord]:
+        records = []
+        for payload in payloads:
+            blind = self._random_bytes(BLIND_BYTES).hex()
+            content = encode_content(RecordContent(recorded_ms=self._now_ms(), blind=blind, host=host, payload=payload))
+            sha256 = hashlib.sha256(content).hexdigest()
+            seq = head.seq + 1
+            message = signing_message(self._signer.hotkey, seq, head.hash, sha256)
+            record = SignedRecord(
+                validator=self._signer.hotkey,
+                seq=seq,
+                prev=head.hash,
+                content_sha256=sha256,
+                signature=self._signer.sign(message).hex(),
+                content=content,
+            )
+            records.append(record)
+            head = head_after(record)
+        return records

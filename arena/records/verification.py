@@ -1,0 +1,521 @@
+"""Verification of whole logs: every record inspected, then held against the ones before it and against checkpoints.
+
+Verifying trusts nothing but the caller's signature check; it hashes the bytes it is given and never
+re-canonicalises. Any changed byte, dropped, doubled or swapped record becomes a `Defect` that names the first record
+concerned; a cut tail needs the head (or a checkpoint) to be seen. Memory does not grow with the bytes of a log, only
+with its number of records. It reads and never writes. With processes or without, from a store or an export, it is one
+path: entries -> `inspect` -> `LogCheck`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from arena.bank.batch import cluster_commitment
+from arena.chain.port import Subtensor, Verifier
+from arena.records.body import restore_bodies
+from arena.records.inspection import Inspector, RecordFinding, Rule, open_inspector
+from arena.records.log import (
+    Checkpoint,
+    LogStart,
+    LogWalk,
+    checkpoint_of,
+    first_head,
+    note_sha256,
+    read_checkpoint,
+    require_anchor,
+)
+from arena.records.model import (
+    AttemptRecord,
+    BodyFrame,
+    Context,
+    Entry,
+    EvaluationRecord,
+    GateRecord,
+    Head,
+    Payload,
+    ReleaseRecord,
+    SettlementRecord,
+    StoredCheckpoint,
+    Subject,
+    VerdictRecord,
+    filing_of,
+)
+from arena.store.port import Store, StoredSource
+from arena.submissions.model import agent_version_id, commitment_sha256
+from foundation.errors import ArenaError
+from foundation.garbage import rare_collections
+from foundation.progress import PhaseProgress
+from problems.outcome import OutcomeScore
+
+DEFECTS_KEPT = 1000
+_EVALUATION = str(EvaluationRecord.__struct_config__.tag)
+
+
+class Defect(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with one record. For a checkpoint or an anchor, `seq` is its last record."""
+
+    validator: str
+    seq: int
+    rule: Rule
+    detail: str
+
+
+class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one verified log ends."""
+
+    head: Head
+    checkpoint: Checkpoint
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result: counts, the end of each log, and defects in (validator, seq) order (at most `DEFECTS_KEPT`)."""
+
+    records: int  # everything that was taken, whole or not
+    kinds: dict[str, int]  # whole records of formats this release reads
+    bodies: int
+    logs: tuple[LogFacts, ...]
+    defects: tuple[Defect, ...]
+    defect_count: int
+    stubs: int = 0  # records given without their content: chain, tree and signature were checked
+    checkpoints: int = 0  # signed checkpoints the logs were compared with
+    anchors: int = 0  # stored checkpoints that are said to be committed on chain
+    anchors_checked: int = 0  # of them, compared with the chain just now
+    sources: int = 0  # agents' files that were compared with what names them
+
+    @property
+    def is_ok(self) -> bool:
+        """True when nothing is wrong."""
+        return self.defect_count == 0
+
+
+Reference = tuple[str, int, Rule, str]  # validator, seq, rule, detail
+_SALT = re.compile("[0-9a-f]{64}")
+
+
+class _RaceReferences(msgspec.Struct):
+    """What one log says of one race. `contexts`: the distinct ones of its records, each with its first record."""
+
+    contexts: dict[Context, int]
+    settlement: tuple[int, SettlementRecord] | None = None
+    release: tuple[int, ReleaseRecord] | None = None
+
+
+class References:
+    """The facts of all logs, kept by validator: one's records never speak for another's."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[tuple[str, str, str], int] = {}  # validator, attempt, body -> seq
+        self._evaluations: dict[tuple[str, str, str], int] = {}
+        self._evaluated: set[tuple[str, str]] = set()  # validator, body
+        self._verdicts: dict[tuple[str, str], int] = {}  # validator, body -> first seq
+        self._counted: dict[tuple[str, ...], int] = {}
+        self._races: dict[tuple[str, str], _RaceReferences] = {}  # validator, race
+        self._gated: set[tuple[str, Subject]] = set()  # validator, submission
+        self._persons: dict[tuple[str, Subject], int] = {}  # persons' words before any of the gate -> seq
+
+    def take(self, validator: str, seq: int, payload: Payload) -> tuple[Rule, str] | None:
+        """Note one record; what is wrong with it beside the ones before, or None."""
+        match payload:
+            case AttemptRecord():
+                if payload.ended == "evaluated":
+                    self._attempts.setdefault((validator, payload.attempt_id, payload.body_sha256), seq)
+                self._note_context(validator, seq, payload.context)
+            case EvaluationRecord():
+                self._evaluated.add((validator, payload.body_sha256))
+                self._evaluations.setdefault((validator, payload.attempt_id, payload.body_sha256), seq)
+                self._note_context(validator, seq, payload.context)
+                context, agent = payload.context, payload.subject.agent_version_id
+                key = (validator, context.stage, context.race_id, context.problem_id, agent)
+                is_counted = isinstance(payload.outcome, OutcomeScore)
+                if is_counted and (first := self._counted.setdefault(key, seq)) != seq:
+                    return "double", f"record {first} already counts for this agent, problem and stage"
+            case VerdictRecord():
+                self._verdicts.setdefault((validator, payload.verdict.body_sha256), seq)
+                self._note_context(validator, seq, payload.context)
+            case SettlementRecord():
+                race = self._race(validator, payload.race_id)
+                if race.settlement:
+                    return "settlement", f"record {race.settlement[0]} already settles race {payload.race_id}"
+                race.settlement = (seq, payload)
+            case ReleaseRecord():
+                race = self._race(validator, payload.race_id)
+                if race.release:
+                    return "release", f"record {race.release[0]} already releases race {payload.race_id}"
+                race.release = (seq, payload)
+            case GateRecord():
+                if payload.decided_by == "gate":
+                    self._gated.add((validator, payload.subject))
+                elif (validator, payload.subject) not in self._gated:
+                    self._persons.setdefault((validator, payload.subject), seq)
+        return None
+
+    def defects(self, whole: Collection[str]) -> Iterator[Reference]:
+        """What does not hold between the records taken. `whole`: the validators whose logs were read from their first
+        record on, every one."""
+        for (validator, attempt, body), seq in self._evaluations.items():
+            if validator in whole and (validator, attempt, body) not in self._attempts:
+                yield validator, seq, "attempt", f"no attempt record says that {attempt} made body {body}"
+        for (validator, attempt, body), seq in self._attempts.items():
+            if validator in whole and (validator, attempt, body) not in self._evaluations:
+                yield validator, seq, "evaluation", f"no evaluation says what attempt {attempt} came to"
+        for (validator, body), seq in self._verdicts.items():
+            if validator in whole and (validator, body) not in self._evaluated:
+                yield validator, seq, "verdict", f"no evaluation names body {body}"
+        for (validator, subject), seq in self._persons.items():
+            if validator in whole:
+                yield validator, seq, "gate", f"no verdict of the gate on {subject.agent_version_id} stands before it"
+        for (validator, _), race in self._races.items():
+            found: list[tuple[int, Rule, str]] = []
+            if race.settlement:
+                found += _settlement_defects(*race.settlement, race.contexts)
+            if race.release:
+                found += _release_defects(*race.release, race.contexts)
+            if race.settlement and race.release:
+                (seq, settled), (released_at, released) = race.settlement, race.release
+                if released.batch_sha256 != settled.batch_sha256:
+                    found.append(
+                        (released_at, "release", f"record {seq} settled another batch of race {settled.race_id}")
+                    )
+                elif missing := set(settled.drawn) - {problem.problem_id for problem in released.problems}:
+                    found.append((released_at, "release", f"drawn problem {min(missing)} is not released"))
+            yield from ((validator, *defect) for defect in found)
+
+    def _race(self, validator: str, race_id: str) -> _RaceReferences:
+        return self._races.setdefault((validator, race_id), _RaceReferences({}))
+
+    def _note_context(self, validator: str, seq: int, context: Context) -> None:
+        if context.stage == "race":
+            self._race(validator, context.race_id).contexts.setdefault(context, seq)
+
+
+def _settlement_defects(
+    seq: int, settled: SettlementRecord, contexts: dict[Context, int]
+) -> Iterator[tuple[int, Rule, str]]:
+    """A settlement against itself, and the race's records that name a batch against it."""
+    drawn = set(settled.drawn)
+    if len(settled.uids) != len(settled.weights_u16) or not set(settled.void) <= drawn:
+        yield seq, "settlement", "its weights do not fit its uids, or a void problem was not drawn"
+    for context, stated_at in contexts.items():
+        if not context.batch_sha256:
+            continue
+        if context.batch_sha256 != settled.batch_sha256:
+            yield stated_at, "settlement", f"record {seq} settles another batch of race {settled.race_id}"
+        elif settled.state == "settled" and context.problem_id not in drawn:
+            yield stated_at, "settlement", f"{context.problem_id} was not drawn, says record {seq}"
+
+
+def _release_defects(
+    seq: int, released: ReleaseRecord, contexts: dict[Context, int]
+) -> Iterator[tuple[int, Rule, str]]:
+    """The race's records against the clusters its release opens: the salt turns each into what was committed to."""
+    if not _SALT.fullmatch(released.salt):
+        yield seq, "release", "a salt is 64 lower-case hex digits"
+        return
+    clusters = {problem.problem_id: problem.cluster_id for problem in released.problems}
+    for context, stated_at in contexts.items():
+        if context.batch_sha256 and context.batch_sha256 != released.batch_sha256:
+            yield stated_at, "release", f"record {seq} releases another batch of race {released.race_id}"
+        elif context.cluster_commitment and context.problem_id not in clusters:
+            yield stated_at, "release", f"{context.problem_id} is not among the problems record {seq} releases"
+        elif context.cluster_commitment and context.cluster_commitment != cluster_commitment(
+            released.salt, context.problem_id, clusters[context.problem_id]
+        ):
+            yield stated_at, "release", f"its cluster commitment does not open with the salt of record {seq}"
+
+
+class LogCheck:
+    """The running state over any number of logs. Records of one log must come in the order they stand.
+
+    `checkpoints`: signed states the logs must contain, their signatures checked (`read_checkpoint`). `starts`: where
+    logs begin that are not given from their first record. Raises ArenaError V2051 for a start that is malformed and for
+    a checkpoint before its log's start, which could not be checked.
+    """
+
+    def __init__(self, checkpoints: Iterable[Checkpoint] = (), *, starts: Iterable[LogStart] = ()) -> None:
+        self.records = 0
+        self._logs = {start.validator: LogWalk(start) for start in starts}
+        self._points: dict[tuple[str, int], set[Checkpoint]] = {}
+        self._point_count = 0
+        self._references = References()
+        self._kinds: dict[str, int] = {}
+        self._stubs = self._anchors = self._anchors_checked = self._sources = 0
+        self._defects: list[Defect] = []
+        self._defect_count = 0
+        for point in checkpoints:
+            self.expect_checkpoint(point)
+
+    def head(self, validator: str) -> Head:
+        """Where a log stands after what was taken."""
+        log = self._logs.get(validator)
+        return log.head if log else first_head(validator)
+
+    def position(self, validator: str) -> LogStart:
+        """The same, as the point where another check can begin."""
+        return self._log(validator).position()
+
+    def expect_checkpoint(self, point: Checkpoint) -> None:
+        """Name a signed state the log must contain. Raises ArenaError V2051 when the log is beyond it already."""
+        log = self._log(point.validator)
+        self._point_count += 1
+        if point.size < log.tree.size:
+            raise ArenaError("V2051", f"a checkpoint of {point.size} records, the check begins after {log.tree.size}")
+        self._points.setdefault((point.validator, point.size), set()).add(point)
+        self._check_points(log)
+
+    def take(self, finding: RecordFinding) -> None:
+        """Take the next record, whole or as a stub."""
+        self.records += 1
+        for rule, detail in finding.faults:
+            self.report_defect(finding.validator, finding.seq, rule, detail)
+        log = self._log(finding.validator)
+        if not finding.is_envelope:
+            log.is_whole = False
+            return
+        self._place(log, finding.seq, finding.prev, finding.content_sha256)
+        if finding.is_stub:
+            self._stubs += 1
+        if finding.payload is None or any(rule == "content" for rule, _ in finding.faults):
+            log.is_whole = False  # it may once have been, or may be, whatever another record refers to
+        if finding.payload is not None:
+            kind = str(finding.payload.__struct_config__.tag)
+            self._kinds[kind] = self._kinds.get(kind, 0) + 1
+            if wrong := self._references.take(finding.validator, finding.seq, finding.payload):
+                self.report_defect(finding.validator, finding.seq, *wrong)
+
+    def take_source(self, kept: StoredSource) -> None:
+        """Hold an agent's file that is kept beside a log against the hashes by which records and the chain name it."""
+        self._sources += 1
+        subject, wrong = kept.subject, ""
+        if hashlib.sha256(kept.source).hexdigest() != subject.agent_sha256:
+            wrong = "its source does not have the hash that was submitted"
+        elif agent_version_id(subject.miner_hotkey, subject.agent_sha256) != subject.agent_version_id:
+            wrong = "its id does not follow from its miner and its source"
+        elif commitment_sha256(subject.miner_hotkey, kept.source.decode(errors="replace")) != subject.commitment_sha256:
+            wrong = "its source is not the one that stands on chain"
+        if wrong:
+            self.report_defect(kept.validator, 0, "source", f"agent {subject.agent_version_id}: {wrong}")
+
+    def take_anchor(self, checkpoint: StoredCheckpoint, wrong: str = "", *, is_checked: bool = False) -> None:
+        """Count a checkpoint's anchor, and note what is wrong with it. `is_checked`: it was compared with the chain."""
+        self._anchors += 1
+        self._anchors_checked += is_checked
+        if wrong:
+            self.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
+
+    def expect_head(self, validator: str, head: Head) -> None:
+        """Say where a log must end."""
+        found = self.head(validator)
+        if head != found:
+            detail = f"the head says {head.seq} records, the log ends at {found.seq}"
+            self.report_defect(validator, found.seq + 1, "tail", detail)
+
+    def report_defect(self, validator: str, seq: int, rule: Rule, detail: str) -> None:
+        """Add a defect that was found elsewhere (a stored checkpoint that is not signed)."""
+        self._defect_count += 1
+        if len(self._defects) < DEFECTS_KEPT:
+            self._defects.append(Defect(validator=validator, seq=seq, rule=rule, detail=detail))
+
+    def report(self) -> VerifyReport:
+        """Check what records say about each other, and sum up. Call once, at the end."""
+        whole = {validator for validator, log in self._logs.items() if log.is_whole}
+        for validator, seq, rule, detail in self._references.defects(whole):
+            self.report_defect(validator, seq, rule, detail)
+        for (validator, size), points in self._points.items():
+            for _ in points:
+                detail = f"the checkpoint says {size} records, the log has {self.head(validator).seq}"
+                self.report_defect(validator, self.head(validator).seq + 1, "checkpoint", detail)
+        return VerifyReport(
+            records=self.records,
+            kinds=dict(sorted(self._kinds.items())),
+            bodies=self._kinds.get(_EVALUATION, 0),
+            logs=tuple(
+                LogFacts(head=log.head, checkpoint=checkpoint_of(validator, log.tree))
+                for validator, log in sorted(self._logs.items())
+                if log.tree.size
+            ),
+            defects=tuple(sorted(self._defects, key=lambda defect: (defect.validator, defect.seq))),
+            defect_count=self._defect_count,
+            stubs=self._stubs,
+            checkpoints=self._point_count,
+            anchors=self._anchors,
+            anchors_checked=self._anchors_checked,
+            sources=self._sources,
+        )
+
+    def _log(self, validator: str) -> LogWalk:
+        if validator not in self._logs:
+            self._logs[validator] = LogWalk(LogStart(validator=validator))
+        return self._logs[validator]
+
+    def _place(self, log: LogWalk, seq: int, prev: str, content_sha256: str) -> None:
+        """Put a record behind the ones before it: number, link, tree, and the checkpoints of that size."""
+        if wrong := log.misplaced(seq, prev):
+            self.report_defect(log.validator, seq, *wrong)
+        log.take(seq, prev, content_sha256)
+        self._check_points(log)
+
+    def _check_points(self, log: LogWalk) -> None:
+        """Compare the tree with the checkpoints of its size, where there are any."""
+        for point in self._points.pop((log.validator, log.tree.size), ()):
+            if point != checkpoint_of(log.validator, log.tree):
+                detail = f"the log of {point.size} records does not have the signed root"
+                self.report_defect(log.validator, log.seq, "checkpoint", detail)
+
+
+T = TypeVar("T")
+
+BATCH = 128  # records that are loaded, inspected and taken together
+
+BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[BodyFrame]]]
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+async def verify_store(
+    store: Store,
+    verify_signature: Verifier,
+    *,
+    checkpoints: Sequence[Checkpoint] = (),
+    sources: AsyncIterable[StoredSource] | None = None,
+    subtensor: Subtensor | None = None,
+    processes: int = 0,
+    progress: PhaseProgress | None = None,
+) -> VerifyReport:
+    """Verify every log of a store against its heads, its stored checkpoints and these. Records appended meanwhile are
+    verified too.
+
+    `sources`: the agents' files that are kept beside the logs. `subtensor`: compare anchors with the chain; without it
+    they are counted as unchecked. Raises ArenaError V2021,
+    V2052, and U3030 when the chain is away.
+    """
+    with rare_collections():
+        async with open_inspector(verify_signature, processes) as inspector:
+            check = LogCheck(checkpoints)
+            for validator in await store.validators():
+                stored = await store.checkpoints(validator)
+                _expect_stored(check, validator, stored, verify_signature)
+                await _take_log(check, store, validator, inspector, progress)
+                for checkpoint in stored:
+                    if checkpoint.anchor_block and checkpoint.note:
+                        await _check_anchor(check, checkpoint, subtensor, verify_signature)
+            if sources is not None:
+                async for kept in sources:
+                    check.take_source(kept)
+    return check.report()
+
+
+def _expect_stored(
+    check: LogCheck, validator: str, stored: Sequence[StoredCheckpoint], verify_signature: Verifier
+) -> None:
+    """Hold the log against its stored checkpoints; one that is not what it is stored as is a defect."""
+    for checkpoint in stored:
+        if not checkpoint.note:
+            detail = f"block {checkpoint.anchor_block} is said to anchor it, and it is not stored"
+            check.report_defect(validator, checkpoint.size, "checkpoint", detail)
+            continue
+        try:
+            point = read_checkpoint(checkpoint.note, verify_signature)
+        except ArenaError as error:
+            check.report_defect(validator, checkpoint.size, "checkpoint", error.failure.detail)
+            continue
+        if (point.validator, point.size) == (validator, checkpoint.size):
+            check.expect_checkpoint(point)
+        else:
+            detail = f"stored as of {checkpoint.size} records, signed by {point.validator} of {point.size}"
+            check.report_defect(validator, checkpoint.size, "checkpoint", detail)
+
+
+async def _take_log(
+    check: LogCheck, store: Store, validator: str, inspector: Inspector, progress: PhaseProgress | None
+) -> None:
+    """The rest of a log, up to a head that did not move while its records were read."""
+    while True:
+        before = check.head(validator)
+        rows = store.filed_records(validator, after_seq=before.seq)
+        await _take(check, _loaded(rows, store.every_frame), inspector, progress)
+        head = await store.head(validator)
+        if head == check.head(validator) or before == check.head(validator):
+            break
+    check.expect_head(validator, head)
+
+
+async def _check_anchor(
+    check: LogCheck, checkpoint: StoredCheckpoint, subtensor: Subtensor | None, verify_signature: Verifier
+) -> None:
+    """Ask the chain whether it held this checkpoint in the block its anchor names; and the store, of which hash."""
+    is_other = checkpoint.anchored_sha256 not in ("", note_sha256(checkpoint.note))
+    wrong = "its anchor is stored under another hash than its note has" if is_other else ""
+    if subtensor is not None:
+        commitment = await subtensor.commitment(checkpoint.validator, checkpoint.anchor_block)
+        try:
+            require_anchor(checkpoint, commitment, verify_signature)
+        except ArenaError as error:
+            wrong = error.failure.detail
+    check.take_anchor(checkpoint, wrong, is_checked=subtensor is not None)
+
+
+async def _take(
+    check: LogCheck, batches: AsyncIterator[list[Entry]], inspector: Inspector, progress: PhaseProgress | None
+) -> None:
+    """Let batches be inspected, `inspector.depth` at a time, and take the findings in order."""
+    running: deque[asyncio.Task[list[RecordFinding]]] = deque()
+    try:
+        async for batch in batches:
+            running.append(asyncio.ensure_future(inspector.inspect(batch)))
+            if len(running) >= inspector.depth:
+                _take_all(check, await running.popleft(), progress)
+        while running:
+            _take_all(check, await running.popleft(), progress)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _take_all(check: LogCheck, findings: Sequence[RecordFinding], progress: PhaseProgress | None) -> None:
+    for finding in findings:
+        check.take(finding)
+    if progress:
+        progress(check.records, 0)
+
+
+async def _loaded(entries: AsyncIterable[Entry], bodies_of: BodiesOf) -> AsyncIterator[list[Entry]]:
+    """Entries in batches, each evaluation with the body it names where one is stored."""
+    async for batch in _batches(entries):
+        validator = batch[0].validator  # of all: they are of one log
+        # The body an evaluation names, read as loosely as can be: the content may be no record at all.
+        named = {}
+        for entry in batch:
+            filing = filing_of(entry.content or b"")
+            if filing is not None and filing.kind == _EVALUATION and _SHA256.fullmatch(filing.body_sha256):
+                named[entry.seq] = filing.body_sha256
+        found: dict[str, BodyFrame] = {}
+        for body in await bodies_of(sorted(set(named.values())), validator) if named else ():
+            if found.setdefault(body.body_sha256, body) is not body:
+                content = (await restore_bodies([body]))[0].content
+                if hashlib.sha256(content).hexdigest() != body.body_sha256:
+                    found[body.body_sha256] = body  # of several copies a damaged one is to be seen
+        frames = [found.get(named.get(entry.seq, "")) for entry in batch]
+        yield [
+            msgspec.structs.replace(entry, body=frame.content, frame_size=frame.size) if frame else entry
+            for entry, frame in zip(batch, frames, strict=True)
+        ]
+
+
+async def _batches(rows: AsyncIterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:
+    batch: list[T] = []
+    async for row in rows:
+        batch.append(row)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,182 @@
+"""SN15's `src.agent.proxy_client` over the host: `ProxyClient` without a network.
+
+Each path is one recorded request: GET /search/find_product and /search/view_product_information are tool calls, POST
+/inference/chat/completions is a completion, POST /environment/call is a turn of SN15's present contract, where a
+problem has an environment; the searches answer 410 there, as on SN15. Parameters are read as SN15's server reads them,
+so equal parameters give the same page: a query that the agent has URL-encoded itself stays encoded. Addresses, keys,
+time-outs and retries are accepted and have no effect, since the host retries upstream faults itself and a refusal does
+not heal; like there, a call that fails returns None.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import sn15
+from arena_sdk import ToolError, llm, tools
+
+logger = logging.getLogger(__name__)
+
+_JsonObject = dict[str, Any]
+_FILTERS = ("shop_id", "price", "sort", "service")
+_PAGE_MAX = 5
+_NO_PAGE = 0  # find_product answers it with an empty page, as SN15's server answers one it cannot read
+
+
+class RequestLog:
+    """SN15's log of requests, which writes nothing here: the host keeps the record."""
+
+    def record(self, *_: object, **__: object) -> None:
+        """Nothing is kept."""
+
+
+class InferenceStats:
+    """SN15's counts of completions, for an agent that puts them into its dialogue; the record has the host's."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self._succeeded = self._failed = 0
+
+    def record_success(self, *_: object, **__: object) -> None:
+        """One more completion."""
+        self._succeeded += 1
+
+    def record_failure(self, *_: object, **__: object) -> None:
+        """One more request that was refused."""
+        self._failed += 1
+
+    def to_dict(self) -> dict[str, int]:
+        """The counts under SN15's names."""
+        counted = {"inference_success": self._succeeded, "inference_failed": self._failed}
+        return {**counted, "inference_total": self._succeeded + self._failed}
+
+
+class PostResult(NamedTuple):
+    """Either the decoded answer, or `kind`, `status` and `body` of what went wrong."""
+
+    data: _JsonObject | None
+    error: _JsonObject | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an answer."""
+        return self.data is not None
+
+
+class ProxyClient:
+    """The client that agents construct; one or many of them, from any thread."""
+
+    def __init__(
+        self,
+        proxy_url: str | None = None,
+        timeout: float = 120,
+        max_retries: int = 3,
+        retry_delay: float = 2,
+        rate_limit_retry_delay: float = 5,
+        api_key: str | None = None,
+        **_: object,
+    ) -> None:
+        self.proxy_url = proxy_url or os.getenv("SANDBOX_PROXY_URL", "http://proxy:80")
+        self.timeout = timeout
+        self.max_retries = max_retries
+        self.retry_delay = retry_delay
+        self.rate_limit_retry_delay = rate_limit_retry_delay
+        self.api_key = api_key or os.getenv("CHUTES_ACCESS_TOKEN")
+        self.request_log, self.inference_stats = RequestLog(), InferenceStats()
+
+    def get(self, path: str, params: _JsonObject | None = None) -> Any:
+        """The decoded answer of a search path, or None."""
+        route, _, query = path.partition("?")
+        if sn15.session() is not None and route.startswith("/search/"):
+            return _fail(f"GET {path}", "410 gone: this contract has POST /environment/call")
+        given = {**dict(parse_qsl(query)), **{k: v for k, v in (params or {}).items() if v is not None}}
+        if route == "/search/find_product":
+            return _execute("find_product", _search_arguments(given))
+        if route == "/search/view_product_information":
+            return _execute("view_product_information", {k: _text(given[k]) for k in ("product_ids",) if k in given})
+        return _fail(f"GET {path}", "there is no such path")
+
+    def post(self, path: str, json_data: _JsonObject | None = None) -> _JsonObject | None:
+        """A completion in the shape of the OpenAI protocol, or the answer to one turn; None for what is refused."""
+        return self.post_verbose(path, json_data).data
+
+    def post_verbose(self, path: str, json_data: _JsonObject | None = None) -> PostResult:
+        """The decoded answer, or why there is none."""
+        try:
+            if path == "/environment/call" and sn15.session() is not None:
+                return PostResult(sn15.session().call(json_data), None)
+            if path == "/inference/chat/completions":
+                completion = _complete(json_data)
+                self.inference_stats.record_success()
+                return PostResult(completion, None)
+            status, reason = 404, "there is no such path"
+        except (ToolError, TypeError) as error:
+            status, reason = 400, str(error)
+        except sn15.RefusedEnvelopeError as error:
+            status, reason = error.status, str(error)
+        if path.startswith("/inference/"):
+            self.inference_stats.record_failure()
+        _fail(f"POST {path}", reason)
+        return PostResult(None, {"kind": "upstream", "status": status, "body": reason})
+
+    def parse_nonces(self, response_json: _JsonObject | None) -> dict[str, str]:
+        """Always empty: here a call needs no nonce, the host matches it with the completion itself."""
+        return {}
+
+    def dispatch_tool(self, tool_name: str, arguments_raw: str, nonce: str = "", call_id: str = "") -> Any:
+        """Run one of the model's calls with the arguments as it wrote them; the decoded result, or None."""
+        return _execute(tool_name, arguments_raw)
+
+
+def _complete(json_data: _JsonObject | None) -> _JsonObject:
+    asked = dict(json_data or {})
+    model = _allowed(asked.pop("model", None))
+    reply = llm.chat(asked.pop("messages", []), model=model, **asked)
+    usage = {**reply.usage, "total_tokens": sum(reply.usage.values())}
+    choice = {"index": 0, "message": reply.message, "finish_reason": reply.finish_reason}
+    return {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+
+
+def _execute(name: str, arguments: _JsonObject | str) -> Any:
+    result = json.loads(tools.execute(name, arguments))
+    if isinstance(result, dict) and "error" in result and "code" in result:
+        return _fail(name, str(result["error"]))
+    return result
+
+
+def _fail(what: str, reason: str) -> None:
+    logger.error("%s failed: %s", what, reason)
+
+
+def _search_arguments(given: _JsonObject) -> _JsonObject:
+    filters = {key: _text(given[key]) for key in _FILTERS if key in given}
+    return {"q": _text(given.get("q", "")), "page": _page(_text(given.get("page", ""))), **filters}
+
+
+def _page(text: str) -> int:
+    """1 to 5, or the page that is always empty: SN15's server knows no default page."""
+    try:
+        page = int(text) if text.isdigit() else _NO_PAGE
+    except ValueError:  # a digit that is no decimal, such as a superscript two
+        return _NO_PAGE
+    return page if page <= _PAGE_MAX else _NO_PAGE
+
+
+def _text(value: object) -> str:
+    """A parameter as it arrives at a server that takes the first of several."""
+    if isinstance(value, list | tuple):
+        value = value[0] if value else ""
+    return str(value)
+
+
+def _allowed(model: object) -> str:
+    """The model asked for when the run allows it, else the run's first: names differ between subnets."""
+    known: list[str] = llm.models()
+    if model in known or not known:
+        return str(model)
+    if model is not None:
+        logger.warning("model %s is not one of this run; %s answers", model, known[0])
+    return known[0]

@@ -1,0 +1,216 @@
+"""Episodes of an agent file, of a model behind an endpoint or of a sampling server, run in whatever process or machine
+they are sent to.
+
+What runs there is what would run here, over the same index, policy, jail and codec, or the work ends with V2008: the
+results are the same bytes. Keys of endpoints are never sent: each machine reads its own environment. A lost job is run
+again as a whole; a batch in which the endpoint failed gives the episodes that ended, then the failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
+from foundation.errors import ArenaError, Failure
+from foundation.executors.port import Executor
+from harness.inference.port import Upstream
+from neurons.cluster.choice import absolute_policy
+from neurons.practice.opening import open_bench, open_endpoint, open_settings
+from neurons.practice.run import Asked, RunRow, row_of
+from neurons.settings.settings import Settings
+from neurons.worker.ports import episode_bytes, open_local_ports
+from problems.model import Problem
+from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
+from training.model import ChatCodec, Decode, Sampler
+from training.recipe import Recipe
+from training.rollouts.rollout import EpisodeLine, Job, RunJobs
+from training.run_context import RunContext
+
+Batch = tuple[list[EpisodeLine], Failure | None]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags from which a machine opens its ports, as they are called from anywhere, and what has to be the same
+    there as at home: the hashes of index and policy and, for agents, the jail."""
+
+    catalogue: Path | None
+    policy: str | None
+    state_dir: Path | None
+    model: str = ""
+    model_url: str = ""
+    alike: tuple[str, ...]
+
+    def settings(self) -> Settings:
+        """The settings on this machine. Raises ArenaError V2030."""
+        return open_settings(self.catalogue, self.policy, self.state_dir, self.model, self.model_url)
+
+    def require_alike(self, *found: str) -> None:
+        """Raises ArenaError V2008 for what is another one here."""
+        for own, home in zip(found, self.alike, strict=True):
+            if own != home:
+                raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: {own[:24]}, where the work is {home[:24]}")
+
+
+def place_of(
+    catalogue: Path | None, policy: str | None, state_dir: Path | None, alike: tuple[str, ...], **flags: str
+) -> Place:
+    """Flags of a command as they are called from anywhere."""
+    return Place(
+        catalogue=catalogue and catalogue.absolute(),
+        policy=absolute_policy(policy),
+        state_dir=state_dir and state_dir.absolute(),
+        alike=alike,
+        **flags,
+    )
+
+
+def bench_alike(bench: RunContext) -> tuple[str, str]:
+    """What has to be the same of a context, beside the release: index and policy."""
+    return bench.catalogue.content_sha256, bench.policy.policy_sha256
+
+
+def ports_alike(ports: EvaluatePorts) -> tuple[str, str, str]:
+    """What has to be the same of an agent's ports, beside the release: index, policy and jail."""
+    level = ports.sandbox.level
+    return ports.catalogue.content_sha256, ports.policy.policy_sha256, f"{level.name} {level.guest_sha256}"
+
+
+class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent file, and where its ports are opened; calling it runs a problem with its titles. Picklable."""
+
+    source: str
+    place: Place
+    is_judged: bool = True
+
+    def __call__(self, job: tuple[Problem, TitleMatcher]) -> Evaluation:
+        """Raises ArenaError V2008 on a machine that is unlike, and what opening the ports and `evaluate` raise."""
+        problem, titles = job
+        ports, _ = _ported(self.place)
+        judges = ports.judges if self.is_judged else ()
+        return evaluate(self.source, problem, dataclasses.replace(ports, titles=titles, judges=judges))
+
+
+def run_elsewhere(episodes: AgentEpisodes, asked: Sequence[Asked], executor: Executor) -> Iterator[RunRow]:
+    """Each problem's row, in the order of the problems. Raises the first ArenaError, and V2005 for a problem that is
+    lost again and again."""
+    jobs = [
+        (problem, cut_titles(ports.titles, (problem,)) if isinstance(ports.titles, AcceptedTitles) else ports.titles)
+        for problem, ports in asked
+    ]
+    memory_bytes = max((episode_bytes(ports.policy.limits) for _, ports in asked), default=0)
+    found = executor.map(episodes, jobs, died=WORKER_DIED, memory_bytes=memory_bytes)
+    for (problem, ports), evaluation in zip(asked, found, strict=False):
+        yield row_of(problem, ports, evaluation)
+
+
+class EndpointEpisodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked, over what; calling it runs a batch of jobs, all at once. Picklable."""
+
+    place: Place
+    url: str
+    model: str
+    decode: Decode
+
+    def __call__(self, jobs: Sequence[Job]) -> Batch:
+        """The episodes in the order of the jobs, and why some are missing. Raises as `_bench`."""
+        bench, upstream, _ = _asked(self)
+        lines, failure = _until_failed(bench.ask_all(jobs, upstream, self.model, self.decode, len(jobs)))
+        order = {(job.problem.problem_id, job.sample, job.seed): place for place, job in enumerate(jobs)}
+        lines.sort(key=lambda line: order[line.result.problem_id, line.result.sample, line.result.seed])
+        return lines, failure
+
+
+class SampledEpisodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Rollouts by tokens, of the sampler that a recipe names beside the model itself; calling it runs a batch of jobs,
+    all at once. Picklable. The recipe's tokenizer is a folder that every machine sees."""
+
+    place: Place
+    recipe: Recipe
+    codec_sha256: str
+
+    def __call__(self, jobs: Sequence[Job]) -> Batch:
+        """The episodes in the order of the jobs, and why some are missing. Raises as `_bench`."""
+        bench, sampler, codec = _sampled(self)
+        return _until_failed(bench.sample(jobs, sampler, codec, self.recipe.decode, len(jobs)))
+
+
+def by_executor(parallel: int, episodes: Callable[[Sequence[Job]], Batch], executor: Executor) -> RunJobs:
+    """Batches of `parallel` episodes, each in one process or machine at a time; episodes come in order."""
+
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+        coming = iter(jobs)
+        batches = iter(lambda: list(itertools.islice(coming, parallel)), [])
+        for lines, failure in executor.map(episodes, batches, died=WORKER_DIED):
+            yield from lines
+            if failure is not None:
+                raise ArenaError(failure.code, failure.detail)
+
+    return run
+
+
+def stage_episodes(recipe: Recipe, place: Place) -> EndpointEpisodes | SampledEpisodes:
+    """What the rollouts of a rejection or teacher stage are."""
+    if recipe.stage == "teacher":
+        return EndpointEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
+    from training.models.render import Qwen3Codec
+
+    folder = Path(recipe.tokenizer or recipe.model).absolute()
+    recipe = msgspec.structs.replace(recipe, tokenizer=str(folder))
+    return SampledEpisodes(place=place, recipe=recipe, codec_sha256=Qwen3Codec(folder).identity_sha256)
+
+
+def _until_failed(coming: Iterable[EpisodeLine]) -> Batch:
+    lines: list[EpisodeLine] = []
+    try:
+        for line in coming:
+            lines.append(line)
+    except ArenaError as error:
+        return lines, error.failure
+    return lines, None
+
+
+def _bench(place: Place) -> RunContext:
+    """The context on this machine. Raises ArenaError V2008, V2010, V2011."""
+    bench = open_bench(place.settings())
+    place.require_alike(*bench_alike(bench))
+    return bench
+
+
+@functools.lru_cache(maxsize=1)
+def _ported(place: Place) -> tuple[EvaluatePorts, contextlib.ExitStack]:
+    """The ports of agents, opened once and held until the process ends."""
+    held = contextlib.ExitStack()
+    ports = held.enter_context(open_local_ports(place.settings()))
+    place.require_alike(*ports_alike(ports))
+    return ports, held
+
+
+@functools.lru_cache(maxsize=1)
+def _asked(episodes: EndpointEpisodes) -> tuple[RunContext, Upstream, contextlib.ExitStack]:
+    """The context and the endpoint, opened once and held, with what serves it, until the process ends."""
+    held = contextlib.ExitStack()
+    return _bench(episodes.place), held.enter_context(open_endpoint("model", episodes.url)), held
+
+
+@functools.lru_cache(maxsize=1)
+def _sampled(episodes: SampledEpisodes) -> tuple[RunContext, Sampler, ChatCodec]:
+    """The context, the sampler and the codec, opened once and held until the process ends."""
+    from training.models.render import Qwen3Codec
+    from training.samplers.vllm import outside_sampler
+
+    bench, codec = _bench(episodes.place), Qwen3Codec(Path(episodes.recipe.tokenizer))
+    if codec.identity_sha256 != episodes.codec_sha256:
+        raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: another tokenizer or template")
+    sampler = outside_sampler(episodes.recipe, codec)
+    if sampler is None:
+        raise ArenaError("V2124", "the recipe names no sampler: the model itself samples where it is trained")
+    return bench, sampler, codec
