@@ -63,13 +63,12 @@ class RaceView(NamedTuple):
         return 0 if self.release.opens_ms is msgspec.UNSET else self.release.opens_ms
 
 
-class DayCounts(NamedTuple):
+class DayCounts:
     """Episodes of one day and race ("": the suite): all, scored, solved, and whose."""
 
-    episodes: int
-    scored: int
-    solved: int
-    agents: frozenset[str]
+    def __init__(self) -> None:
+        self.episodes = self.scored = self.solved = 0
+        self.agents: set[str] = set()
 
 
 class _ServedLog:
@@ -117,8 +116,7 @@ class Board:
         self.race_episodes: Counter[str] = Counter()
         self.episodes_of: Counter[tuple[str, bool]] = Counter()  # by agent version, and whether in races
         self.recorded: Counter[str] = Counter()  # by race: its evaluations and verdicts; to be told to nobody
-        self._days: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-        self._day_agents: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.days: dict[tuple[str, str], DayCounts] = defaultdict(DayCounts)  # by UTC day and race ("": the suite)
         self._settlements: dict[str, SettlementRecord] = {}
         self._releases: dict[str, ReleaseRecord] = {}
         self._states: dict[str, RaceState] = {}
@@ -186,13 +184,6 @@ class Board:
                 found.setdefault(race.settlement.top_agent_version_id, []).append(race)
         return found
 
-    def days(self) -> dict[tuple[str, str], DayCounts]:
-        """By UTC day and race ("": the suite)."""
-        found = {}
-        for key, (episodes, scored, solved) in self._days.items():
-            found[key] = DayCounts(episodes, scored, solved, frozenset(self._day_agents[key]))
-        return found
-
     def _races(self) -> list[RaceView]:
         names = list(dict.fromkeys([*self._states, *self._settlements, *self._releases]))
         return [self._race(number, name) for number, name in enumerate(names, start=1)]
@@ -218,6 +209,7 @@ class Board:
         log.last_recorded_ms = content.recorded_ms
         log.first_recorded_ms = log.first_recorded_ms or content.recorded_ms
         log.hours.add(content.recorded_ms // HOUR_MS)
+        race_id = ""
         if isinstance(payload, EvaluationRecord | VerdictRecord):
             self.recorded[payload.context.race_id] += 1
         if isinstance(payload, EvaluationRecord):
@@ -232,7 +224,6 @@ class Board:
             self.first_seen_ms.setdefault(payload.subject.agent_version_id, content.recorded_ms)
         elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
             agent = payload.subject.agent_version_id
-            race_id = payload.context.race_id if payload.context.stage == "race" else ""
             self.subjects.setdefault(agent, payload.subject)
             self.first_seen_ms.setdefault(agent, content.recorded_ms)
             log.episodes += 1
@@ -244,11 +235,11 @@ class Board:
             else:
                 self.suite_episodes[payload.context.suite] += 1
             day = datetime.fromtimestamp(content.recorded_ms / 1000, UTC).date().isoformat()
-            counts, is_scored = self._days[day, race_id], isinstance(payload.outcome, OutcomeScore)
-            counts[0] += 1
-            counts[1] += is_scored
-            counts[2] += isinstance(payload.outcome, OutcomeScore) and payload.outcome.is_success
-            self._day_agents[day, race_id].add(agent)
+            counts, is_scored = self.days[day, race_id], isinstance(payload.outcome, OutcomeScore)
+            counts.episodes += 1
+            counts.scored += is_scored
+            counts.solved += isinstance(payload.outcome, OutcomeScore) and payload.outcome.is_success
+            counts.agents.add(agent)
 
     async def _read_races(self) -> None:
         prefix = stream_of("")

@@ -1,5 +1,5 @@
-"""What all servers of a node share: the one shape of a refusal, shares of requests by address, ETags and ranges, and
-the OpenAPI document made from the values that are sent.
+"""What all servers of a node share: the one shape of a refusal, shares of requests by address, ETags, the OpenAPI
+document made from the values that are sent, bodies read within a size and a time, and uvicorn on one socket.
 
 A client that asks more often than its share gets 429 and a time to come back, before anything is read for it; an IPv6
 client counts by its /64, and what is remembered of addresses is bounded.
@@ -7,29 +7,54 @@ client counts by its /64, and what is remembered of addresses is bounded.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import hashlib
-import math
-import re
+import socket
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from arena.exchange.peer_service import ShareRules, Shares
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server import network_of
+from harness.catalogue.server import Connections, GuardedProtocol, network_of
 
-_STATUS = {"V2021": 503, "V2081": 400, "V2082": 404, "V2083": 503}
-_STATUS |= {"V2089": 403, "V2090": 429}
-_STATUS |= {"V2110": 401, "V2111": 403, "V2112": 429, "V2113": 404, "V2114": 503}
-_FAILED = 500
+RETRY_S = 5
+_STATUS = {
+    "A1001": 422,
+    "A1002": 422,
+    "A1003": 422,
+    "A1004": 422,
+    "A1005": 422,
+    "A1006": 429,
+    "A1007": 422,
+    "A1008": 403,
+    "A1010": 422,
+    "A1012": 409,
+    "A1013": 409,
+    "V2021": 503,
+    "V2081": 400,
+    "V2082": 404,
+    "V2089": 403,
+    "V2110": 401,
+    "V2111": 403,
+    "V2112": 429,
+    "V2113": 404,
+    "V2202": 413,
+    "V2203": 408,
+}
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,17 +78,19 @@ class CursorError(ArenaError):
         self.head = head
 
 
-def refusal(error: ArenaError, status: int = 0) -> Response:
-    """The answer to a failed request; `status` 0: the one that goes with its code."""
-    head = error.head if isinstance(error, CursorError) else msgspec.UNSET
-    status = status or (status_of(error) if head is msgspec.UNSET else 416)
-    value = msgspec.structs.replace(refused(error, status), head=head)
-    return json_response(value, status, {"retry-after": "5"} if status in (429, 503) else {})
+class AgentFileError(ArenaError):
+    """The agent file breaks a rule; `line` is where, 0 for the file as a whole."""
+
+    def __init__(self, code: str, detail: str, line: int) -> None:
+        super().__init__(code, detail)
+        self.line = line
 
 
 def status_of(error: ArenaError) -> int:
-    """The status that goes with a code."""
-    return _STATUS.get(error.failure.code, _FAILED)
+    """The status that goes with a failure: of what a client sent 4xx; 503 where it passes by itself."""
+    if isinstance(error, CursorError):
+        return 416
+    return _STATUS.get(error.failure.code, 503 if error.entry.is_retryable else 500)
 
 
 def refused(error: ArenaError, status: int) -> ErrorAnswer:
@@ -71,10 +98,19 @@ def refused(error: ArenaError, status: int) -> ErrorAnswer:
     return ErrorAnswer(
         code=error.failure.code,
         message=error.failure.detail or error.entry.title,
-        whose_fault="client" if status < _FAILED else error.owner.value,
+        whose_fault="client" if status < 500 else error.owner.value,
         what_it_costs=error.entry.cost,
         what_to_do=error.entry.remedy,
+        head=error.head if isinstance(error, CursorError) else msgspec.UNSET,
+        line=error.line or msgspec.UNSET if isinstance(error, AgentFileError) else msgspec.UNSET,
     )
+
+
+def refusal(error: ArenaError, status: int = 0) -> Response:
+    """The answer to a failed request; `status` 0: the one that goes with its code."""
+    status = status or status_of(error)
+    retry = {"retry-after": str(RETRY_S)} if status in (429, 503) else {}
+    return json_response(refused(error, status), status, retry)
 
 
 def add_refusals(
@@ -108,58 +144,44 @@ def add_refusals(
     app.add_exception_handler(HTTPException, on_wrong_route)
 
 
+async def require_known(request: Request) -> None:
+    """Raises ArenaError V2081 for a query parameter that the route does not know."""
+    route = request.scope["route"]
+    names = [str(one.alias) for one in route.dependant.query_params] if isinstance(route, APIRoute) else []
+    for name in request.query_params:
+        if name not in names:
+            raise ArenaError("V2081", f"{name[:64]} is not a parameter; there are {', '.join(names) or 'none'}")
+
+
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A value as JSON."""
-    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")
+    """A value as JSON that nobody keeps."""
+    kept = {"cache-control": "no-store", **(headers or {})}
+    return Response(msgspec.json.encode(value), status, kept, media_type="application/json")
 
 
-ADDRESSES_MAX = 65_536
 STREAMS = ("/v1/tail", "/v1/records")  # HEAD would have to read what it does not send
 
 
 class RequestLimits:
-    """A token bucket for each address, around an application."""
+    """A share of requests for each address, around an application."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        requests_per_s: float,
-        burst: int,
-        addresses_max: int = ADDRESSES_MAX,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`burst` requests at once, then `requests_per_s`. Of more than `addresses_max` the one that asked least lately
-        is forgotten."""
-        self._addresses_max = addresses_max
-        self._app, self._monotonic = app, monotonic
-        self._per_s, self._burst = requests_per_s, float(burst)
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by network: requests left, as of when
+    def __init__(self, app: ASGIApp, rules: ShareRules, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._shares = app, Shares(rules, monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it with V2090."""
+        """Answer one request, or refuse it with V2112."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        wait_s = self._take(network_of(scope["client"][0]) if scope.get("client") else "")
-        if wait_s:
-            answer = refusal(ArenaError("V2090", f"{self._per_s:g} a second after the first {self._burst:g}"))
-            answer.headers["retry-after"] = str(math.ceil(wait_s))
-            await answer(scope, receive, send)
-        elif scope["method"] == "HEAD" and scope["path"] not in STREAMS:
+        try:
+            self._shares.spend_request(network_of(scope["client"][0]) if scope.get("client") else "")
+        except ArenaError as error:
+            await refusal(error)(scope, receive, send)
+            return
+        if scope["method"] == "HEAD" and scope["path"] not in STREAMS:
             await self._app({**scope, "method": "GET"}, receive, _without_body(send))
         else:
             await self._app(scope, receive, send)
-
-    def _take(self, network: str) -> float:
-        """Count one request; returns the seconds to wait where there is none left."""
-        now = self._monotonic()
-        left, at = self._left.pop(network, (self._burst, now))
-        left = min(self._burst, left + (now - at) * self._per_s)
-        self._left[network] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > self._addresses_max:
-            self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self._per_s
 
 
 def _without_body(send: Send) -> Send:
@@ -169,37 +191,16 @@ def _without_body(send: Send) -> Send:
     return stripped
 
 
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-
-
 def deliver(request: Request, content: bytes, media_type: str, *, name: str = "") -> Response:
-    """The answer with these bytes, or the part of them that was asked for. `name`: what a browser saves it as."""
+    """The answer with these bytes, unless the client has them already. `name`: what a browser saves it as."""
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
-    headers = {"etag": etag, "accept-ranges": "bytes", "cache-control": "no-cache"}
+    headers = {"etag": etag, "cache-control": "no-cache"}
     if name:
         headers["content-disposition"] = f'attachment; filename="{name}"'
-    asked = request.headers
-    if is_known(etag, asked.get("if-none-match", "")):
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or known == ["*"]:
         return Response(status_code=304, headers=headers)
-    wanted = _RANGE.fullmatch(asked.get("range", "").strip())
-    if wanted is None or wanted.groups() == ("", "") or asked.get("if-range", etag) != etag:
-        return Response(content, 200, headers, media_type)
-    first, last = wanted.groups()
-    start = int(first) if first else max(0, len(content) - int(last))
-    end = min(int(last), len(content) - 1) if first and last else len(content) - 1
-    if start >= len(content) or (first and last and int(last) < start):
-        answer = refusal(ArenaError("V2081", f"range: there are {len(content)} bytes"))
-        answer.status_code = 416
-        answer.headers["content-range"] = f"bytes */{len(content)}"
-        return answer
-    headers["content-range"] = f"bytes {start}-{end}/{len(content)}"
-    return Response(content[start : end + 1], 206, headers, media_type)
-
-
-def is_known(etag: str, if_none_match: str) -> bool:
-    """Whether a client that sent this `If-None-Match` has the bytes already."""
-    known = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
-    return etag in known or known == ["*"]
+    return Response(content, 200, headers, media_type)
 
 
 def deliver_json(request: Request, value: object) -> Response:
@@ -208,29 +209,37 @@ def deliver_json(request: Request, value: object) -> Response:
 
 
 _REF = "#/components/schemas/{name}"
-_RANGES = {
-    206: {"description": "The range that was asked for."},
-    304: {"description": "What the client has is the present state (`if-none-match`)."},
-}
+_UNCHANGED = {304: {"description": "What the client has is the present state (`if-none-match`)."}}
 _described: dict[str, Any] = {}
 
 
-def described(answer: type) -> dict[str, Any]:
+def described(answer: type, status: int = 200) -> dict[str, Any]:
     """The arguments of a route that answers with JSON of a type."""
-    (schema,), components = msgspec.json.schema_components([answer], ref_template=_REF)
-    _described.update(components)
-    content: dict[str, Any] = {"schema": schema}
-    return _route({"description": (answer.__doc__ or "").strip(), "content": {"application/json": content}})
+    return _route(status, {"description": (answer.__doc__ or "").strip(), **_content(answer)})
 
 
 def described_text(media_type: str, description: str) -> dict[str, Any]:
     """The arguments of a route that answers with a file."""
-    content = {media_type: {"schema": {"type": "string"}}}
-    return _route({"description": description, "content": content})
+    return _route(200, {"description": description, "content": {media_type: {"schema": {"type": "string"}}}})
 
 
-def complete_document(app: FastAPI) -> None:
-    """Put the schemas that routes refer to into the application's document."""
+def _route(status: int, answer: dict[str, Any]) -> dict[str, Any]:
+    return {"response_class": Response, "responses": {status: answer, **_UNCHANGED}}
+
+
+def _content(kind: type) -> dict[str, Any]:
+    (schema,), components = msgspec.json.schema_components([kind], ref_template=_REF)
+    _described.update(components)
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def make_app(title: str, refused_as: type = ErrorAnswer, **options: Any) -> FastAPI:
+    """An application whose document knows the values of its routes, and the shape of every refusal."""
+    failed = {"description": refused_as.__doc__, **_content(refused_as)}
+    responses: dict[int | str, dict[str, Any]] = {"4XX": failed, "5XX": failed}
+    app = FastAPI(
+        **{"title": title, "version": "1", "docs_url": None, "redoc_url": None, "responses": responses} | options
+    )
     make = app.openapi
 
     def with_components() -> dict[str, Any]:
@@ -239,7 +248,90 @@ def complete_document(app: FastAPI) -> None:
         return document
 
     app.openapi = with_components  # type: ignore[method-assign]
+    return app
 
 
-def _route(answer: dict[str, Any]) -> dict[str, Any]:
-    return {"response_class": Response, "responses": {200: answer, **_RANGES}}
+_STREAMS_STOP_S = 5
+DISCARD_BYTES, DISCARD_S = 4 << 20, 2.0
+
+
+async def serve_app(
+    app: ASGIApp,
+    listener: socket.socket,
+    connections: Connections,
+    stop: asyncio.Event,
+    closing: asyncio.Event,
+    explain: Callable[[str], bytes] | None = None,
+) -> None:
+    """Serve an application until `stop` is set; `closing` is set then, for streams that would go on for ever.
+    `explain`: what a client reads that was dropped before it had made a request."""
+
+    class Unsignalled(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:  # whoever runs it decides when it stops
+            yield
+
+    server = Unsignalled(
+        uvicorn.Config(
+            app,
+            http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_STREAMS_STOP_S,
+        )
+    )
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        closing.set()
+        server.should_exit = True
+        await serving
+
+
+def address_of(listener: socket.socket) -> str:
+    """The base URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes:
+    """The whole body. Raises ArenaError V2202 beyond `most_bytes`, V2203 beyond `within_s`, V2081 if encoded."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ArenaError("V2081", "the body is compressed")
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:20]) > most_bytes:
+        await discard_body(request)
+        raise ArenaError("V2202", f"more than {most_bytes} bytes")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most_bytes:
+                    raise ArenaError("V2202", f"more than {most_bytes} bytes")
+    except TimeoutError as error:
+        raise ArenaError("V2203", f"not whole after {within_s:g} s") from error
+    except ClientDisconnect as error:
+        raise ArenaError("V2203", "the client left") from error
+    return bytes(body)
+
+
+async def discard_body(request: Request) -> None:
+    """Let a body of a stated length go by, within a size and a time, before it is refused: a connection that is closed
+    while its client sends loses the answer."""
+    if request.headers.get("content-length", "0") == "0":
+        return
+    left = DISCARD_BYTES
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(DISCARD_S):
+            async for piece in request.stream():
+                left -= len(piece)
+                if left < 0:
+                    return

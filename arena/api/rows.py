@@ -1,28 +1,38 @@
-"""The rows that API, pages and SN15 routes show: one frozen value per kind, and lists of them page by page.
+"""The rows that API, pages, door and SN15 routes show, how each follows from the board, and lists of them page by page.
 
 Shares and scores are ten-thousandths (`_e4`). A value is None, or a list empty, where it is not public yet; `moment`
-and `opens_ms` say what it waits for. A cursor is opaque to clients and holds the key of the last row they have, so
-pages fit together whatever was added between.
+and `opens_ms` say what it waits for: every row asks `arena.visibility.rule`. A cursor is opaque to clients and holds
+the key of the last row they have, so pages fit together whatever was added between.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from fastapi import Query
 
-from arena.records.model import Standing
+from arena.api.board import HOUR_MS, Board, DayCounts, RaceView
+from arena.gate.report import Finding, GateReport
+from arena.race.settle import policy_of
+from arena.race.weights import margin_e4
+from arena.records.model import SettlementRecord, Standing, Subject
 from arena.store.port import SubmissionState
-from arena.visibility.rule import Moment
+from arena.visibility.rule import MOMENTS, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
+from judge.neutral import neutral_name
 from problems.model import Bucket, Pool
 
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
+HOURS_SHOWN = 7 * 24
+
+
+# -- races
 
 
 class RaceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,19 +51,8 @@ class RaceRow(msgspec.Struct, frozen=True, kw_only=True):
     is_promotion: bool = False
 
 
-class PromotionBasis(msgspec.Struct, frozen=True, kw_only=True):
-    """What decided who is at the top after a race: the rule, and what the best agent had against the incumbent."""
-
-    rule: Literal["margin", "window", "sequential", ""]
-    margin_e4: int
-    decay_ms: int
-    incumbent_agent_version_id: str
-    incumbent_since_ms: int
-    text: str
-
-
 class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A race and, once it is settled, what it came to."""
+    """A race and, once it is settled, what it came to. `decision`: why the top is who it is, in sentences."""
 
     race: RaceRow
     reason: str = ""  # of a cancelled race
@@ -64,7 +63,118 @@ class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
     settling_block: int = 0
     problems: int = 0  # drawn
     void: int = 0
-    decision: PromotionBasis | None = None
+    decision: tuple[str, ...] = ()
+
+
+def is_told(race: RaceView) -> bool:
+    """Whether everybody may know how a race ended."""
+    return may_see("public", "score", race.moment).is_seen
+
+
+def settled(race: RaceView) -> SettlementRecord:
+    """The settlement of a race that may be told. Raises ArenaError V2089, V2082 for none."""
+    require_seen(race, "score")
+    if race.settlement is None:
+        raise ArenaError("V2082", f"{race.race_id} has no settlement in force here")
+    return race.settlement
+
+
+def require_seen(race: RaceView, thing: Thing) -> None:
+    """Raises ArenaError V2089 unless everybody may see this of a race, whatever the pool."""
+    pool: Pool = "train"
+    access = may_see("public", thing, race.moment, pool=pool, pools=(pool,))
+    if not access.is_seen:
+        until = opening_text(race.release) if race.release is not None and access.opens == "published" else ""
+        raise ArenaError("V2089", f"{race.race_id}: {access.reason}{f', until {until}' if until else ''}")
+
+
+def race_row(board: Board, race: RaceView) -> RaceRow:
+    """What everybody may know of a race."""
+    shown = race.settlement if is_told(race) else None
+    field = race.state.field.field if race.state is not None and race.state.field is not None else ()
+    stage = race.state.stage if race.state is not None else shown.state if shown else "unknown"
+    return RaceRow(
+        number=race.number,
+        race_id=race.race_id,
+        stage="unknown" if stage == "new" else stage,
+        moment=race.moment,
+        closes_ms=race.closes_ms,
+        opens_ms=race.opens_ms,
+        agents=len(shown.standings) if shown and shown.standings else len(field),
+        episodes=board.race_episodes[race.race_id],
+        top_agent_version_id=shown.top_agent_version_id if shown else "",
+        is_promotion=shown.is_promotion if shown else False,
+    )
+
+
+def race_detail(board: Board, race: RaceView) -> RaceDetail:
+    """The same, with the draw and what decided a settled race."""
+    row, record = race_row(board, race), race.settlement
+    if record is None or not is_told(race):
+        return RaceDetail(race=row)
+    return RaceDetail(
+        race=row,
+        reason=record.reason,
+        policy_sha256=record.policy_sha256,
+        seed=record.seed,
+        beacon_round=record.beacon_round,
+        closing_block=record.closing_block,
+        settling_block=record.settling_block,
+        problems=len(record.drawn),
+        void=len(record.void),
+        decision=tuple(_decision(record, lambda agent: called(board, agent), board.now_ms())),
+    )
+
+
+def _decision(record: SettlementRecord, named: Callable[[str], str], now_ms: int) -> Iterable[str]:
+    """Why the top is who it is, and what it takes to take the top, in the race and today."""
+    inputs, standings = record.inputs, {one.agent_version_id: one for one in record.standings}
+    if record.state != "settled" or inputs is None:
+        return
+    before = inputs.incumbent
+    top, old = standings.get(record.top_agent_version_id), standings.get(before.agent_version_id if before else "")
+    first = named(record.top_agent_version_id)
+    if top is None:
+        yield "nobody is at the top"
+    elif not record.is_promotion:
+        yield f"{first} stays at the top: no agent beat it by the rule"
+    elif old is None:
+        yield f"{first} took an empty top"
+    else:
+        yield (
+            f"{first} came to the top: {top.crown_score_e4 / 10_000:.4f} against {old.crown_score_e4 / 10_000:.4f} of"
+            f" {named(old.agent_version_id)} before, {top.wins} problems better, {top.losses} worse"
+        )
+    try:
+        rules = policy_of(record).promotion
+    except ArenaError:
+        return
+    if rules.kind == "sequential":
+        return
+    if before is not None:
+        then = margin_e4(rules, inputs.closes_ms - before.promoted_ms)
+        asked = f"had to score {then / 100:.2f} % more than" if then else "needed any higher score than"
+        yield f"in this race a challenger {asked} the top agent"
+    since_ms = inputs.closes_ms if record.is_promotion else before.promoted_ms if before else None
+    if since_ms is not None:
+        today = margin_e4(rules, max(0, now_ms - since_ms))
+        asked = f"has to score {today / 100:.2f} % more than" if today else "needs any higher score than"
+        yield (
+            f"today a challenger {asked} the top agent; after a promotion the margin falls from"
+            f" {rules.margin_e4 / 100:.2f} % to nothing within {rules.decay_ms / 86_400_000:g} days"
+        )
+
+
+# -- agents
+
+
+class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """`opens` is the moment from which everybody reads it, "never" for an agent that no race promoted."""
+
+    is_public: bool
+    opens: str
+    opens_ms: int | None
+    href: str
 
 
 class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,39 +193,123 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceAccess
 
 
-class SourceAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """`opens` is the moment from which everybody reads it, "never" for an agent that no race promoted."""
-
-    is_public: bool
-    opens: str
-    opens_ms: int | None
-    href: str
-
-
-class ShownFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate found in a published source."""
-
-    rule: str
-    outcome: str
-    severity: str
-    line: int
-    detail: str
-
-
-class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent version, its versions before and after, and where it stood in settled races."""
-
-    agent: ListedAgent
-    versions: tuple[str, ...]  # of the same hotkey, by commitment
-    races: tuple[AgentRace, ...]
-    findings: tuple[ShownFinding, ...] | None
-
-
 class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
     """Where an agent stood in one settled race."""
 
     race_id: str
     standing: Standing
+
+
+class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent version, its versions before and after, where it stood in settled races, and what the gate found in it,
+    once its source is public."""
+
+    agent: ListedAgent
+    versions: tuple[str, ...]  # of the same hotkey, by commitment
+    races: tuple[AgentRace, ...]
+    findings: tuple[Finding, ...] | None
+
+
+def called(board: Board, agent_version_id: str) -> str:
+    """An agent as people call it: its name made harmless, else the beginning of its id."""
+    row = agent_rows(board).get(agent_version_id)
+    return (neutral_name(row.name).strip() if row else "") or agent_version_id[:10]
+
+
+def agent_rows(board: Board) -> dict[str, ListedAgent]:
+    """What everybody may know of every agent version, by its id."""
+    return board.once("agent rows", lambda: _agent_rows(board))
+
+
+def _agent_rows(board: Board) -> dict[str, ListedAgent]:
+    subjects: dict[str, Subject] = dict(board.subjects)
+    subjects |= {agent: stored.subject for agent, stored in board.submissions.items()}
+    standings, promotions = standings_of(board), board.promotions()
+    rows = {}
+    for agent, subject in subjects.items():
+        stored, promoted = board.submissions.get(agent), promotions.get(agent, ())
+        moment, is_winner = _winner_moment(promoted)
+        access = may_see("public", "source", moment, is_winner=is_winner)
+        opens = min((race.opens_ms for race in promoted if race.opens_ms is not None), default=None)
+        href = f"/v1/agents/{agent}/source" if access.is_seen else ""
+        rows[agent] = ListedAgent(
+            agent_version_id=agent,
+            miner_hotkey=subject.miner_hotkey,
+            name=stored.name if stored else "",
+            state=stored.state if stored else "unknown",
+            agent_sha256=subject.agent_sha256,
+            commitment_block=subject.commitment_block,
+            suite_episodes=board.episodes_of[agent, False],
+            race_episodes=board.episodes_of[agent, True],
+            best_rank=min((one.standing.rank for one in standings.get(agent, ())), default=None),
+            promoted_in=tuple(race.race_id for race in promoted),
+            source=SourceAccess(is_public=access.is_seen, opens=access.opens, opens_ms=opens, href=href),
+        )
+    return rows
+
+
+def _winner_moment(promoted: Sequence[RaceView]) -> tuple[Moment, bool]:
+    """How far the races are that promoted an agent, the furthest of them, and whether any did."""
+    return max((race.moment for race in promoted), key=MOMENTS.index, default="open"), bool(promoted)
+
+
+def by_commitment(row: ListedAgent) -> tuple[int, str]:
+    """The place of an agent version in the order of commitments."""
+    return row.commitment_block, row.agent_version_id
+
+
+def read_agent(board: Board, agent_version_id: str) -> AgentDetail:
+    """One agent version as everybody may know it. Raises ArenaError V2082."""
+    row = _require(board, agent_version_id)
+    same = [each for each in agent_rows(board).values() if each.miner_hotkey == row.miner_hotkey]
+    moment, is_winner = _winner_moment(board.promotions().get(agent_version_id, ()))
+    stored = board.submissions.get(agent_version_id)
+    is_open = may_see("public", "gate_finding", moment, is_winner=is_winner).is_seen
+    report = msgspec.json.decode(stored.report, type=GateReport) if is_open and stored and stored.report else None
+    return AgentDetail(
+        agent=row,
+        versions=tuple(each.agent_version_id for each in sorted(same, key=by_commitment)),
+        races=tuple(standings_of(board).get(agent_version_id, ())),
+        findings=report.findings if report else None,
+    )
+
+
+async def read_source(board: Board, agent_version_id: str) -> str:
+    """The file of a promoted agent. Raises ArenaError V2089 while it is closed, V2082 where there is none."""
+    _require(board, agent_version_id)
+    promoted = board.promotions().get(agent_version_id, ())
+    moment, is_winner = _winner_moment(promoted)
+    access = may_see("public", "source", moment, is_winner=is_winner)
+    if not access.is_seen:
+        until = min((opening_text(race.release) for race in promoted if race.release is not None), default="")
+        raise ArenaError("V2089", f"{access.reason}{f', until {until}' if until else ''}")
+    source = await board.store.source(agent_version_id)
+    if source is None:
+        raise ArenaError("V2082", f"this validator does not hold the file of {agent_version_id}")
+    return source
+
+
+def standings_of(board: Board) -> dict[str, list[AgentRace]]:
+    """By agent version: its standings in settled races that may be told, oldest first."""
+    return board.once("standings", lambda: _standings_of(board))
+
+
+def _standings_of(board: Board) -> dict[str, list[AgentRace]]:
+    found: dict[str, list[AgentRace]] = defaultdict(list)
+    for race in filter(is_told, board.races()):
+        for standing in race.settlement.standings if race.settlement else ():
+            found[standing.agent_version_id].append(AgentRace(race_id=race.race_id, standing=standing))
+    return found
+
+
+def _require(board: Board, agent_version_id: str) -> ListedAgent:
+    row = agent_rows(board).get(agent_version_id)
+    if row is None:
+        raise ArenaError("V2082", f"there is no agent version {agent_version_id}")
+    return row
+
+
+# -- results
 
 
 class PairResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,12 +350,29 @@ class TrajectoryRow(msgspec.Struct, frozen=True, kw_only=True):
     href: str
 
 
-class SuiteProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem of a public suite, as an agent is asked it."""
+def pools_of(race: RaceView) -> dict[str, Pool]:
+    """The problems of a released race, and the pool of each."""
+    return {one.problem_id: one.pool for one in race.release.problems} if race.release else {}
 
-    problem_id: str
-    category: Bucket
-    query: str
+
+def is_seen(race: RaceView, thing: Thing, pool: Pool | None = "train", pools: Sequence[Pool] = ("train",)) -> bool:
+    """Whether everybody who asks for `pools` sees this of a race's problems of `pool`."""
+    return may_see("public", thing, race.moment, pool=pool, pools=pools).is_seen
+
+
+def problem_row(race: RaceView, problem_id: str, results: Iterable[PairResult]) -> ProblemRow:
+    """A released problem with these results on it."""
+    record = race.settlement
+    return ProblemRow(
+        problem_id=problem_id,
+        pool=pools_of(race)[problem_id],
+        is_drawn=record is not None and problem_id in record.drawn,
+        is_void=record is not None and problem_id in record.void,
+        results=tuple(results),
+    )
+
+
+# -- suites, validators, days
 
 
 class SuiteRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +412,67 @@ class DayRow(msgspec.Struct, frozen=True, kw_only=True):
     solved: int
     agents: int
 
+
+def suite_rows(board: Board) -> tuple[SuiteRow, ...]:
+    """The public suites, by name."""
+    return tuple(
+        SuiteRow(suite=name, problems=len(board.suites.get(name, ())), episodes=board.suite_episodes[name])
+        for name in sorted({*board.suites, *board.suite_episodes} - {""})
+    )
+
+
+def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
+    """The validators whose logs are served here."""
+    told = {race.race_id: race for race in filter(is_told, board.races())}
+    this_hour, rows = board.now_ms() // HOUR_MS, []
+    for name, log in board.logs.items():
+        under = [conditions for race_id, conditions in log.ran_under.items() if not race_id or race_id in told]
+        first = (log.first_recorded_ms or board.now_ms()) // HOUR_MS
+        hours = range(max(first, this_hour - HOURS_SHOWN + 1), this_hour + 1)
+        permitted = [
+            race_id
+            for race_id, race in told.items()
+            if race.settlement and race.settlement.drawn and race.settlement.inputs
+            if name in race.settlement.inputs.validators
+        ]
+        row = ValidatorRow(
+            validator=name,
+            records=log.last_seq,
+            head=log.head,
+            episodes=log.episodes,
+            last_recorded_ms=log.last_recorded_ms,
+            code=under[-1].code_commit if under else "",
+            scoring=under[-1].scoring_pipeline if under else "",
+            signed_hours=sum(hour in log.hours for hour in hours),
+            hours=len(hours),
+            races_run=sum(race_id in log.ran_under for race_id in permitted),
+            races=len(permitted),
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def day_rows(board: Board) -> list[DayRow]:
+    """Counts by UTC day; what was solved in a race is counted once the race is settled."""
+    told = {"", *(race.race_id for race in filter(is_told, board.races()))}
+    by_day: dict[str, dict[str, DayCounts]] = defaultdict(dict)
+    for (day, race_id), counts in board.days.items():
+        by_day[day][race_id] = counts
+    return [
+        DayRow(
+            day=day,
+            episodes=sum(counts.episodes for counts in races.values()),
+            suite_episodes=races[""].episodes if "" in races else 0,
+            race_episodes=sum(counts.episodes for race_id, counts in races.items() if race_id),
+            scored=sum(counts.scored for race_id, counts in races.items() if race_id in told),
+            solved=sum(counts.solved for race_id, counts in races.items() if race_id in told),
+            agents=len(set[str]().union(*(counts.agents for counts in races.values()))),
+        )
+        for day, races in by_day.items()
+    ]
+
+
+# -- lists
 
 ROWS_MAX = 500
 Key = str | int

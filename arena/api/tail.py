@@ -12,16 +12,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
+from typing import Annotated, Any
 
 import msgspec
-import structlog
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Query as Asked
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
+from arena.api.http import CursorError, json_response, refusal, require_known
+from arena.exchange.streams import Places, RowStream
 from arena.export.assembly import Assembled, assemble, load_page, signed_content
 from arena.export.model import Cursor, Request
 from arena.export.selection import Selection, releases_of
+from arena.records.log import note_sha256
 from arena.records.model import Head, ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
@@ -29,7 +33,6 @@ from foundation.errors import ArenaError
 from problems.model import Pool
 
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
-PIECE_BYTES = 64 << 10
 POLL_S = 1.0
 HEARTBEAT_S = 15.0
 
@@ -102,7 +105,7 @@ class Tail:
             return log.end
 
     async def rows(self, request: TailRequest) -> AsyncGenerator[bytes]:
-        """Lines of `LogRow` in pieces of some kilobytes; an empty line whenever a follower waited for long.
+        """Lines of `LogRow`, a page in each piece; an empty line whenever a follower waited for long.
 
         Ends at the log's end (unless following), at the limit, or when `closing` is set. Raises ArenaError V2021.
         """
@@ -116,8 +119,7 @@ class Tail:
                 rows = await self._assemble(request, await self._read(request.validator, after, wanted))
             if rows:
                 after = rows[-1].seq
-                for piece in _pieces([row.line for row in rows]):
-                    yield piece
+                yield b"".join(row.line + b"\n" for row in rows)
                 left -= len(rows)
                 spoke_at = self._monotonic()
                 if request.limit and left <= 0:
@@ -138,8 +140,7 @@ class Tail:
             wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
             records = await self._read(request.validator, after, wanted, race_id)
             rows = await self._assemble(request, records)
-            for piece in _pieces([row.line for row in rows]):
-                yield piece
+            yield b"".join(row.line + b"\n" for row in rows)
             left -= len(rows)
             if len(rows) < wanted or (request.limit and left <= 0):
                 return
@@ -201,74 +202,90 @@ class Tail:
         return self._logs.setdefault(validator, _TailedLog())
 
 
-def _pieces(lines: list[bytes]) -> list[bytes]:
-    """The lines with their ends, joined into pieces of about PIECE_BYTES."""
-    pieces: list[bytes] = []
-    waiting: list[bytes] = []
-    size = 0
-    for line in lines:
-        waiting += (line, b"\n")
-        size += len(line) + 1
-        if size >= PIECE_BYTES:
-            pieces.append(b"".join(waiting))
-            waiting, size = [], 0
-    return [*pieces, b"".join(waiting)] if waiting else pieces
+DEFAULT_POOLS: list[Pool] = ["train"]
+CHECKPOINTS_MAX = 1_000
+SEQ_MAX = 2**53 - 1
+
+Validator = Annotated[
+    str, Asked(pattern=r"^[A-Za-z0-9]{0,128}$", description="Whose log; may be left out where there is one.")
+]
+Race = Annotated[str, Asked(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A released race.")]
+After = Annotated[int, Asked(ge=0, le=SEQ_MAX, description="Number of the last record the client has.")]
+Limit = Annotated[int, Asked(ge=0, le=SEQ_MAX, description="Most rows; 0: no limit.")]
+Follow = Annotated[bool, Asked(description="Stay, and stream what is appended.")]
+Pools = Annotated[
+    list[Pool], Asked(alias="pool", description="Pools that are asked for, by name; repeatable. Default: train.")
+]
 
 
-class Places:
-    """How many streams may run at once, and how many do."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.taken = 0
-
-
-class RowStream(Response):
-    """Lines from an iterator of pieces, as long as there is a place for it."""
-
-    def __init__(
-        self,
-        pieces: AsyncGenerator[bytes],
-        places: Places,
-        refuse: Callable[[ArenaError], Response],
-        media_type: str = "application/x-ndjson",
-    ) -> None:
-        """`refuse` turns V2083 into an answer."""
-        super().__init__(headers={"cache-control": "no-store"}, media_type=media_type)
-        del self.headers["content-length"]
-        self._pieces = pieces
-        self._places = places
-        self._refuse = refuse
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. Returns when it ended or the client left."""
-        if self._places.taken >= self._places.limit:
-            busy = ArenaError("V2083", f"{self._places.limit} streams")
-            await self._refuse(busy)(scope, receive, send)
-            return
-        self._places.taken += 1
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_left(receive))
-        try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sending.cancel()
-            leaving.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
-            self._places.taken -= 1
-        if not sending.cancelled() and (failed := sending.exception()):
-            if not isinstance(failed, ArenaError):
-                raise failed
-            structlog.get_logger().warning("tail ended early", code=failed.failure.code, detail=failed.failure.detail)
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(self._pieces) as pieces:
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
+    """Add the routes of logs. `places` bounds how many streams run at once."""
+    router = APIRouter(dependencies=[Depends(require_known)])
+    _add_streams(router, tail, places)
+    _add_values(router, tail)
+    app.include_router(router)
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _add_streams(router: APIRouter, tail: Tail, places: Places) -> None:
+    rows: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"application/x-ndjson": {}}, "description": "one LogRow a line"}
+    }
+
+    @router.get("/v1/tail", response_class=Response, responses=rows)
+    async def read_tail(
+        pool: Pools = DEFAULT_POOLS,
+        validator: Validator = "",
+        after: After = 0,
+        follow: Follow = False,
+        limit: Limit = 0,
+    ) -> Response:
+        """Rows of a log after a cursor, in order; with `follow`, and then what is appended, for ever.
+
+        A record whose race is not released is a stub (`withheld`), as is one of a pool that was not named. An empty
+        line every 15 s says that the server is there. The cursor is the number (`seq`) of the last row received.
+        """
+        name = await tail.require_log(validator)
+        head = await tail.end(name, is_fresh=True)
+        if after > head.seq:
+            raise CursorError(after, head.seq)
+        asked = TailRequest(
+            validator=name, after=after, limit=limit, is_following=follow, pools=tuple(dict.fromkeys(pool))
+        )
+        return RowStream(tail.rows(asked), places, refusal)
+
+    @router.get("/v1/records", response_class=Response, responses=rows)
+    async def read_race(
+        race: Race,
+        pool: Pools = DEFAULT_POOLS,
+        validator: Validator = "",
+        after: After = 0,
+        limit: Limit = 0,
+    ) -> Response:
+        """The rows of one released race, in log order: how a follower gets whole what it got as stubs."""
+        name = await tail.require_log(validator)
+        await tail.require_released(name, race)
+        asked = TailRequest(validator=name, after=after, limit=limit, pools=tuple(dict.fromkeys(pool)))
+        return RowStream(tail.race_rows(asked, race), places, refusal)
+
+
+def _add_values(router: APIRouter, tail: Tail) -> None:
+    @router.get("/v1/head", response_class=Response)
+    async def read_heads() -> Response:
+        """Where each log ends: validator, seq, and the chain's hash there."""
+        heads = await tail.heads()
+        return json_response([{"validator": name, "seq": head.seq, "hash": head.hash} for name, head in heads.items()])
+
+    @router.get("/v1/checkpoints", response_class=Response)
+    async def read_checkpoints(validator: Validator = "", after_size: After = 0) -> Response:
+        """Signed checkpoints of a log by size, at most a thousand: the note, its sha256 and the block that holds it."""
+        name = await tail.require_log(validator)
+        found = (await tail.store.checkpoints(name, after_size=after_size))[:CHECKPOINTS_MAX]
+        return json_response(
+            [msgspec.structs.asdict(point) | {"note_sha256": note_sha256(point.note)} for point in found]
+        )
+
+    @router.get("/v1/health", response_class=Response)
+    async def read_health() -> Response:
+        """200 while the store answers."""
+        await tail.store.validators()
+        return json_response({"status": "ok"})

@@ -120,7 +120,7 @@ class Subtensor(Protocol):
     async def check(self, hotkey: str | None = None) -> None:
         """Whether this release can do all its work on this chain, and the proxy that is set sign for `hotkey`.
 
-        Raises ArenaError U3037 (a runtime it doesn't know), U3038 (weights of a newer release are asked for), U3039 (no
+        Raises ArenaError U3037 (a runtime it doesn't know, weights of a newer release), U3039 (no
         such subnet), V2032 (the chain would refuse the proxy), U3030. The twin has all of it.
         """
         ...
@@ -240,14 +240,14 @@ def hash_refusal(sha256: str) -> str | None:
 
 
 def split_endpoint(endpoint: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    """Address and port of `http://<ip>:<port>`. Raises ArenaError V2119 for anything else, and for 0 as either."""
+    """Address and port of `http://<ip>:<port>`. Raises ArenaError V2030 for anything else, and for 0 as either."""
     try:
         parts = urlsplit(endpoint)
         address, port = ipaddress.ip_address(parts.hostname or ""), parts.port or 0
     except ValueError as error:
-        raise ArenaError("V2119", f"{endpoint!r}: {error}") from error
+        raise ArenaError("V2030", f"{endpoint!r}: {error}") from error
     if format_endpoint(int(address), port, address.version) != endpoint.rstrip("/"):
-        raise ArenaError("V2119", f"{endpoint!r} is not http://<ip>:<port>")
+        raise ArenaError("V2030", f"{endpoint!r} is not http://<ip>:<port>")
     return address, port
 
 

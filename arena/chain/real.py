@@ -45,7 +45,7 @@ from arena.chain.sender import (
     turn_of,
     version_refusal,
 )
-from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN, VERSION_KEY_OLD
+from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class BittensorSubtensor:
         """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
 
         Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet or mechanism that isn't
-        there, V2032 where the chain would refuse the proxy of `hotkey`, U3038 where it asks for weights of a newer
+        there, V2032 where the chain would refuse the proxy of `hotkey`, U3037 also for weights of a newer
         release, U3030. A runtime that was found whole isn't compared again.
         """
         async with self._connected() as client:
@@ -139,7 +139,7 @@ class BittensorSubtensor:
                     raise ArenaError(NO_PROXY, refusal)
             wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
         if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
-            raise ArenaError(VERSION_KEY_OLD, refusal)
+            raise ArenaError(RUNTIME_UNKNOWN, refusal)
 
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block."""

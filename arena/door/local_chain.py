@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from arena.api.server import address_of, serve_app
+from arena.api.http import address_of, read_body, serve_app
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
-from arena.door.form import read_body
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import TAIL_BAD_REQUEST
 from foundation.errors import ArenaError

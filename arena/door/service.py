@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from arena.api.http import AgentFileError
 from arena.chain.port import Metagraph, Subtensor, Verifier
 from arena.door.form import Parser, SubmissionForm
 from arena.gate.rules import RULES
@@ -103,14 +104,6 @@ class Registration:
         if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2201", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
-
-
-class AgentFileError(ArenaError):
-    """The agent file breaks a rule; `line` is where, 0 for the file as a whole."""
-
-    def __init__(self, code: str, detail: str, line: int) -> None:
-        super().__init__(code, detail)
-        self.line = line
 
 
 class CooldownError(ArenaError):

@@ -25,7 +25,7 @@ from arena.records.model import SettlementRecord
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission
 from foundation.bounded_http import Lines, UnfitAnswerError, answering, read_whole
 from foundation.canonical import UNREADABLE_JSON, read_canonical
-from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED, TAIL_FULL
+from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED
 from foundation.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
@@ -172,7 +172,7 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
     detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.message[:200]}"
-    if answer.status_code >= 500 and refusal.code != TAIL_FULL:
+    if answer.status_code >= 500:
         return ArenaError(PEER_AWAY, detail)
     return _UnknownError(detail) if refusal.code == PEER_LACKS else ArenaError(PEER_REFUSED, detail)
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import Response
 
-from arena.api.tail import Places, RowStream
 from arena.chain.port import RequestAuth
 from arena.exchange.peer_service import PeerService
+from arena.exchange.streams import Places, RowStream
 from arena.export.model import LogRow
 from foundation.errors import ArenaError
 
@@ -66,45 +66,43 @@ async def _caller(request: Request) -> str:
 _Caller = Annotated[str, Depends(_caller)]
 
 
-def add_exchange(
-    app: FastAPI, exchange: Exchange, refuse: Callable[[ArenaError], Response], knows: Callable[..., Any]
-) -> None:
-    """Add the routes to an application. `refuse` answers an error; `knows` refuses other parameters."""
+def add_exchange(app: FastAPI, exchange: Exchange, refuse: Callable[[ArenaError], Response]) -> None:
+    """Add the routes to an application. `refuse` answers an error."""
     app.state.exchange = exchange
     service = exchange.service
 
-    @app.get("/v1/exchange/note", response_class=Response, dependencies=[knows("validator", "sha256")])
+    @app.get("/v1/exchange/note", response_class=Response)
     async def read_note(asker: _Caller, validator: _Hotkey, sha256: _Sha256) -> Response:
         """A signed checkpoint by its hash, of this validator or of one whose log it holds."""
         return _found(await service.note(asker, validator, sha256), "note")
 
-    @app.get("/v1/exchange/rows", response_class=Response, dependencies=[knows("validator", "after", "to", "race")])
+    @app.get("/v1/exchange/rows", response_class=Response)
     async def read_rows(asker: _Caller, validator: _Hotkey, to: _Seq, after: _Seq = 0, race: _Race = "") -> Response:
         """Rows of a log under an anchored root, one a line: whole where they count for the race, once revealed."""
         rows = await service.rows(asker, validator, after_seq=after, to_seq=to, race_id=race)
         return RowStream(_pieces(rows), exchange.places, refuse)
 
-    @app.get("/v1/exchange/submission", response_class=Response, dependencies=[knows("commitment")])
+    @app.get("/v1/exchange/submission", response_class=Response)
     async def read_submission(asker: _Caller, commitment: _Sha256) -> Response:
         """The signed submission behind a commitment on chain."""
         return _found(await service.submission(asker, commitment), "submission")
 
-    @app.get("/v1/exchange/settlement", response_class=Response, dependencies=[knows("race")])
+    @app.get("/v1/exchange/settlement", response_class=Response)
     async def read_settlement(asker: _Caller, race: _Race) -> Response:
         """The settlement in force here for a race."""
         return _found(await service.settlement(asker, race), "settlement")
 
-    @app.get("/v1/exchange/progress", response_class=Response, dependencies=[knows("race")])
+    @app.get("/v1/exchange/progress", response_class=Response)
     async def read_progress(asker: _Caller, race: _Race) -> Response:
         """Which pairs of a race are done here, never how they ended."""
         return _found(await service.progress(asker, race), "progress")
 
-    @app.get("/v1/exchange/release", response_class=Response, dependencies=[knows("known")])
+    @app.get("/v1/exchange/release", response_class=Response)
     async def read_release(asker: _Caller, known: _Known = "") -> Response:
         """The newest release of the operator's files that is known here, unless it is the one with this hash."""
         return _found(await service.release(asker, known), "release")
 
-    @app.get("/v1/exchange/file", response_class=Response, dependencies=[knows("sha256", "start")])
+    @app.get("/v1/exchange/file", response_class=Response)
     async def read_file(asker: _Caller, sha256: _Sha256, start: _Seq = 0) -> Response:
         """A piece (4 MiB, or what is left) of one of the operator's files, from byte `start` on."""
         piece = await service.file_piece(asker, sha256, start)
@@ -112,7 +110,7 @@ def add_exchange(
             raise ArenaError("V2113", "no such file")
         return Response(piece, media_type="application/octet-stream", headers={"cache-control": "no-store"})
 
-    @app.get("/v1/door", response_class=Response, dependencies=[knows()])
+    @app.get("/v1/door", response_class=Response)
     async def read_door_port() -> Response:
         """The port, at this address, at which miners submit. Not signed: the chain names this address to everybody."""
         return _found({"port": exchange.door_port} if exchange.door_port else None, "door")

@@ -108,12 +108,12 @@ async def export_records(
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:
-    """The cursor a request goes on from. Raises ArenaError V2072 when it asks for other rows than the export before."""
+    """The cursor a request goes on from. Raises ArenaError V2073 when it asks for other rows than the export before."""
     before = previous.request
     if (before.validator, before.filters) != (request.validator, request.filters):
-        raise ArenaError("V2072", "it has another validator or other filters")
+        raise ArenaError("V2073", "it has another validator or other filters")
     if set(before.pools) != set(request.pools):
-        raise ArenaError("V2072", f"it is of the pools {', '.join(before.pools)}")
+        raise ArenaError("V2073", f"it is of the pools {', '.join(before.pools)}")
     return previous.cursor
 
 

@@ -22,18 +22,26 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
-import msgspec
 from fastapi import Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board
-from arena.api.http import add_refusals, complete_document, described, json_response
+from arena.api.http import (
+    RETRY_S,
+    AgentFileError,
+    add_refusals,
+    described,
+    discard_body,
+    json_response,
+    make_app,
+    status_of,
+)
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
-from arena.door.app import RETRY_S, Door, status_of
-from arena.door.form import discard_body, read_unsigned_form
-from arena.door.service import AgentFileError, CooldownError
+from arena.door.app import Door, form_document
+from arena.door.form import UNSIGNED_PARTS, read_form
+from arena.door.service import CooldownError
 from arena.sn15.picture import OwnVersions, Picture, block_time_ms
 from arena.sn15.routes import add_sn15_reads
 from arena.sn15.values import (
@@ -122,7 +130,6 @@ _ANSWERS: dict[str, tuple[int, str]] = {
     "V2112": (429, "RATE_LIMIT_EXCEEDED"),
     "V2200": (503, "SUBMISSIONS_PAUSED"),
     "V2202": (413, "FILE_TOO_LARGE"),
-    "V2204": (400, "INVALID_FILE"),
 }
 _AUTH = {"A1008": "NOT_REGISTERED", "V2110": "NONCE_REUSED"}
 _UNCOMMITTED = (
@@ -152,10 +159,7 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
         found = Violation(rule=code, severity="form", message=error.failure.detail or error.entry.title, line=line)
         value = Refused(detail=detail, error_code=name, violations=(found,))
     answered = status or answered
-    headers = {"cache-control": "no-store"}
-    if answered in (429, 503):
-        headers["retry-after"] = str(RETRY_S)
-    return json_response(value, answered, headers)
+    return json_response(value, answered, {"retry-after": str(RETRY_S)} if answered in (429, 503) else {})
 
 
 CLOSED_PATHS = ("/v1/miner/",)
@@ -178,17 +182,13 @@ def make_closed_app(door: Door) -> FastAPI:
         await discard_body(request)
         url = str(request.base_url).rstrip("/")
         refused = Refused(detail=_WHY.format(policy=door.policy.name, url=url), error_code="SIGNATURE_MISSING")
-        return json_response(refused, 409, {"cache-control": "no-store", "connection": "close"})
+        return json_response(refused, 409, {"connection": "close"})
 
     return app
 
 
-_FRESH = {"cache-control": "no-store"}
 _PAYER = "validators pay for calls of models here: no credential is needed, taken or held"
 _NO_PIN = "nothing is pinned here: of a hotkey's versions the one that qualified best races"
-_PARTS = {"agent_name": {"type": "string"}, "file": {"type": "string", "format": "binary"}}
-_FORM_SCHEMA = {"type": "object", "required": list(_PARTS), "properties": _PARTS, "additionalProperties": False}
-_FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}}}
 PATHS = ("/v1/miner/", "/v1/public/", "/health")
 Uuid = Annotated[str, Path(pattern="^[0-9a-f-]{36}$")]
 Provider = Annotated[str, Path(pattern="^[a-z]{1,32}$")]
@@ -196,15 +196,8 @@ Provider = Annotated[str, Path(pattern="^[a-z]{1,32}$")]
 
 def make_sn15_app(door: Door, board: Board) -> FastAPI:
     """The application of these routes, over one door and the board of the same store."""
-    (schema,), _ = msgspec.json.schema_components([Refused], ref_template="#/components/schemas/{name}")
-    refused = {"description": Refused.__doc__, "content": {"application/json": {"schema": schema}}}
-    app = FastAPI(
-        title="agent-arena door: the published SN15 API",
-        version="7.0.2",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/v1/public/openapi.json",
-        responses={"4XX": refused, "5XX": refused},
+    app = make_app(
+        "agent-arena door: the published SN15 API", Refused, version="7.0.2", openapi_url="/v1/public/openapi.json"
     )
     add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
 
@@ -227,16 +220,15 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
         await door.store.validators()
         return {"status": "ok"}
 
-    complete_document(app)
     return app
 
 
 def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
-    @app.post("/v1/miner/submit", openapi_extra=_FORM, **described(SubmitAnswer))
+    @app.post("/v1/miner/submit", openapi_extra=form_document(UNSIGNED_PARTS), **described(SubmitAnswer))
     async def submit_agent(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
         hotkey, body, known = await door.caller(request, check=auth)
-        form = read_unsigned_form(request.headers.get("content-type", ""), body, _now_ms())
+        form = read_form(request.headers.get("content-type", ""), body, _now_ms())
         taken = await door.submissions.take(hotkey, form, known)
         left = taken.next_allowed_block - (await door.registration.metagraph()).block
         answer = SubmitAnswer(
@@ -246,7 +238,7 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
             next_allowed_at=utc_text(block_time_ms(left, _now_ms())),
             message=f"In the queue for the gate of {taken.validator}: agent version {taken.agent_version_id}",
         )
-        return json_response(answer, headers=_FRESH)
+        return json_response(answer)
 
 
 def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
@@ -261,30 +253,30 @@ def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
         found = (await look(request)).one(agent_version_id)
         if found is None:
             return _unknown("AGENT_VERSION_NOT_FOUND", "no version of this hotkey")
-        return json_response(found, headers=_FRESH)
+        return json_response(found)
 
     @app.get("/v1/miner/agents", **described(OwnAgents))
     async def list_miner_agents(request: Request) -> Response:
         """The caller's agents, and when it may submit again."""
-        return json_response((await look(request)).agents(), headers=_FRESH)
+        return json_response((await look(request)).agents())
 
     @app.get("/v1/miner/agents/{agent_id}/versions", **described(tuple[OwnVersion, ...]))
     async def list_agent_versions(request: Request, agent_id: Uuid) -> Response:
         """The versions of one of the caller's agents, the newest first."""
         found = (await look(request)).history(agent_id)
-        return json_response(found, headers=_FRESH) if found else _unknown("AGENT_NOT_FOUND", "no agent of this hotkey")
+        return json_response(found) if found else _unknown("AGENT_NOT_FOUND", "no agent of this hotkey")
 
     @app.get("/v1/miner/inference-auth", **described(ProviderList))
     async def list_inference_auth(request: Request) -> Response:
         """Who pays for calls of models: the validator, with every miner."""
         await door.caller(request, check=auth)
-        return json_response(ProviderList(), headers=_FRESH)
+        return json_response(ProviderList())
 
     @app.get("/v1/miner/inference-auth/{provider}", **described(ProviderStatus))
     async def get_inference_auth_status(request: Request, provider: Provider) -> Response:
         """Whether calls are paid for through this provider."""
         await door.caller(request, check=auth)
-        return json_response(ProviderStatus(connected=provider == PROVIDER, provider=provider), headers=_FRESH)
+        return json_response(ProviderStatus(connected=provider == PROVIDER, provider=provider))
 
 
 _NOT_OFFERED = (
@@ -302,7 +294,7 @@ def _add_not_offered(app: FastAPI, door: Door) -> None:
     def refusing(status: int, detail: str, code: str) -> Callable[[Request], Awaitable[Response]]:
         async def refuse(request: Request) -> Response:
             door.admit_address(request)
-            return json_response(Refused(detail=detail, error_code=code), status, _FRESH)
+            return json_response(Refused(detail=detail, error_code=code), status)
 
         return refuse
 
@@ -312,7 +304,7 @@ def _add_not_offered(app: FastAPI, door: Door) -> None:
 
 
 def _unknown(code: str, detail: str) -> Response:
-    return json_response(Refused(detail=detail, error_code=code), 404, _FRESH)
+    return json_response(Refused(detail=detail, error_code=code), 404)
 
 
 def _now_ms() -> int:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from arena.api.board import Board, RaceView
-from arena.api.reads import agent_rows, standings_of
-from arena.api.rows import ListedAgent
+from arena.api.rows import ListedAgent, agent_rows, is_told, standings_of
 from arena.chain.real import BLOCK_MS
 from arena.door.status import SubmissionStatus
-from arena.policy import Policy
+from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
 from arena.sn15.values import (
@@ -59,19 +58,19 @@ from arena.sn15.values import (
     version_uuid,
 )
 from arena.store.port import StoredSubmission, SubmissionState
-from arena.visibility.rule import may_see
-from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError
 
-_STATES: dict[str, AgentVersionState] = {
+_STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {
+    "unknown": "RECEIVED",
+    "waiting": "RECEIVED",
+    "withdrawn": "CANCELLED",
+    "refused": "DISCARDED",
+    "rejected": "DISCARDED",
     "review": "QUEUED",
     "accepted": "QUEUED",  # RUNNING from its first episode on
     "qualified": "ELIGIBLE",
     "unqualified": "ELIGIBLE",  # through the suite, below the bar
-    "rejected": "DISCARDED",
-    "unknown": "RECEIVED",
 }
-
-
 CLOSED: frozenset[AgentVersionState] = frozenset({"ELIGIBLE", "DISCARDED", "CANCELLED"})  # no more runs are wanted
 
 
@@ -82,6 +81,7 @@ class Picture:
         self._board = board
         self.rows = agent_rows(board)
         self._races = board.races()
+        self._by_id = {race.race_id: race for race in self._races}
         self._standings = standings_of(board)
         self._numbers = _version_numbers(self.rows)
         self._settled = [race for race in self._races if _told(race) is not None]
@@ -143,7 +143,7 @@ class Picture:
             "version_number": self._numbers[agent],
             "submitted_at": self.submitted_at(agent),
             "final_score": fraction(candidate.qualifying_score_e4) if candidate else None,
-            "race_score": fraction(found[-1][1].race_score_e4) if found else None,
+            "race_score": fraction(found[-1].standing.race_score_e4) if found else None,
             "release_state": "RELEASED" if row.source.is_public else "HIDDEN",
             "code_available_at": utc_text(opens) if opens else None,
             "is_active_qualifier": candidate is not None,
@@ -186,7 +186,7 @@ class Picture:
 
     def is_in(self, told: SubmissionStatus, *wanted: RaceStatus) -> bool:
         """Whether one of a miner's version's races stands so for the public."""
-        races = (self.race(race_uuid(race.race_id)) for race in told.races)
+        races = (self._by_id.get(one.race.race_id) for one in told.races)
         return any(self.race_public(race).status in wanted for race in races if race)
 
     def public_version(self, row: ListedAgent) -> AgentVersionPublic:
@@ -338,7 +338,7 @@ class Picture:
 
 def _told(race: RaceView) -> SettlementRecord | None:
     """The settlement of a race that everybody may know."""
-    return race.settlement if may_see("public", "score", race.moment).is_seen else None
+    return race.settlement if is_told(race) else None
 
 
 def _field(race: RaceView) -> tuple[Candidate, ...]:
@@ -358,8 +358,8 @@ def _margin_e4(record: SettlementRecord, promoted_ms: int, now_ms: int) -> int |
     if record.inputs is None:
         return None
     try:
-        rules = msgspec.json.decode(record.inputs.policy, type=Policy).promotion
-    except UNREADABLE_JSON:
+        rules = policy_of(record).promotion
+    except ArenaError:
         return None
     return margin_e4(rules, max(0, now_ms - promoted_ms))
 
@@ -464,18 +464,6 @@ class Runs:
             }
 
 
-_OWN_STATES: dict[SubmissionState, AgentVersionState] = {
-    "waiting": "RECEIVED",
-    "withdrawn": "CANCELLED",
-    "refused": "DISCARDED",
-    "rejected": "DISCARDED",
-    "review": "QUEUED",
-    "accepted": "QUEUED",  # RUNNING from its first episode on
-    "qualified": "ELIGIBLE",
-    "unqualified": "ELIGIBLE",
-}
-
-
 class OwnVersions:
     """The versions of one hotkey at one moment."""
 
@@ -532,7 +520,7 @@ def block_time_ms(blocks: int, now_ms: int) -> int:
 
 def _own_state(told: SubmissionStatus) -> AgentVersionState:
     is_running = told.state == "accepted" and told.qualifying is not None and told.qualifying.done > 0
-    return "RUNNING" if is_running else _OWN_STATES[told.state]
+    return "RUNNING" if is_running else _STATES[told.state]
 
 
 def _listed(own: OwnVersionStatus) -> OwnVersion:

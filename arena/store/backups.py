@@ -21,7 +21,6 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from sqlalchemy import text
@@ -65,9 +64,8 @@ class BackupStoreFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectsFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The bodies outside of Postgres. `copied`: they are in the backup; `referenced`: they stayed at `location`."""
+    """The bodies outside of Postgres, which are in the backup; `location`: where they were, "" where there are none."""
 
-    kind: Literal["none", "copied", "referenced"] = "none"
     location: str = ""
     bodies: int = 0  # that the logs name
     missing: int = 0  # of them, not there when the backup was made
@@ -91,22 +89,19 @@ async def back_up(
     tools: PgTools,
     *,
     objects: BodyObjects | None = None,
-    is_copying: bool = True,
     progress: Progress | None = None,
 ) -> BackupManifest:
     """Write a backup to the new folder `out` and return its manifest.
 
-    `objects`: where bodies outside of Postgres are; `is_copying` False: they stay there and are only referred to.
-    Raises ArenaError V2021 when the server is away, V2023 without a schema, V2027 when `out` exists, V2028 and V2029
-    for the object store, V2056 when pg_dump fails.
+    `objects`: where bodies outside of Postgres are. Raises ArenaError V2021 when the server is away, V2023 without a
+    schema, V2027 when `out` exists, V2028 and V2029 for the object store, V2056 when pg_dump fails.
     """
     if out.exists():
         raise ArenaError("V2027", f"{out} exists already")
     making = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
     making.mkdir(mode=0o700, parents=True)
     try:
-        copies = open_objects(folder_location(making / OBJECTS)) if is_copying else None
-        manifest = await _fill(making, owner_dsn, tools, objects, copies, progress)
+        manifest = await _fill(making, owner_dsn, tools, objects, progress)
         move_into_place(making, out)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
@@ -119,9 +114,9 @@ async def _fill(
     owner_dsn: str,
     tools: PgTools,
     objects: BodyObjects | None,
-    copies: BodyObjects | None,
     progress: Progress | None,
 ) -> BackupManifest:
+    copies = open_objects(folder_location(folder / OBJECTS))
     async with _snapshot(owner_dsn) as (connection, snapshot):
         facts = await read_facts(connection)
         taken_ms, server_version = [(await connection.execute(query)).scalar_one() for query in (_NOW_MS, _SERVER)]
@@ -134,10 +129,8 @@ async def _fill(
                 raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
             named += len(names)
             there += await carry(objects, copies, validator, names)
-    kept = ObjectsFacts()
-    if objects is not None and named:
-        kind: Literal["copied", "referenced"] = "copied" if copies else "referenced"
-        kept = ObjectsFacts(kind=kind, location=objects.location, bodies=named, missing=named - there)
+    location = objects.location if objects is not None and named else ""
+    kept = ObjectsFacts(location=location, bodies=named, missing=named - there)
     manifest = BackupManifest(
         taken_ms=taken_ms,
         server_version=server_version,
@@ -186,14 +179,9 @@ async def read_facts(connection: AsyncConnection) -> BackupStoreFacts:
 @contextlib.asynccontextmanager
 async def _snapshot(owner_dsn: str) -> AsyncIterator[tuple[AsyncConnection, str]]:
     """A read-only transaction whose snapshot pg_dump shares."""
-    engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
-    try:
-        with coded_errors():
-            async with engine.connect() as connection:
-                await connection.execute(text("set transaction isolation level repeatable read, read only"))
-                yield connection, str((await connection.execute(_SNAPSHOT)).scalar_one())
-    finally:
-        await engine.dispose()
+    async with _connected(owner_dsn) as connection:
+        await connection.execute(text("set transaction isolation level repeatable read, read only"))
+        yield connection, str((await connection.execute(_SNAPSHOT)).scalar_one())
 
 
 async def names_elsewhere(
@@ -211,10 +199,8 @@ async def names_elsewhere(
                 progress("objects", place * SHARDS + shard + 1, len(holders) * SHARDS)
 
 
-async def carry(source: BodyObjects, target: BodyObjects | None, validator: str, names: list[str]) -> int:
-    """Copy frames of one first byte as they are, or only look for them (None); returns how many are there."""
-    if target is None:
-        return len(set(names) & (await source.stored(validator, int(names[0][:2], 16))).keys())
+async def carry(source: BodyObjects, target: BodyObjects, validator: str, names: list[str]) -> int:
+    """Copy frames as they are; returns how many are there."""
     copied = 0
     for first in range(0, len(names), FRAMES_AT_ONCE):
         found = await source.get(validator, names[first : first + FRAMES_AT_ONCE])
@@ -230,18 +216,12 @@ _FOREIGN = text("select relname from pg_class where relnamespace = to_regnamespa
 _GRANT = text("grant usage on schema arena to arena_validator")
 
 
-class RestoredRole(msgspec.Struct, frozen=True, kw_only=True):
-    """A validator of the restored store and the DSN of its login role; without a password where it keeps its own."""
-
-    hotkey: str
-    dsn: str
-
-
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """A restored store. `objects`: the location of its bodies outside of Postgres, "" for none."""
+    """A restored store. `roles`: the DSN of each hotkey's login role, without a password where it keeps its own;
+    `objects`: the location of the bodies outside of Postgres, "" for none."""
 
     manifest: BackupManifest
-    roles: tuple[RestoredRole, ...]
+    roles: dict[str, str]
     objects: str
 
 
@@ -252,31 +232,25 @@ async def restore(
     dsn_for: Callable[[str], str],
     *,
     objects: BodyObjects | None = None,
-    place: BodyObjects | None = None,
     progress: Progress | None = None,
 ) -> Restored:
     """Restore a backup into the owner's database.
 
-    `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go or,
-    when the backup refers to them, are. None: copied ones go to `place`, the others are where they were. Raises
-    ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the object
-    store, V2056 when the backup is damaged, V2057 when the target holds records.
+    `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go.
+    Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the
+    object store, V2056 when the backup is damaged, V2057 when the target holds records.
     """
     manifest = await asyncio.to_thread(read_manifest, backup)
-    target, kept = None, manifest.objects
-    if kept.kind != "none":
-        target = objects or (place if kept.kind == "copied" else open_objects(kept.location))
-        if target is None:
-            raise ArenaError("V2029", f"the backup holds {kept.bodies} bodies for an object store: name one")
+    target = objects if manifest.objects.bodies else None
+    if manifest.objects.bodies and target is None:
+        raise ArenaError("V2029", f"the backup holds {manifest.objects.bodies} bodies for an object store: name one")
     await _make_room(owner_dsn)
     with (backup / ARCHIVE).open("rb") as archive:
         await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive)
     await _require_whole(owner_dsn, backup, manifest, target, progress)
     await asyncio.to_thread(migrate, owner_dsn)
-    roles = []
-    for hotkey in manifest.store.hotkeys:
-        roles.append(RestoredRole(hotkey=hotkey, dsn=await asyncio.to_thread(dsn_for, hotkey)))
-    return Restored(manifest=manifest, roles=tuple(roles), objects=target.location if target else "")
+    roles = {hotkey: await asyncio.to_thread(dsn_for, hotkey) for hotkey in manifest.store.hotkeys}
+    return Restored(manifest=manifest, roles=roles, objects=target.location if target else "")
 
 
 async def _make_room(owner_dsn: str) -> None:
@@ -304,12 +278,9 @@ async def _require_whole(
             raise ArenaError("V2056", "what was restored is not what the manifest counts")
         if target is None:
             return
-        copies = open_objects(folder_location(backup / OBJECTS)) if manifest.objects.kind == "copied" else None
-        there = 0
+        copies, there = open_objects(folder_location(backup / OBJECTS)), 0
         async for validator, names in names_elsewhere(connection, progress):
-            there += await (
-                carry(copies, target, validator, names) if copies else carry(target, None, validator, names)
-            )
+            there += await carry(copies, target, validator, names)
     if there < manifest.objects.bodies - manifest.objects.missing:
         raise ArenaError("V2056", f"{there} of {manifest.objects.bodies} bodies are in the object store")
 

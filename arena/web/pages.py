@@ -7,387 +7,326 @@ counts and the reason.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
-from arena.api.board import Board as Picture
-from arena.api.board import RaceView
-from arena.api.reads import (
+from arena.api.board import Board, RaceView
+from arena.api.reads import Results, ShownTrajectory, published_trajectory
+from arena.api.rows import PairResult as Result
+from arena.api.rows import (
+    TrajectoryRow,
+    ValidatorRow,
     agent_rows,
+    called,
     day_rows,
+    is_seen,
+    is_told,
+    page_of,
+    pools_of,
+    problem_row,
     race_detail,
     race_row,
-    read_detail,
-    readable_source,
+    read_agent,
+    read_source,
     require_seen,
     standings_of,
     suite_rows,
     validator_rows,
 )
-from arena.api.results import DEFAULT_POOLS, Results, ShownTrajectory, pools_of, published_trajectory
-from arena.api.rows import PairResult, ProblemRow, TrajectoryRow, ValidatorRow, page_of
 from arena.api.tail import Tail
 from arena.bank.batch import Explain
-from arena.records.body import decode_body, decode_content, restore_bodies
+from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
 from arena.records.proof import Proof, TiledLogs
 from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
-from arena.web.figures import bars, bins, paired_gap, shape_of, shape_panel
 from arena.web.reading import (
-    COLUMNS,
     Comparison,
+    PairedGap,
     add_up,
     buckets_of,
     disagreements,
     latest_settled,
     missed_of,
-    name_of,
-    read_appearances,
-    read_board,
-    read_front,
+    paired_gap,
     read_matrix,
     read_problem,
-    read_qualified,
-    read_source,
+    read_source_lines,
+    read_standings,
     read_steps,
     shorten_trace,
     trace_href,
     void_reason,
-)
-from arena.web.values import (
-    SHOWN,
-    STAGES,
-    STATES,
-    WROTE,
-    AgentFilter,
-    AgentName,
-    EpisodeFilter,
-    MatrixRow,
-    PairedGap,
-    RaceFilter,
-    Shown,
-    Solver,
-    matching,
 )
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
 from problems.explanation import Constraint
 from problems.model import Pool
 
+ROWS, COLUMNS, LATEST, APPEARANCES = 40, 20, 10, 60  # what is shown of long lists
 RACES_COMPARED = 8
 AGENTS_SHOWN, AGENTS_LISTED = 8, 200
 DAYS_SHOWN = 30
-SAMPLE, SAMPLE_BYTES, CALLED_KEPT = 60, 1 << 20, 20_000  # of the bodies that are looked into
-
-
-class Firehose:
-    """Makes the page of one store."""
-
-    def __init__(
-        self, picture: Picture, results_of: Callable[[RaceView], Awaitable[Mapping[str, Sequence[PairResult]]]]
-    ) -> None:
-        """`results_of`: the results of a race as far as they are public."""
-        self._picture, self._results_of = picture, results_of
-        self._called: dict[str, tuple[str, ...]] = {}  # by body: the tools called, in order
-
-    async def page(self, asked: EpisodeFilter, base_url: str) -> dict[str, Any]:
-        """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
-        made: dict[EpisodeFilter, dict[str, Any]] = self._picture.once("firehose", lambda: {})
-        if asked not in made:
-            made[asked] = await self._make(asked)
-        return made[asked] | {"base_url": base_url}
-
-    async def _make(self, asked: EpisodeFilter) -> dict[str, Any]:
-        told = [race for race in self._picture.races() if race.moment == "published" and race.release][-RACES_COMPARED:]
-        if asked.race and asked.race not in {race.race_id for race in told}:
-            raise ArenaError("V2082", f"{asked.race} is none of the last {RACES_COMPARED} published races")
-        everything = [
-            one
-            for race in told
-            if asked.race in ("", race.race_id)
-            for pairs in (await self._results_of(race)).values()
-            for one in pairs
-        ]
-        given = [one for one in everything if asked.holds(one)]
-        days = tuple(sorted(day_rows(self._picture), key=lambda row: row.day))[-DAYS_SHOWN:]
-        good = [one for one in given if one.is_agentic and one.is_success and (one.coefficient_e4 or 0) >= 9_000]
-        funnel = {
-            "recorded in published races": len(given),
-            "calls by the model": sum(one.is_agentic for one in given),
-            "and solved": sum(one.is_agentic and one.is_success is True for one in given),
-            "and coefficient .9 or more": len(good),
-        }
-        rows = agent_rows(self._picture)
-        by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
-        listed = Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)
-        agents = tuple(sorted((name_of(rows, one) for one, _ in listed), key=lambda each: each.name))
-        return dict(
-            days=days,
-            most=max((row.episodes for row in days), default=0),
-            episodes=len(given),
-            races=tuple(race.race_id for race in reversed(told)),
-            agents=agents,
-            race=asked.race,
-            agent=asked.agent,
-            wrote=asked.wrote,
-            choices={str(one): said for one, said in WROTE.items()},
-            funnel=bars(funnel, list(funnel)),
-            calls=bins((one.tool_calls for one in given), (2, 4, 8, 16, 32)),
-            lengths=bins((one.tokens for one in given), (1_000, 4_000, 16_000, 64_000)),
-            whose=bars({f"{name_of(rows, one).name} ({one[:6]})": count for one, count in by_agent}),
-            called=shape_panel(await self._shapes(given)),
-            suites=suite_rows(self._picture),
-            base_url="",
-        )
-
-    async def _shapes(self, given: list[PairResult]) -> list[tuple[str, ...]]:
-        """What a sample of episodes called, evenly taken; bodies that are large, or elsewhere, are left out."""
-        sample = given[:: max(1, -(-len(given) // SAMPLE))]
-        missing = defaultdict[str, list[str]](list)
-        for one in sample:
-            if one.body_sha256 not in self._called:
-                missing[one.validator].append(one.body_sha256)
-        if missing and len(self._called) > CALLED_KEPT:
-            self._called.clear()
-            return await self._shapes(given)
-        for validator, names in missing.items():
-            for frame in await self._picture.store.frames(names, validator):
-                if frame.size <= SAMPLE_BYTES:
-                    (stored,) = await restore_bodies([frame])
-                    self._called[frame.body_sha256] = shape_of(decode_body(stored.content))
-        return [self._called[one.body_sha256] for one in sample if one.body_sha256 in self._called]
-
-
-ROWS = 40
-LATEST = 10
 RESULTS_EXPLAINED = 8  # of those that solved a problem, for what the rule accepts
+GOOD_E4 = 9_000  # of a coefficient: reasoning worth learning
+Stage = Literal["", "open", "closed", "running", "settling", "settled", "cancelled"]
+State = Literal["", "review", "accepted", "qualified", "unqualified", "rejected"]
+Shown = Literal["", "split", "all", "none", "void"]
+Wrote = Literal["", "model", "code"]
+SHOWN: dict[Shown, str] = {
+    "": "every problem",
+    "split": "solved by some",
+    "all": "solved by all",
+    "none": "solved by none",
+    "void": "void",
+}
+WROTE: dict[Wrote, str] = {"": "all calls", "model": "calls by the model", "code": "calls by code"}
 
 
 class Pages:
     """Makes the pages of one store."""
 
-    def __init__(self, picture: Picture, tail: Tail, explain: Explain) -> None:
-        self.picture, self.tail, self._explain = picture, tail, explain
-        self._results = Results(picture)
-        self._tiles = TiledLogs(picture.store)
-        self._firehose = Firehose(picture, self.results_of)
+    def __init__(self, board: Board, tail: Tail, explain: Explain) -> None:
+        self.board, self.tail, self._explain = board, tail, explain
+        self._results = Results(board)
+        self._tiles = TiledLogs(board.store)
         self._anchored: dict[str, int] = {}  # by validator: records before the newest checkpoint known to be anchored
         self._compared: dict[tuple[str, str, int], Comparison] = {}  # by race, its moment, how much of it was recorded
 
-    async def results_of(self, race: RaceView | None) -> dict[str, list[PairResult]]:
+    def called(self, agent_version_id: str) -> str:
+        """An agent as people call it."""
+        return called(self.board, agent_version_id)
+
+    async def _told(self, race: RaceView | None) -> dict[str, list[Result]]:
         """The results of a race as far as everybody may see them without asking for a pool by name."""
-        if race is None or not may_see("public", "outcome", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
+        if race is None or not is_seen(race, "outcome"):
             return {}
-        pools = pools_of(race)
-        return {
-            name: given for name, given in (await self._results.of(race.race_id)).items() if pools.get(name) == "train"
-        }
+        pools, results = pools_of(race), await self._results.of(race.race_id)
+        return {name: given for name, given in results.items() if pools.get(name) == "train"}
 
     async def _gap(self, race: RaceView) -> PairedGap | None:
         """The first of a settled race against the second: of the whole race, as its standings are."""
-        if race.settlement is None or not may_see("public", "score", race.moment).is_seen:
+        if race.settlement is None or not is_told(race):
             return None
         settlement, results = race.settlement, await self._results.of(race.race_id)
-        return self.picture.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
+        return self.board.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
 
     async def front(self) -> dict[str, Any]:
-        """Who leads."""
-        race = latest_settled(self.picture)
-        gap = None if race is None else await self._gap(race)
-        front = read_front(self.picture, await self.results_of(race), gap)
-        rows = validator_rows(self.picture)
+        """Who leads, the race to come, and on how much it stands."""
+        race, rows = latest_settled(self.board), validator_rows(self.board)
+        unsettled = [one for one in self.board.races() if one.settlement is None and one.state is not None]
         longest = max(rows, key=lambda row: row.records, default=None)
         points = await self._points(longest.validator) if longest else []
-        newest = points[-1].size if points else 0
-        anchored = max((one.anchor_block for one in points), default=0)
-        return front | {"validators": rows, "checkpoint": (newest, anchored)}
-
-    def races(self, asked: RaceFilter, cursor: str) -> dict[str, Any]:
-        """All races that were asked for."""
-        rows = [row for race in self.picture.races() if asked.holds(row := race_row(self.picture, race))]
-        scope = f"races {asked.stage} {asked.is_promotion}"
-        page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
-        listed = agent_rows(self.picture)
-        tops = {row.top_agent_version_id: name_of(listed, row.top_agent_version_id) for row in page.items}
+        newest, anchored = points[-1].size if points else 0, max((one.anchor_block for one in points), default=0)
         return dict(
-            races=page.items,
-            names=tops,
-            next=page.next,
-            stage=asked.stage,
-            is_promotion=asked.is_promotion,
-            stages=STAGES[1:],
+            board=race and read_standings(self.board, race, await self._told(race), await self._gap(race)),
+            coming=race_row(self.board, unsettled[-1]) if unsettled else None,
+            validators=rows,
+            checkpoint=(newest, anchored),
         )
+
+    async def races(self, stage: Stage, is_promotion: bool, cursor: str) -> dict[str, Any]:
+        """Races of this stage; `is_promotion`: those alone that brought somebody to the top."""
+        rows = [
+            row
+            for race in self.board.races()
+            if stage in ("", (row := race_row(self.board, race)).stage) and (row.is_promotion or not is_promotion)
+        ]
+        scope = f"races {stage} {is_promotion}"
+        page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
+        stages = get_args(Stage)[1:]
+        return dict(races=page.items, next=page.next, stage=stage, is_promotion=is_promotion, stages=stages)
 
     async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> dict[str, Any]:
         """What happened in one race."""
-        race = self.picture.race(race_id)
-        detail = race_detail(self.picture, race)
-        access = may_see("public", "score", race.moment)
-        board, following = None, ""
-        agents: list[AgentName] = []
-        matrix: tuple[MatrixRow, ...] = ()
-        voids: tuple[str, ...] = ()
-        counts = dict.fromkeys(pools_of(race).values(), 0)
-        if access.is_seen and race.settlement is not None and race.settlement.standings:
-            board = read_board(self.picture, race, await self.results_of(race), await self._gap(race))
-            agents = [leader.agent for leader in board.leaders[:COLUMNS]]
-            if may_see("public", "outcome", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
-                whole = matching(read_matrix(race, await self._results.of(race_id), agents, pools), shown)
-                voids = tuple(name for name in race.settlement.void if pools_of(race).get(name) in pools)
-                page = page_of(
-                    whole,
-                    lambda row: (row.problem_id,),
-                    scope=f"matrix {race_id} {sorted(pools)} {shown}",
-                    cursor=cursor,
-                    limit=ROWS,
-                )
-                matrix, following = page.items, page.next
-        for pool in pools_of(race).values():
-            counts[pool] += 1
-        pairs, settlement = add_up([await self._comparison(race)]), race.settlement
-        return dict(
+        race = self.board.race(race_id)
+        detail, access = race_detail(self.board, race), may_see("public", "score", race.moment)
+        made: dict[str, Any] = dict(board=None, agents=(), matrix=(), next="", voids=(), void_why="")
+        settlement = race.settlement if access.is_seen and race.settlement and race.settlement.standings else None
+        inputs = settlement.inputs if settlement else None
+        if settlement is not None:
+            board = read_standings(self.board, race, await self._told(race), await self._gap(race))
+            agents = [leader.standing.agent_version_id for leader in board["leaders"][:COLUMNS]]
+            made |= dict(board=board, agents=agents)
+            if is_seen(race, "outcome"):
+                matrix = read_matrix(race, await self._results.of(race_id), agents, pools)
+                rows, scope = [row for row in matrix if row.is_like(shown)], f"matrix {race_id} {sorted(pools)} {shown}"
+                page = page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=ROWS)
+                voids = [name for name in settlement.void if pools_of(race).get(name) in pools]
+                made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
+        counts = Counter(pools_of(race).values())
+        pairs = add_up([await self._comparison(race)])
+        field = sorted(inputs.field, key=lambda one: -one.qualifying_score_e4) if inputs else []
+        return made | dict(
             detail=detail,
-            steps=read_steps(race, detail.race, self.picture.now_ms()),
+            steps=read_steps(race, detail.race, self.board.now_ms()),
             sealed="" if access.is_seen else access.reason,
-            board=board,
-            agents=tuple(agents),
-            matrix=matrix,
-            voids=voids,
-            void_why=void_reason(settlement) if voids and settlement else "",
-            qualified=read_qualified(settlement, agent_rows(self.picture)) if board and settlement else (),
-            validators=settlement.inputs.validators if board and settlement and settlement.inputs else (),
+            qualified=field[:ROWS],
+            validators=inputs.validators if inputs else (),
             compared=(sum(both for *_, both, _ in pairs), sum(other for *_, other in pairs)),
             shown=shown,
-            choices={str(one): said for one, said in SHOWN.items()},
-            pools=tuple((pool, count, pool in pools) for pool, count in sorted(counts.items())),
-            next=following,
+            choices=SHOWN,
+            pools=[(pool, count, pool in pools) for pool, count in sorted(counts.items())],
         )
 
-    def agents(self, asked: AgentFilter, cursor: str) -> dict[str, Any]:
-        """All agent versions that were asked for, those with the best rank first."""
-        rows = [row for row in agent_rows(self.picture).values() if asked.holds(row)]
+    async def agents(self, name: str, state: State, cursor: str) -> dict[str, Any]:
+        """Agent versions whose name, id or miner holds `name`, in this state, those with the best rank first."""
+        wanted = name.strip().casefold()
+        rows = [
+            row
+            for row in agent_rows(self.board).values()
+            if state in ("", row.state)
+            and any(wanted in text.casefold() for text in (row.name, row.agent_version_id, row.miner_hotkey))
+        ]
         page = page_of(
             rows,
             lambda row: (row.best_rank or 1 << 30, row.commitment_block, row.agent_version_id),
-            scope=f"agents by rank {asked.name!r} {asked.state}",
+            scope=f"agents by rank {name!r} {state}",
             cursor=cursor,
             limit=ROWS,
         )
-        return dict(agents=page.items, next=page.next, name=asked.name, state=asked.state, states=STATES[1:])
+        return dict(agents=page.items, next=page.next, name=name, state=state, states=get_args(State)[1:])
 
     async def agent(self, agent_version_id: str) -> dict[str, Any]:
         """One agent version."""
-        detail, rows = read_detail(self.picture, agent_version_id), agent_rows(self.picture)
+        detail, rows = read_agent(self.board, agent_version_id), agent_rows(self.board)
         found = [(one.line, f"{one.rule}: {one.detail}") for one in detail.findings or ()]
+        sealed = ""
         try:
-            (source, more), sealed = read_source(await readable_source(self.picture, agent_version_id), found), ""
+            source, more = read_source_lines(await read_source(self.board, agent_version_id), found)
         except ArenaError as error:
             source, more, sealed = (), 0, error.failure.detail or error.entry.title
-        told, traces = await self._latest(agent_version_id)
+        race_id, traces = await self._latest(agent_version_id)
         return dict(
             detail=detail,
-            agent=name_of(rows, agent_version_id),
-            versions=tuple(rows[one] for one in detail.versions if one in rows),
-            appearances=read_appearances(self.picture, agent_version_id),
+            versions=[rows[one] for one in detail.versions],
+            appearances=detail.races[-APPEARANCES:],
             source=source,
             more_lines=more,
             sealed=sealed,
-            told=told,
+            told=race_id,
             buckets=buckets_of(row.result for row in traces),
             missed=missed_of(row.result for row in traces),
-            latest=tuple(traces[:LATEST]),
+            latest=traces[:LATEST],
         )
 
     async def _latest(self, agent_version_id: str) -> tuple[str, list[TrajectoryRow]]:
         """The newest race in which an agent has published traces, and those."""
-        for race_id, _ in reversed(standings_of(self.picture).get(agent_version_id, ())):
-            race = self.picture.race(race_id)
-            if not may_see("public", "trace", race.moment, pool="train", pools=DEFAULT_POOLS).is_seen:
-                continue
+        for stood in reversed(standings_of(self.board).get(agent_version_id, ())):
+            race = self.board.race(stood.race_id)
+            told = await self._told(race) if is_seen(race, "trace") else {}
             found = [
                 TrajectoryRow(problem_id=name, pool="train", result=one, href=trace_href(one, "train"))
-                for name, given in (await self.results_of(race)).items()
+                for name, given in told.items()
                 for one in given
                 if one.agent_version_id == agent_version_id
             ]
             if found:
-                return race_id, found
+                return stood.race_id, found
         return "", []
 
     async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> dict[str, Any]:
         """One released problem."""
-        race = self.picture.race(race_id)
+        race = self.board.race(race_id)
         require_seen(race, "outcome")
         pool = pools_of(race).get(problem_id)
-        if pool is None or not may_see("public", "outcome", race.moment, pool=pool, pools=pools).is_seen:
+        if pool is None or not is_seen(race, "outcome", pool, pools):
             raise ArenaError("V2082", f"{race_id} has no problem {problem_id} in pool {', '.join(pools)}")
-        results = (await self._results.of(race_id)).get(problem_id, ())
-        settlement = race.settlement
-        row = ProblemRow(
-            problem_id=problem_id,
-            pool=pool,
-            is_drawn=bool(settlement and problem_id in settlement.drawn),
-            is_void=bool(settlement and problem_id in settlement.void),
-            results=tuple(results),
-        )
+        results = (await self._results.of(race_id)).get(problem_id, [])
         query, explained = "", []
-        if results and may_see("public", "trace", race.moment, pool=pool, pools=pools).is_seen:
+        if results and is_seen(race, "trace", pool, pools):
             shown, record = await published_trajectory(self.tail, results[0].validator, results[0].seq, tuple(pools))
             if shown.evaluation.body:
                 body = decode_body(bytes(shown.evaluation.body))
                 query = body.query
                 records: list[Payload] = [record]
-                chosen = [one for one in results[1:] if one.is_success][:RESULTS_EXPLAINED]
-                for one in chosen:
-                    found = await anext(aiter(self.picture.store.records(one.validator, after_seq=one.seq - 1, page=1)))
+                for one in [one for one in results[1:] if one.is_success][:RESULTS_EXPLAINED]:
+                    found = await anext(aiter(self.board.store.records(one.validator, after_seq=one.seq - 1, page=1)))
                     records.append(decode_content(found.content).payload)
                 for payload in records:
                     assert isinstance(payload, EvaluationRecord)  # results are made of evaluations alone
                     explained.append(await asyncio.to_thread(self._explain, payload, body.catalogue_sha256))
-        return read_problem(self.picture, race, row, query, explained, pools)
+        return read_problem(race, problem_row(race, problem_id, results), query, explained, pools)
 
     async def trace(self, validator: str, seq: int, pools: list[Pool]) -> dict[str, Any]:
         """One published trajectory, and who else was asked the same."""
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
         if shown.evaluation.body is None:
             raise ArenaError("V2082", f"the body of record {seq} is not here")
-        rows, about, body = agent_rows(self.picture), record.context, decode_body(bytes(shown.evaluation.body))
+        about, body = record.context, decode_body(bytes(shown.evaluation.body))
         constraints: Sequence[Constraint] = ()
         pool: Pool = "never_touch"  # of the public suite
-        others: list[Solver] = []
+        others: list[Result] = []
         if about.stage == "race":
-            race = self.picture.race(about.race_id)
+            race = self.board.race(about.race_id)
             pool = pools_of(race)[about.problem_id]
-            if may_see("public", "problem", race.moment, pool=pool, pools=pools).is_seen:
+            if is_seen(race, "problem", pool, pools):
                 found = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
                 constraints = found.constraints
             given = (await self._results.of(about.race_id)).get(about.problem_id, ())
-            others = [
-                Solver(agent=name_of(rows, one.agent_version_id), result=one, href=trace_href(one, pool))
-                for one in given
-                if (one.validator, one.seq) != (validator, seq)
-            ]
+            others = [one for one in given if (one.validator, one.seq) != (validator, seq)]
         return dict(
             view=trace_view(shown, record, body, constraints, await self._points(validator)),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
             pool=pool,
-            agent=name_of(rows, record.subject.agent_version_id),
+            agent=record.subject.agent_version_id,
             validator=validator,
             seq=seq,
-            others=tuple(others[:AGENTS_LISTED]),
+            others=others[:AGENTS_LISTED],
         )
 
-    async def firehose(self, asked: EpisodeFilter, base_url: str) -> dict[str, Any]:
-        """What there is to train on. Raises ArenaError V2082 for a race that is not published."""
-        return await self._firehose.page(asked, base_url)
+    async def compare(self, first: tuple[str, int], second: tuple[str, int], pools: list[Pool]) -> list[dict[str, Any]]:
+        """Two published trajectories side by side."""
+        return [await self.trace(*first, pools), await self.trace(*second, pools)]
+
+    async def firehose(self, race_id: str, agent: str, wrote: Wrote, base_url: str) -> dict[str, Any]:
+        """What there is to train on: episodes of this race and agent, by who wrote their calls. Raises ArenaError V2082
+        for a race that is not published."""
+        told = [race for race in self.board.races() if race.moment == "published" and race.release][-RACES_COMPARED:]
+        if race_id and race_id not in {race.race_id for race in told}:
+            raise ArenaError("V2082", f"{race_id} is none of the last {RACES_COMPARED} published races")
+        everything = [
+            one
+            for race in told
+            if race_id in ("", race.race_id)
+            for pairs in (await self._told(race)).values()
+            for one in pairs
+        ]
+        given = [
+            one
+            for one in everything
+            if agent in ("", one.agent_version_id) and wrote in ("", "model" if one.is_agentic else "code")
+        ]
+        solved = [one for one in given if one.is_agentic and one.is_success]
+        funnel = [
+            ("recorded in published races", len(given)),
+            ("calls by the model", sum(one.is_agentic for one in given)),
+            ("and solved", len(solved)),
+            ("and coefficient .9 or more", sum((one.coefficient_e4 or 0) >= GOOD_E4 for one in solved)),
+        ]
+        by_agent = Counter(one.agent_version_id for one in given).most_common(AGENTS_SHOWN)
+        listed = [name for name, _ in Counter(one.agent_version_id for one in everything).most_common(AGENTS_LISTED)]
+        return dict(
+            days=sorted(day_rows(self.board), key=lambda row: row.day)[-DAYS_SHOWN:],
+            episodes=len(given),
+            races=[race.race_id for race in reversed(told)],
+            agents=sorted(listed, key=self.called),
+            race=race_id,
+            agent=agent,
+            wrote=wrote,
+            choices=WROTE,
+            funnel=funnel,
+            whose=[(f"{self.called(name)} ({name[:6]})", count) for name, count in by_agent],
+            suites=suite_rows(self.board),
+            base_url=base_url,
+        )
 
     async def _points(self, validator: str) -> list[StoredCheckpoint]:
         """A log's signed checkpoints, by size, from the newest on that was known to be anchored: not all of a long
         log's."""
-        found = await self.picture.store.checkpoints(validator, after_size=self._anchored.get(validator, 0))
+        found = await self.board.store.checkpoints(validator, after_size=self._anchored.get(validator, 0))
         anchored = max((one.size for one in found if one.anchor_block), default=0)
         if anchored:
             self._anchored[validator] = anchored - 1
@@ -398,11 +337,10 @@ class Pages:
 
         Raises ArenaError V2082 where no signed checkpoint covers the record.
         """
-        store = self.picture.store
-        points = await self._points(validator) if validator in self.picture.logs else []
+        points = await self._points(validator) if validator in self.board.logs else []
         if not points or not 0 < seq <= points[-1].size:
             raise ArenaError("V2082", f"no signed checkpoint of {validator} covers record {seq} yet")
-        record = await anext(aiter(store.records(validator, after_seq=seq - 1, page=1)))
+        record = await anext(aiter(self.board.store.records(validator, after_seq=seq - 1, page=1)))
         path = await self._tiles.inclusion(validator, seq, points[-1].size)
         return Proof(
             validator=validator,
@@ -417,26 +355,25 @@ class Pages:
     async def validators(self) -> dict[str, Any]:
         """Whose logs are served here, and whether they agree."""
         points = {}
-        for name in self.picture.logs:
+        for name in self.board.logs:
             if found := await self._points(name):
                 anchored = max((one.anchor_block for one in found), default=0)
                 points[name] = (found[-1].size, found[-1].signed_ms, anchored)
-        told = [race for race in self.picture.races() if race.moment in ("settled", "published")]
-        told = told[-RACES_COMPARED:]
+        told = [race for race in self.board.races() if race.moment in ("settled", "published")][-RACES_COMPARED:]
         compared = [await self._comparison(race) for race in told]
-        return dict(validators=validator_rows(self.picture), checkpoints=points, pairs=add_up(compared))
+        return dict(validators=validator_rows(self.board), checkpoints=points, pairs=add_up(compared))
 
     async def _comparison(self, race: RaceView) -> Comparison:
         """How far the validators' public results of a race agree, kept until more of it is recorded."""
-        key = race.race_id, race.moment, self.picture.recorded[race.race_id]
+        key = race.race_id, race.moment, self.board.recorded[race.race_id]
         if key not in self._compared:
             kept = {other: found for other, found in self._compared.items() if other[0] != race.race_id}
-            self._compared = {**kept, key: disagreements(await self.results_of(race))}
+            self._compared = {**kept, key: disagreements(await self._told(race))}
         return self._compared[key]
 
     async def verify(self) -> tuple[ValidatorRow, ...]:
         """Whose records can be checked here."""
-        return validator_rows(self.picture)
+        return validator_rows(self.board)
 
 
 def trace_view(
@@ -447,17 +384,14 @@ def trace_view(
     points: Sequence[StoredCheckpoint],
 ) -> TraceView:
     """The view of a published trajectory with the verdicts on it, and what was asked where that is known."""
-    row, verdicts = shown.evaluation, []
-    for one in shown.verdicts:
-        said = decode_content(bytes(one.content or b"")).payload
-        if isinstance(said, VerdictRecord):
-            verdicts.append(said.verdict)
+    row = shown.evaluation
+    said = [decode_content(bytes(one.content or b"")).payload for one in shown.verdicts]
     return shorten_trace(
         view_trace(
             body,
             outcome=record.outcome,
             constraints=constraints,
-            verdicts=verdicts,
+            verdicts=[one.verdict for one in said if isinstance(one, VerdictRecord)],
             proof=(
                 ("validator", row.validator),
                 ("record", str(row.seq)),

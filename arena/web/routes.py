@@ -20,16 +20,15 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from arena.api.board import Board as Picture
-from arena.api.http import ErrorAnswer, deliver, refusal, status_of
-from arena.api.reads import AgentId, RaceId
-from arena.api.results import DEFAULT_POOLS, Number, Pools, ValidatorName, require_known
-from arena.api.tail import Places, RowStream, Tail
+from arena.api.board import Board
+from arena.api.http import ErrorAnswer, deliver, refusal, refused, require_known, status_of
+from arena.api.reads import AgentFilter, AgentId, Number, RaceId, ValidatorName
+from arena.api.tail import DEFAULT_POOLS, Pools, Tail
 from arena.bank.batch import Explain
+from arena.exchange.streams import Places, RowStream
 from arena.records.proof import encode_proof
-from arena.web.pages import Pages
+from arena.web.pages import Pages, Shown, Stage, State, Wrote
 from arena.web.reading import moment, sentence
-from arena.web.values import AgentFilter, EpisodeFilter, RaceFilter, Shown, Stage, State, Wrote
 from foundation.errors import ArenaError
 from judge.neutral import neutral_name
 
@@ -54,6 +53,7 @@ def _templates() -> Environment:
     made.filters["pair"] = lambda text: (text, text)
     made.filters["sentence"] = sentence
     made.filters["name"] = lambda text: neutral_name(text).strip()
+    made.filters["percent_between"] = lambda value, low, high: f"{100 * (value - low) / max(1, high - low):.2f}"
     made.filters["share"] = lambda value_e4: f"{value_e4 / 10_000:.4f}"
     made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%"
     made.filters["short"] = lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text
@@ -91,9 +91,10 @@ TO_DO = {
 }
 
 
-def refusal_page(request: Request, code: str, message: str, what_to_do: str, status: int) -> Response:
+def refusal_page(request: Request, said: ErrorAnswer, status: int) -> Response:
     """The page of a refusal."""
-    shown = dict(status=status, code=code, message=sentence(message), what_to_do=sentence(TO_DO.get(code, what_to_do)))
+    to_do = sentence(TO_DO.get(said.code, said.what_to_do))
+    shown = dict(status=status, code=said.code, message=sentence(said.message), what_to_do=to_do)
     answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
     answer.headers.update(SECURITY)
     return answer
@@ -107,16 +108,17 @@ def answer_people(app: FastAPI) -> None:
 
 def _for_people(plain: Any) -> Any:
     async def answer(request: Request, error: Exception) -> Response:
-        refused: Response = await plain(request, error)
+        plainly: Response = await plain(request, error)
         if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
-            return refused
-        said = msgspec.json.decode(bytes(refused.body), type=ErrorAnswer)
+            return plainly
+        said = msgspec.json.decode(bytes(plainly.body), type=ErrorAnswer)
         is_no_page = isinstance(error, HTTPException) and error.status_code == 404
-        message = f"there is no page {neutral_name(request.url.path)[:64]}" if is_no_page else said.message
-        page = refusal_page(request, said.code, message, said.what_to_do, refused.status_code)
+        if is_no_page:
+            said = msgspec.structs.replace(said, message=f"there is no page {neutral_name(request.url.path)[:64]}")
+        page = refusal_page(request, said, plainly.status_code)
         for name in ("retry-after", "allow"):
-            if name in refused.headers:
-                page.headers[name] = refused.headers[name]
+            if name in plainly.headers:
+                page.headers[name] = plainly.headers[name]
         page.headers["vary"] = "accept"
         return page
 
@@ -132,13 +134,12 @@ AgentName = Annotated[str, Query(max_length=64)]
 RaceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
 RecordText = Annotated[str, Query(max_length=128)]
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]+")
-AgentVersion = Annotated[str, Query(pattern=r"^[0-9A-Za-z]{0,128}$")]
 
 
-def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places, explain: Explain) -> None:
+def add_pages(app: FastAPI, board: Board, tail: Tail, places: Places, explain: Explain) -> None:
     """Add the pages to the application of the reads. `places` bounds streams of news together with the tail's;
     `explain` says what released problems asked."""
-    pages = Pages(picture, tail, explain)
+    pages = Pages(board, tail, explain)
     router = APIRouter(dependencies=[Depends(require_known)], include_in_schema=False)
     _add_races(router, pages)
     _add_others(router, pages)
@@ -150,11 +151,11 @@ def add_pages(app: FastAPI, picture: Picture, tail: Tail, places: Places, explai
 async def _answer(request: Request, pages: Pages, name: str, make: Callable[[], Awaitable[object]]) -> Response:
     """The page `name` of what `make` gives, or why there is none."""
     try:
-        await pages.picture.refresh()
-        answer = deliver(request, render_page(name, page=await make(), path=request.url.path), "text/html")
+        await pages.board.refresh()
+        page = render_page(name, page=await make(), path=request.url.path, called=pages.called)
     except ArenaError as error:
-        message = error.failure.detail or error.entry.title
-        return refusal_page(request, error.failure.code, message, error.entry.remedy, status_of(error))
+        return refusal_page(request, refused(error, status_of(error)), status_of(error))
+    answer = deliver(request, page, "text/html")
     answer.headers.update(SECURITY)
     return answer
 
@@ -166,10 +167,7 @@ def _add_races(router: APIRouter, pages: Pages) -> None:
 
     @router.get("/races")
     async def show_races(request: Request, stage: Stage = "", promotion: bool = False, cursor: Cursor = "") -> Response:
-        async def make() -> object:
-            return pages.races(RaceFilter(stage=stage, is_promotion=promotion), cursor)
-
-        return await _answer(request, pages, "races", make)
+        return await _answer(request, pages, "races", lambda: pages.races(stage, promotion, cursor))
 
     @router.get("/races/{race_id}")
     async def show_race(
@@ -187,22 +185,17 @@ def _add_races(router: APIRouter, pages: Pages) -> None:
     async def show_trace(
         request: Request, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS, other: Other = ""
     ) -> Response:
-        async def both() -> object:
-            second, number = other.split("/")
-            return await pages.trace(validator, seq, pool), await pages.trace(second, int(number), pool)
-
         if other:
-            return await _answer(request, pages, "compare", both)
+            second, number = other.split("/")
+            beside = second, int(number)
+            return await _answer(request, pages, "compare", lambda: pages.compare((validator, seq), beside, pool))
         return await _answer(request, pages, "trace_page", lambda: pages.trace(validator, seq, pool))
 
 
 def _add_others(router: APIRouter, pages: Pages) -> None:
     @router.get("/agents")
     async def show_agents(request: Request, name: AgentName = "", state: State = "", cursor: Cursor = "") -> Response:
-        async def make() -> object:
-            return pages.agents(AgentFilter(name=name, state=state), cursor)
-
-        return await _answer(request, pages, "agents", make)
+        return await _answer(request, pages, "agents", lambda: pages.agents(name, state, cursor))
 
     @router.get("/agents/{agent_version_id}")
     async def show_agent(request: Request, agent_version_id: AgentId) -> Response:
@@ -210,12 +203,13 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
 
     @router.get("/firehose")
     async def show_firehose(
-        request: Request, race: RaceName = "", agent: AgentVersion = "", wrote: Wrote = ""
+        request: Request, race: RaceName = "", agent: AgentFilter = "", wrote: Wrote = ""
     ) -> Response:
-        asked = EpisodeFilter(race=race, agent=agent, wrote=wrote)
         is_plain = _HOST.fullmatch(request.base_url.netloc)  # people copy it into commands, so no shell may read more
         named = request if is_plain else Request({**request.scope, "headers": []})
-        return await _answer(request, pages, "firehose", lambda: pages.firehose(asked, str(named.base_url)))
+        return await _answer(
+            request, pages, "firehose", lambda: pages.firehose(race, agent, wrote, str(named.base_url))
+        )
 
     @router.get("/validators")
     async def show_validators(request: Request) -> Response:
@@ -223,7 +217,7 @@ def _add_others(router: APIRouter, pages: Pages) -> None:
 
     @router.get("/verify")
     async def show_verify(
-        request: Request, validator: AgentVersion = "", record: RecordText = "", proof: RecordText = ""
+        request: Request, validator: AgentFilter = "", record: RecordText = "", proof: RecordText = ""
     ) -> Response:
         """The record that is asked for is the script's to check; without a script, the page says with what."""
         return await _answer(request, pages, "verify", pages.verify)
@@ -240,7 +234,7 @@ def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:
     @router.get("/proofs/{validator}/{seq}")
     async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
         """The proof file of a record (`arena.records.proof`), for the page `/verify` and the program there."""
-        await pages.picture.refresh()
+        await pages.board.refresh()
         content = encode_proof(await pages.proof(validator, seq))
         return deliver(request, content, "application/json", name=f"proof-{seq}.json")
 
@@ -255,14 +249,14 @@ def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:
     @router.get("/news")
     async def stream_news(request: Request) -> Response:
         """A server-sent event whenever the public picture changes: pages that watch it load themselves again."""
-        return RowStream(_news(pages.picture), places, refusal, "text/event-stream")
+        return RowStream(_news(pages.board), places, refusal, "text/event-stream")
 
 
-async def _news(picture: Picture) -> AsyncGenerator[bytes]:
+async def _news(board: Board) -> AsyncGenerator[bytes]:
     last, quiet = "", 0
     while True:
-        await picture.refresh()
-        now = picture.fingerprint()
+        await board.refresh()
+        now = board.fingerprint()
         if now != last:
             last, quiet = now, 0
             yield f"event: picture\ndata: {now}\n\n".encode()

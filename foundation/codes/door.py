@@ -22,18 +22,6 @@ ROWS = (
     row("V2202", "request is too large", "nothing was taken", "send one agent file within the policy's size"),
     row("V2203", "request came in too slowly", "nothing was taken", "send it again over a faster line", True),
     row(
-        "V2204",
-        "request's form cannot be read",
-        "nothing was taken",
-        "send multipart/form-data, uncompressed, with the parts that the OpenAPI document names",
-    ),
-    row(
-        "V2205",
-        "request is for another subnet",
-        "nothing was taken",
-        "name the door's subnet with --netuid, or submit to a validator of yours",
-    ),
-    row(
         "V2206",
         "serving process ended",
         "readers and miners wait; races go on, and nothing that was taken in is lost",

@@ -26,9 +26,9 @@ ROWS = (
     ),
     row(
         "V2110",
-        "request is not signed, not for this validator, too old or repeated",
+        "request is not signed, not for this validator and subnet, too old or repeated",
         "nothing was answered",
-        "sign each request anew with the hotkey, for this receiver; check the clock",
+        "sign each request anew with the hotkey, for this receiver and netuid; check the clock",
         True,
     ),
     row(
@@ -39,9 +39,9 @@ ROWS = (
     ),
     row(
         "V2112",
-        "caller asks more than it may",
+        "caller asks more than its share, or every place for a stream is taken",
         "nothing was answered; later requests are",
-        "wait a second",
+        "wait as long as `retry-after` says, or follow `GET /v1/tail` instead of asking again and again",
         True,
     ),
     row(

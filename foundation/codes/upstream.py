@@ -127,16 +127,9 @@ ROWS = (
     ),
     row(
         "U3037",
-        "chain's runtime lacks what this release asks of it",
+        "chain asks for another release: by its runtime, or by the subnet's version of weights",
         "reads and extrinsics that need it wait; judging goes on",
-        "install a release that knows this runtime (`arena doctor` compares them)",
-        True,
-    ),
-    row(
-        "U3038",
-        "subnet asks for weights of a newer release",
-        "no weights are set; judging goes on",
-        "install the newest release: the subnet's weights_version_key is above this one's",
+        "install the newest release (`arena doctor` compares them)",
         True,
     ),
     row(

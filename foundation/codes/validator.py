@@ -222,24 +222,10 @@ ROWS = (
         "GET /openapi.json lists the routes, GET /v1/head the logs and where each ends",
     ),
     row(
-        "V2083",
-        "live tail serves as many clients as it may",
-        "nothing was read; the client comes back later",
-        "wait",
-        True,
-    ),
-    row(
         "V2089",
         "what was asked for is not public",
         "nothing was read",
         "wait until the moment named here, if one is; who may see what when: arena/visibility/README.md",
-    ),
-    row(
-        "V2090",
-        "too many requests from one address",
-        "nothing was read; the client comes back later",
-        "wait as long as `retry-after` says, or follow `GET /v1/tail` instead of asking again and again",
-        True,
     ),
     row(
         "V2084",
@@ -259,12 +245,6 @@ ROWS = (
         "no signed checkpoint covers the records to export",
         "nothing was written",
         "let the validator sign a checkpoint; one is signed on its schedule",
-    ),
-    row(
-        "V2072",
-        "earlier export cannot be continued",
-        "nothing was written",
-        "give the folder of a finished export of the same validator, pools and filters",
     ),
     row("V2073", "export request is wrong", "nothing was written", "read `arena records export --help`"),
     row(
@@ -301,23 +281,10 @@ ROWS = (
     ),
     row(
         "V2117",
-        "newest signed checkpoint or anchor is too old",
-        "what was appended since is not protected outside the database",
-        "look at the disk of the checkpoint folders, and at the chain for the anchor",
+        "checkpoint, anchor or race is late",
+        "records since are not protected outside the database; a late race's weights are late, too",
+        "look at the node's log for what it waits for: the disk of the checkpoint folders, the chain, other validators",
         True,
-    ),
-    row(
-        "V2118",
-        "race is past its deadline",
-        "its settlement and the weights after it are late",
-        "look at the node's log for what it waits for",
-        True,
-    ),
-    row(
-        "V2119",
-        "endpoint is not of a form that the chain holds",
-        "nothing was published",
-        "give an address and a port: http://203.0.113.7:8750",
     ),
     row(
         "V2140",

@@ -113,7 +113,7 @@ def export(
         raise ArenaError("V2073", str(error)) from error
     check_request(request)
     if since_cursor is not None and not since_cursor.exists():
-        raise ArenaError("V2072", f"{since_cursor} does not exist")
+        raise ArenaError("V2073", f"{since_cursor} does not exist")
     signer = wallet.open() if wallet.wallet_hotkey else None
     manifest = store.run(lambda log: _export(log, request, out, validator, since_cursor, signer))
     show(manifest, summary_lines(manifest, out), as_json=as_json)

@@ -205,7 +205,7 @@ async def _records(
 
 
 async def _serve(store: StoreFlags, host: str, port: int, sn15: bool, catalogue: Path | None) -> None:
-    from arena.api.server import TailServer
+    from arena.web.server import TailServer
     from harness.catalogue.server import listen
     from neurons.race.explaining import open_explainer
 

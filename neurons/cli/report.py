@@ -120,24 +120,17 @@ def report(
 ) -> None:
     """Lay evaluations beside the paper's Table 1.
 
-    Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with curves
-    of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other,
-    and ablations (labels NAME@ARM) against NAME@full alone, in a family of their own for Holm's correction.
+    Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with the
+    conditions, what each took and curves of the runs named by --run. Each number names its conditions; only equal
+    conditions are tested against each other, and ablations (labels NAME@ARM) against NAME@full alone, in a family of
+    their own for Holm's correction.
     """
     from rich.console import Console
 
-    from training.evaluation.report import EvalReport
     from training.report.document import make_document, read_curves
     from training.report.page import render_page
 
-    found: list[EvalReport] = []
-    for path in reports or ():
-        try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=EvalReport))
-        except OSError as error:
-            raise typer.BadParameter(f"{path}: {error.strerror}") from error
-        except msgspec.DecodeError as error:
-            raise typer.BadParameter(f"{path} is no evaluation report: {error}") from error
+    found = [read_report(path) for path in reports or ()]
     curves = [one for folder in run or () for one in read_curves(folder)]
     if not found and not curves:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
@@ -183,23 +176,6 @@ def _tables(document: Document) -> list[Table]:
         letters += [] if one.group[0] in letters else [one.group[0]]
     rows.caption = "\n".join(f"{', '.join(letters)}: {harness}" for harness, letters in published.items())
     rows.caption_justify = "left"
-    conditions = make_table(
-        "", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions", box=SIMPLE
-    )
-    for named in document.conditions:
-        one_of, decode = named.conditions, named.conditions.decode
-        decoding = f"T {decode.temperature}, top_p {decode.top_p}, {decode.turns_max} turns"
-        if one_of.asked_by == "agent":
-            decoding = f"as the agent file asks, at most {decode.turns_max} turns"
-        conditions.add_row(
-            named.letter,
-            f"{one_of.set.name}, {one_of.set.problems} problems",
-            decoding,
-            str(one_of.samples),
-            ", ".join(map(str, one_of.seeds)),
-            one_of.tool_profile,
-            one_of.prompt_sha256[:12],
-        )
     tests = make_table(
         "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", box=SIMPLE
     )
@@ -208,13 +184,4 @@ def _tables(document: Document) -> list[Table]:
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
         names = f"{test.second} against {test.first}"
         tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
-    took = make_table("row", "cond.", *SPEND_NAMES, title="What it took", right=SPEND_NAMES, box=SIMPLE)
-    for row in document.rows:
-        took.add_row(row.label, row.letter, *spend_texts(row.report.spent))
-    is_spent = any(row.report.spent for row in document.rows)
-    return [
-        rows,
-        *([took] if is_spent else []),
-        *([conditions] if document.rows else []),
-        *([tests] if document.tests else []),
-    ]
+    return [rows, *([tests] if document.tests else [])]

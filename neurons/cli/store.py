@@ -48,14 +48,6 @@ OptionalOwnerDsn = Annotated[
         "--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner. Default: the state folder's server."
     ),
 ]
-ObjectsOption = Annotated[
-    str,
-    typer.Option(
-        "--objects",
-        help="Where bodies lie that are not in Postgres: file:///folder or s3://bucket/prefix?endpoint=...&region=..."
-        " Default: what the state folder says; with a DSN, ARENA_BODIES_URL.",
-    ),
-]
 
 
 class OwnedServer(NamedTuple):
@@ -124,16 +116,12 @@ def backup(
     out: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
     owner_dsn: OptionalOwnerDsn = "",
     state_dir: StateDirOption = None,
-    objects: ObjectsOption = "",
-    copy: Annotated[
-        bool, typer.Option("--copy/--refer", help="Copy bodies from the object store, or only say where they are.")
-    ] = True,
     as_json: JsonOption = False,
 ) -> None:
     """Back up the whole store to a folder, as of one moment, while validators write.
 
-    The folder holds a pg_dump archive, the bodies of the object store (unless --refer), and manifest.json with row
-    counts and the head of every log. It holds no password. Whoever can read it reads every trace and source in it.
+    The folder holds a pg_dump archive, the bodies of the object store, and manifest.json with row counts and the head
+    of every log. It holds no password. Whoever can read it reads every trace and source in it.
     Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
     """
     from arena.store.backups import back_up
@@ -142,15 +130,13 @@ def backup(
     of_node = location_of(owner_dsn, state_folder(state_dir))
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
-    location = objects or of_node.objects
     with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
         manifest = asyncio.run(
             back_up(
                 server.owner_dsn,
                 out,
                 server.tools,
-                objects=open_objects(location) if location else None,
-                is_copying=copy,
+                objects=open_objects(of_node.objects) if of_node.objects else None,
                 progress=progress,
             )
         )
@@ -159,8 +145,8 @@ def backup(
     else:
         kept, rows = manifest.objects, manifest.store.rows
         typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
-        if kept.kind != "none":
-            typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
+        if kept.bodies:
+            typer.echo(f"{kept.bodies} bodies copied from {kept.location}, {kept.missing} missing there")
     if manifest.objects.missing:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -170,19 +156,9 @@ def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.")],
     owner_dsn: OptionalOwnerDsn = "",
     state_dir: StateDirOption = None,
-    objects: Annotated[
-        str, typer.Option("--objects", help="URL of where the backup's bodies of an object store go, or are.")
-    ] = "",
     hotkey: Annotated[
         str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
     ] = "",
-    new_passwords: Annotated[
-        bool,
-        typer.Option(
-            "--new-passwords",
-            help="With --owner-dsn: also for logins that this server has already, which locks out whoever uses them.",
-        ),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
@@ -190,7 +166,8 @@ def restore(
     Refuses a database that holds any record. Logins that are made get new passwords: those of the state folder's server
     are kept in the folder, those of your own server are printed once, as DSNs. A login that your server has already
     keeps its password (a DSN without one): try a backup beside the live store, and nobody is locked out. Verify with
-    `arena records verify` afterwards. A validator that published checkpoints after the backup was made must not go on
+    `arena records verify` afterwards. Bodies of an object store go to the folder `bodies` of the state folder, or with
+    --owner-dsn to ARENA_BODIES_URL. A validator that published checkpoints after the backup was made must not go on
     from it: its log would deny them.
     """
     from arena.store.backups import read_manifest
@@ -202,44 +179,39 @@ def restore(
         held = sorted(read_manifest(folder).store.hotkeys)
         if hotkey not in held and (hotkey or len(held) > 1):  # the folder would not know whose node it is
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
-    place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
-    with (
-        _owned(owner_dsn, state_dir, is_rekeying=new_passwords) as server,
-        show_progress() as progress,
-    ):
+    bodies = state_folder(state_dir) / "bodies"
+    location = location_of(owner_dsn, bodies.parent).objects if owner_dsn else folder_location(bodies)
+    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
         restored = asyncio.run(
             restore_store(
                 server.owner_dsn,
                 folder,
                 server.tools,
                 server.dsn_for,
-                objects=open_objects(objects) if objects else None,
-                place=place,
+                objects=open_objects(location) if location else None,
                 progress=progress,
             )
         )
-        mine = [role for role in restored.roles if role.hotkey == hotkey or len(restored.roles) == 1]
-        for role in () if owner_dsn else mine:
-            node = StoreLocation(kind="embedded", validator=role.hotkey, dsn=role.dsn, objects=restored.objects)
+        if not owner_dsn and (mine := hotkey or next(iter(restored.roles), "")):
+            node = StoreLocation(kind="embedded", validator=mine, dsn=restored.roles[mine], objects=restored.objects)
             write_location(state_folder(state_dir), node)
-    shown = restored.roles if owner_dsn else [role.hotkey for role in restored.roles]
+    shown = restored.roles if owner_dsn else list(restored.roles)
     if as_json:
         echo_json({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, is_indented=True)
         return
     rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
     typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
-    for role in restored.roles:
-        typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
+    for name, dsn in restored.roles.items():
+        typer.echo(f"{name}  {dsn}" if owner_dsn else name)
 
 
 @contextlib.contextmanager
-def _owned(owner_dsn: str, state_dir: Path | None, *, is_rekeying: bool = False) -> Iterator[OwnedServer]:
+def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
         from arena.store.embedded import own_tools
 
-        dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
-        yield OwnedServer(owner_dsn, own_tools(), dsn_for)
+        yield OwnedServer(owner_dsn, own_tools(), functools.partial(_provisioned, owner_dsn))
         return
     from arena.store.embedded import start_embedded
 
@@ -250,11 +222,11 @@ def _owned(owner_dsn: str, state_dir: Path | None, *, is_rekeying: bool = False)
         server.stop()
 
 
-def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
-    """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
+def _provisioned(owner_dsn: str, hotkey: str) -> str:
+    """The DSN of a login role that is made or, without a password, that exists and keeps its own."""
     from arena.store.connect import login_dsn
     from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)
-    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
+    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=False)
     return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)

@@ -31,7 +31,7 @@ from neurons.settings import flags as wallet_flags
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
     from arena.door.client import DoorClient, FoundDoor
-    from arena.door.status import RaceStatus, SubmissionStatus
+    from arena.door.status import OwnRace, SubmissionStatus
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
@@ -468,23 +468,24 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
     yield f"    to do: {printable(told.what_to_do)}"
 
 
-def _race_line(race: RaceStatus) -> str:
-
-    if race.stage == "upcoming":
+def _race_line(own: OwnRace) -> str:
+    race, stood = own.race, own.standing
+    if race.stage == "open":
         try:
-            closes = f"{datetime.fromtimestamp(race.closes_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
+            closes = f"{datetime.fromtimestamp((race.closes_ms or 0) / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
         except (ValueError, OverflowError, OSError):  # a number that no calendar has: a door may say anything
             closes = f"at {race.closes_ms} ms"
         return f"{race.race_id} closes {closes}"
-    if race.stage == "racing":
-        return f"{race.race_id} running: {race.done} of {race.total} episodes here, {race.agents} agents"
     if race.stage == "cancelled":
-        return f"{race.race_id} cancelled: {printable(race.reason)}"
-    if race.rank is None or race.score_e4 is None or race.low_e4 is None or race.high_e4 is None:
+        return f"{race.race_id} cancelled: {printable(own.reason)}"
+    if race.moment not in ("settled", "published"):
+        return f"{race.race_id} {race.stage}: {own.done} of {own.total} episodes here, {race.agents} agents"
+    if stood is None:
         return f"{race.race_id} settled without a score of this agent"
-    top = ", at the top" if race.is_top else ""
-    interval = f"{share_text(race.low_e4)} to {share_text(race.high_e4)}"
-    return f"{race.race_id}: rank {race.rank} of {race.agents}{top}, score {share_text(race.score_e4)} ({interval})"
+    top = ", at the top" if race.top_agent_version_id == stood.agent_version_id else ""
+    interval = f"{share_text(stood.low_e4)} to {share_text(stood.high_e4)}"
+    score = f"score {share_text(stood.race_score_e4)} ({interval})"
+    return f"{race.race_id}: rank {stood.rank} of {race.agents}{top}, {score}"
 
 
 def _failure_row(url: str, validator: str, failure: Any) -> dict[str, Any]:

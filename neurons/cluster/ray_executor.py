@@ -31,9 +31,9 @@ from neurons.worker.ports import claimed_bytes
 
 _PUBLIC = "pub.txt"  # how btcli ends the names of files that hold no secret
 _PYTHON_OR_ARENA = re.compile(r"python[0-9.]*|arena")
-_VALUED = ("-X", "-W")  # options of the interpreter that a value follows
-_QUESTIONS = ("status", "pause", "resume")  # of `arena validator`: they start none
-_LOOKS = ("--dry-run", "--help")
+_PROGRAMS = ("arena", "neurons.cli.app", "neurons.validator", "pytest")
+_QUESTIONS = {"status", "pause", "resume"}  # of `arena validator`: they start none
+_LOOKS = {"--dry-run", "--help"}
 
 
 def wallet_keys(wallets: Path) -> Iterator[Path]:
@@ -71,21 +71,17 @@ def validator_program(words: Sequence[str]) -> str:
     for every other command line."""
     if not words or not _PYTHON_OR_ARENA.fullmatch(Path(words[0]).name):
         return ""
-    for place, word in enumerate(words):
-        rest = words[place + 1 :]
-        if Path(word).name == "arena" or word == "neurons.cli.app":
-            is_run = rest[:1] == ["validator"]
-            rest = rest[1:]
-        else:
-            is_run = Path(word).name == "validator.py" or word == "neurons.validator"
-        if is_run:
-            is_question = (rest[:1] and rest[0] in _QUESTIONS) or any(flag in rest for flag in _LOOKS)
-            return "" if is_question else word
-        if (
-            place and not word.startswith("-") and words[place - 1] not in _VALUED
-        ):  # the interpreter's script or module: what follows are its own words
+    scripts = [place for place, word in enumerate(words) if word.endswith((".py", "/arena")) or word in _PROGRAMS]
+    if not scripts:
+        return ""
+    program, rest = words[scripts[0]], list(words[scripts[0] + 1 :])
+    if Path(program).name == "arena" or program == "neurons.cli.app":
+        if rest[:1] != ["validator"]:
             return ""
-    return ""
+        rest = rest[1:]
+    elif Path(program).name != "validator.py" and program != "neurons.validator":
+        return ""
+    return "" if {*rest[:1]} & _QUESTIONS or {*rest} & _LOOKS else program
 
 
 LOCAL = "local"

@@ -217,7 +217,7 @@ def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
     race = store.race
     if race is not None and race.deadline is not None and now_ms - race.deadline.at_ms > OVERDUE_MS:
         hours = (now_ms - race.deadline.at_ms) // 3_600_000
-        points.append(_point("V2118", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago"))
+        points.append(_point("V2117", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago"))
     if store.weights and store.weights[0].status != "ok":
         latest = store.weights[0]
         refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))

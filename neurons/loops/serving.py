@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from arena.api.server import address_of
+from arena.api.http import address_of
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
 from neurons.loops.run_loop import StopSignal, run_loop

@@ -48,7 +48,7 @@ class ChainWatch:
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now.
 
-        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037, U3038 and V2032 while
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and V2032 while
         this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
         """
         chain, now_ms = self._node.chain, self._node.now_ms()

@@ -37,8 +37,7 @@ from harness.sandbox.port import SandboxLevel
 from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import last_place
-from neurons.loops.judge_budget import JudgeBudgets
-from neurons.loops.node import Node, SuiteVariants
+from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
@@ -72,7 +71,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door, exchange or
-    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 and V2119 (sharing), V2031
+    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 (sharing), V2031
     (wallet), U3001 or U3005 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
     titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race), U3037 (a
     runtime that this release doesn't know, and a permit that was never seen).

@@ -19,16 +19,15 @@ from pathlib import Path
 import msgspec
 
 from arena.api.board import Board
-from arena.api.server import TailServer
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.opening import open_subtensor
 from arena.door.app import Door
 from arena.door.form import Parser
-from arena.door.server import DoorServer
 from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
+from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError
 from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, STOP_LINE, ServingSetup, ServingState, encode_line
 from neurons.race.explaining import open_explainer
@@ -109,14 +108,19 @@ async def open_door(
     state_dir, policy, store = Path(setup.state_dir), setup.policy, await _open_store(setup, stack)
     chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=_unix_ms)
     registration = Registration(chain, time.monotonic)
-    submissions = SubmissionService(store, chain, registration, policy, verify, Parser(policy.gate))
-    status = StatusService(store, chain, policy)
+    board = tail.board if tail is not None else Board(store, now_ms=_unix_ms, suites=setup.suites)
     auth = HttpCheck(setup.hotkey, time.time_ns)
     auth.claimed({})  # the SDK is imported before anybody waits
     door = Door(
-        store, auth, registration, submissions, status, policy, netuid=chain.netuid, reads_port=setup.reads_port
+        store,
+        auth,
+        registration,
+        SubmissionService(store, chain, registration, policy, verify, Parser(policy.gate)),
+        StatusService(store, chain, policy, board),
+        policy,
+        netuid=chain.netuid,
+        reads_port=setup.reads_port,
     )
-    board = tail.board if tail is not None else Board(store, now_ms=_unix_ms, suites=setup.suites)
     return DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board)
 
 

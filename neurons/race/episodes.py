@@ -162,7 +162,6 @@ class EpisodeLoop:
             raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
         titles = None if release is None else cut_titles(release, (found,))
         return EvaluateJob(
-            job_id=lease.attempt_id,
             source=source,
             problem=found,
             titles=titles,
@@ -377,7 +376,7 @@ class VerdictLoop:
         stored = await node.store.body(record.body_sha256)
         if stored is None:
             raise ArenaError("V2050", f"no body {record.body_sha256} for record {row.seq}")
-        reply = await node.pool.run(JudgeJob(job_id=record.body_sha256, body=decode_body(stored.content)))
+        reply = await node.pool.run(JudgeJob(body=decode_body(stored.content)))
         if isinstance(reply, Judged):
             self._put_off.pop(record.body_sha256, None)
             verdict = reply.verdict

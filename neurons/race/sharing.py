@@ -13,7 +13,7 @@ from arena.exchange.peer_service import PeerService, RaceTerms
 from neurons.race.clock import RaceClock
 
 if TYPE_CHECKING:  # a node that races alone need not load the web framework
-    from arena.api.server import ExchangeServer
+    from arena.web.server import ExchangeServer
 
 import asyncio
 import contextlib
@@ -94,7 +94,7 @@ async def open_sharing(
     """The ports of a node that shares races, None for one that does not.
 
     `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
-    ArenaError V2030 when it has no address that others reach, or the live tail's port; V2119 for an address that the
+    ArenaError V2030 when it has no address that others reach, or the live tail's port, or one that the
     chain can't hold; V2014 when the port cannot be had; V2114 (folders).
     """
     if not settings.share:
@@ -222,8 +222,8 @@ class SharingLoop:
 
 def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
     """Where and what this node answers the other validators."""
-    from arena.api.server import ExchangeServer
     from arena.exchange.routes import Exchange
+    from arena.web.server import ExchangeServer
 
     def terms(race_id: str) -> RaceTerms | None:
         current = clock.current()

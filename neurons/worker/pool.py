@@ -178,7 +178,7 @@ class WorkerPool:
         if await self._revive(slot) and self._charge(key) >= ENDS_MAX:
             about = f"judging body {key[1]}" if isinstance(job, JudgeJob) else f"problem {key[1]}, agent {key[0][:12]}"
             failure = Failure(code=JOB_QUARANTINED, detail=f"{about}: {failure.detail}")
-        return Faulted(job_id=job.job_id, failure=failure)
+        return Faulted(failure=failure)
 
     async def stop(self) -> None:
         """Kill every worker; their jails die with them."""
@@ -245,4 +245,6 @@ class WorkerPool:
 
 
 def _key_of(job: Job) -> JobKey:
-    return (text_hash(job.source), job.problem.problem_id) if isinstance(job, EvaluateJob) else ("", job.job_id)
+    if isinstance(job, EvaluateJob):
+        return text_hash(job.source), job.problem.problem_id
+    return "", job.body.body_hash()

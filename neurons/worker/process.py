@@ -49,14 +49,14 @@ def main() -> None:
 
     try:
         with open_evaluate_ports(setup) as ports:
-            _send(replies, Ready(process_id=os.getpid(), sandbox=ports.sandbox.level))
+            _send(replies, Ready(sandbox=ports.sandbox.level))
             prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
             meter = JudgeMeter(None)
             ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
             while True:
                 _send(replies, _answer(requests.get(), ports, prices, meter))
     except ArenaError as error:
-        _send(replies, Faulted(job_id="", failure=error.failure))
+        _send(replies, Faulted(failure=error.failure))
 
 
 def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
@@ -72,7 +72,7 @@ def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice]
     try:
         if isinstance(request, JudgeJob):
             verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
-            return Judged(job_id=request.job_id, verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
+            return Judged(verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
         with open_journal(request.journal) as journal:
             own = dataclasses.replace(
                 ports,
@@ -84,17 +84,15 @@ def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice]
             )
             evaluation = evaluate(request.source, request.problem, own)
         judged = int(isinstance(evaluation.verdict, Verdict))
-        return Evaluated(
-            job_id=request.job_id, evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged)
-        )
+        return Evaluated(evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged))
     except ArenaError as error:
-        return Faulted(job_id=request.job_id, failure=error.failure, usage=ledger.usage(prices))
+        return Faulted(failure=error.failure, usage=ledger.usage(prices))
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
         import traceback
 
         traceback.print_exc()
         failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-        return Faulted(job_id=request.job_id, failure=failure, usage=ledger.usage(prices))
+        return Faulted(failure=failure, usage=ledger.usage(prices))
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

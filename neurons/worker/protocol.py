@@ -68,7 +68,6 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
     attempt after this one.
     """
 
-    job_id: str
     source: str
     problem: Problem
     titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
@@ -80,21 +79,18 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     """Judge a stored body whose verdict is owed."""
 
-    job_id: str
     body: EvaluationBody
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     """The worker's ports are open, and this is the jail it reached."""
 
-    process_id: int
     sandbox: SandboxLevel
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
     """An evaluation came to its end; the agent's own faults are inside it."""
 
-    job_id: str
     evaluation: Evaluation
     usage: tuple[ModelUsage, ...] = ()
     judging: Spending = Spending()  # what the verdict cost
@@ -103,15 +99,13 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
     """A verdict on a stored body, or why there is none."""
 
-    job_id: str
     verdict: Verdict | UnscoredVerdict
     judging: Spending = Spending()
 
 
 class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
-    """A fault of ours or of an upstream; nothing is scored. An empty `job_id` means the set-up failed."""
+    """A fault of ours or of an upstream; nothing is scored."""
 
-    job_id: str
     failure: Failure
     usage: tuple[ModelUsage, ...] = ()
 

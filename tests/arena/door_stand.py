@@ -21,13 +21,13 @@ from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
 from arena.door.form import Parser
-from arena.door.server import DoorServer
 from arena.door.service import Registration, SubmissionService
 from arena.door.status import StatusService
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
+from arena.web.server import DoorServer
 from harness.catalogue.server import listen
 
 ROOT = Path(__file__).parents[2]
@@ -57,12 +57,14 @@ class Stand:
         self.refresh_s = 0.0  # how old what the public reads tell may be
         self.address = ""
         self.door: Door
+        self.board: Board
 
     async def open_door(self, rules: DoorRules | None = None, **stale: float) -> tuple[Door, PostgresStore]:
         store = await PostgresStore.open(self.dsn, self.validator)
         registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
         submissions = SubmissionService(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
-        status = StatusService(store, self.chain, self.policy)
+        self.board = Board(store, now_ms=self.now_ms, refresh_s=self.refresh_s)
+        status = StatusService(store, self.chain, self.policy, self.board)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
         auth.sign("GET", "/", auth.hotkey)  # as a node does: the SDK is imported before anybody waits
         return Door(store, auth, registration, submissions, status, self.policy, netuid=15, rules=rules), store
@@ -71,8 +73,7 @@ class Stand:
         self.door, store = await self.open_door(rules, **stale)
         try:
             with listen("127.0.0.1", 0) as listener:
-                board = Board(store, now_ms=self.now_ms, refresh_s=self.refresh_s)
-                server = DoorServer(self.door, listener, board, per_address=2_000)
+                server = DoorServer(self.door, listener, self.board, per_address=2_000)
                 self.address = server.address
                 is_up()
                 await server.run(stop)

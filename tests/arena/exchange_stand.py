@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from arena.api.server import ExchangeServer
 from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import add_tally, take_tally
@@ -25,6 +24,7 @@ from arena.records.merkle import MerkleFrontier
 from arena.records.model import Payload, SettlementRecord
 from arena.records.sequencer import Sequencer
 from arena.store.port import Store
+from arena.web.server import ExchangeServer
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode

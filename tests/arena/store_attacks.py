@@ -5,8 +5,6 @@ Each statement is refused with "insufficient privilege" when it is run by the lo
 
 from __future__ import annotations
 
-import hashlib
-
 import asyncpg
 
 from arena.store.schema import role_of
@@ -34,17 +32,9 @@ _ON_TABLES = {
     "delete from": "delete from arena.{table}",
     "truncate": "truncate arena.{table} cascade",
     "insert into": "insert into arena.{table} default values",
-    "copy into": "copy arena.{table} from program 'true'",
-    "lock rows of": "select from arena.{table} for update",
-    "add a column to": "alter table arena.{table} add column x int",
     "switch triggers off on": "alter table arena.{table} disable trigger all",
     "switch row security off on": "alter table arena.{table} disable row level security",
-    "open by policy": "create policy mine on arena.{table} using (true)",
     "take over": "alter table arena.{table} owner to current_user",
-    "lock": "lock table arena.{table} in share row exclusive mode",
-    "write by rule to": "create rule mine as on insert to arena.{table} do nothing",
-    "publish": "create publication mine for table arena.{table}",
-    "index": "create index on arena.{table} ({column})",
     "hang a trigger on": "create trigger mine before insert on arena.{table}"
     " for each row execute function arena.deny()",
     "drop": "drop table arena.{table} cascade",
@@ -107,12 +97,6 @@ _OTHERS = {
     "anchor for another": "select arena.put_anchor('5victim', 1, '\\x00', 1)",
     "sign a state for another": "select arena.put_checkpoint('5victim', 1, 'note', 1)",
 }
-_CALLABLE = (
-    "select p.proname, p.oid::regprocedure::text as signature, pg_get_function_identity_arguments(p.oid) as arguments,"
-    " has_function_privilege('arena_validator', p.oid, 'execute') as is_granted,"
-    " array(select format_type(t, null) from unnest(p.proargtypes) t) as types, p.prorettype::regtype::text as returned"
-    " from pg_proc p where p.pronamespace = 'arena'::regnamespace order by 2"
-)
 
 
 def attacks(partition_day: str) -> dict[str, str]:
@@ -125,34 +109,6 @@ def attacks(partition_day: str) -> dict[str, str]:
         for what, sql in _ON_TABLES.items()
     }
     return on_tables | {what: sql.format(**names) for what, sql in _OTHERS.items()}
-
-
-def attacks_on(function: asyncpg.Record) -> list[str]:
-    """What a role may try with one function of the schema: call it for the victim, replace it, take it, drop it."""
-    arguments = [f"null::{kind}" for kind in function["types"]]
-    if arguments and function["types"][0] == "text":
-        arguments[0] = f"'{VICTIM}'"
-    call = f"select arena.{function['proname']}({', '.join(arguments)})"
-    calls = [] if function["returned"] == "trigger" or function["proname"] == "session_hotkey" else [call]
-    return [
-        *calls,
-        f"alter function {function['signature']} owner to current_user",
-        f"alter function {function['signature']} set search_path = pg_temp",
-        f"drop function {function['signature']} cascade",
-        f"create or replace function arena.{function['proname']}({function['arguments']}) returns"
-        f" {function['returned']} language plpgsql as 'begin end'",
-    ]
-
-
-async def functions_of(connection: asyncpg.Connection) -> list[asyncpg.Record]:
-    """Every function of the schema, and whether a validator's role may call it."""
-    return await connection.fetch(_CALLABLE)
-
-
-async def attempts(connection: asyncpg.Connection) -> list[str]:
-    """All that a role may try with the connected database, which `connection` reads as the owner."""
-    on_functions = (statement for function in await functions_of(connection) for statement in attacks_on(function))
-    return [*attacks(await partition_day(connection)).values(), *on_functions]
 
 
 async def is_refused(connection: asyncpg.Connection, statement: str) -> bool:
@@ -174,12 +130,3 @@ async def partition_day(connection: asyncpg.Connection) -> str:
         "select min(inhrelid::regclass::text) from pg_inherits where inhparent = 'arena.record'::regclass"
     )
     return name.removeprefix("arena.record_")
-
-
-async def fingerprint(connection: asyncpg.Connection) -> str:
-    """A digest of every row of every table, read by the owner."""
-    digest = hashlib.sha256()
-    for table in TABLES:
-        rows = await connection.fetch(f"select t::text as row from arena.{table} t order by 1")
-        digest.update(f"{table} {[row['row'] for row in rows]}".encode())
-    return digest.hexdigest()

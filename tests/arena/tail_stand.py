@@ -14,7 +14,6 @@ import httpx
 import msgspec
 
 from arena.api.client import TailClient
-from arena.api.server import TailServer
 from arena.chain.keys import verify
 from arena.chain.port import Signer
 from arena.export.files import read_row
@@ -22,6 +21,7 @@ from arena.export.model import LogRow
 from arena.records.model import SignedRecord
 from arena.records.sequencer import Sequencer
 from arena.store.postgres import PostgresStore
+from arena.web.server import TailServer
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from tests.arena.log_stand import HOST, Clock, episode, release, settlement

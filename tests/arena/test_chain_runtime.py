@@ -42,7 +42,7 @@ async def test_weights_carry_the_releases_version_key_and_a_subnet_that_asks_for
     write(stand, "WeightsVersionKey", WEIGHTS_VERSION_KEY + 1)
     words = f"asks for weights version key {WEIGHTS_VERSION_KEY + 1}, this release sends {WEIGHTS_VERSION_KEY}"
     for asked in (stand.chain.check(), examine_network(stand.chain, ALICE.hotkey, 0)):
-        with pytest.raises(ArenaError, match="U3038") as caught:
+        with pytest.raises(ArenaError, match="U3037") as caught:
             await asked
         assert words in caught.value.failure.detail and caught.value.entry.is_retryable
     result = await stand.chain.set_weights(ALICE, *VECTOR)

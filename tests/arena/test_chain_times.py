@@ -71,4 +71,4 @@ def test_whatever_stands_on_chain_reads_as_an_endpoint_or_as_none(ip: int, port:
 def test_what_the_chain_cannot_hold_is_refused_with_its_code(text: str) -> None:
     with pytest.raises(ArenaError) as caught:
         split_endpoint(text)
-    assert caught.value.failure.code == "V2119"
+    assert caught.value.failure.code == "V2030"

@@ -104,18 +104,6 @@ async def test_a_liar_is_named_and_the_next_peer_is_asked(case: Case, attack: st
     assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3042")]
 
 
-async def test_whole_rows_of_another_race_are_not_taken(case: Case) -> None:
-    leaked = case.author.store.log[6]
-
-    def leak(rows: list[LogRow]) -> list[LogRow]:
-        whole = msgspec.structs.replace(rows[6], content=msgspec.Raw(leaked.content), withheld=None)
-        return [*rows[:6], whole, *rows[7:]]
-
-    case.peers = case.peers[:1]
-    pulled = await case.pull(Meddler(case.net.peers(case.reader), case.author.hotkey, leak))
-    assert (pulled.log, pulled.complaints[0].failure.code) == (None, "U3042")
-
-
 async def test_a_peer_that_withholds_is_named_and_one_that_is_away_too(case: Case) -> None:
     for fault, code in ((PeerFault(is_withholding=True), "U3042"), (PeerFault(is_away=True), "U3040")):
         peers = case.net.peers(case.reader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arena.chain.keys import MAX_AGE_S, NONCES_MAX, SKEW_S, HttpAuth, keypair_signer
+from arena.chain.keys import MAX_AGE_S, SKEW_S, HttpAuth, keypair_signer
 from arena.chain.port import Signer
 from foundation.errors import ArenaError
 
@@ -100,25 +100,6 @@ def test_a_request_is_fresh_for_seconds(client: HttpAuth, server: HttpAuth, cloc
     from_the_future = signed(client)
     clock.pass_s(-SKEW_S - 1)
     assert is_refused(server, from_the_future)
-
-
-def test_another_hotkey_cannot_sign_for_one(server: HttpAuth, clock: Clock) -> None:
-    clock.pass_s(60)
-    headers = signed(clock.auth(EVE)) | {"x-bittensor-hotkey": ALICE.hotkey}
-    assert is_refused(server, headers)
-
-
-def test_what_is_remembered_of_one_hotkey_is_bounded_and_forgotten_in_time(
-    client: HttpAuth, server: HttpAuth, clock: Clock, monkeypatch
-) -> None:
-    assert NONCES_MAX >= 1_000
-    monkeypatch.setattr("arena.chain.keys.NONCES_MAX", 3)
-    for _ in range(3):
-        server.caller(signed(client), "GET", TARGET)
-    assert is_refused(server, signed(client))
-    clock.pass_s(60)
-    server.caller(signed(client), "GET", TARGET)
-    server.caller(signed(client), "GET", TARGET)
 
 
 DAY_S = 86_400.0

@@ -11,12 +11,11 @@ import pytest
 from arena.chain.keys import verify
 from arena.exchange.peer_service import ANSWERS_AT_ONCE, ShareRules, Shares
 from arena.exchange.port import Peer
-from arena.records.log import Checkpoint, note_sha256, sign_checkpoint, signing_message
-from arena.records.model import StoredCheckpoint
+from arena.records.log import note_sha256, signing_message
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
-from tests.arena.log_stand import attempt, episode, settlement
+from tests.arena.log_stand import attempt, settlement
 
 
 class World:
@@ -54,13 +53,6 @@ async def test_a_note_is_found_by_its_hash_and_by_no_other(world: World) -> None
     assert await world.ask.note(world.peer, world.reader.hotkey, note_sha256(note)) is None
 
 
-async def test_a_checkpoint_of_the_store_is_found_too(world: World) -> None:
-    point = Checkpoint(validator=world.author.hotkey, size=1, root="00" * 32)
-    note = sign_checkpoint(point, world.author.signer)
-    world.author.store.signed.append(StoredCheckpoint(validator=world.author.hotkey, size=1, note=note, signed_ms=1))
-    assert await world.ask.note(world.peer, world.author.hotkey, note_sha256(note)) == note
-
-
 async def test_rows_come_whole_for_the_race_and_as_stubs_for_all_else(world: World) -> None:
     await world.author.evaluate([1])
     await world.author.evaluate([2], "r2")
@@ -84,12 +76,6 @@ async def test_qualifying_is_asked_for_without_a_race(world: World) -> None:
     assert [row.seq for row in await world.rows(0, size, "") if row.content is not None] == [4, 5, 6]
 
 
-async def test_a_part_of_a_log_can_be_asked_for(world: World) -> None:
-    await world.author.evaluate([1, 2, 3])
-    await world.author.anchor()
-    assert [row.seq for row in await world.rows(4, 7)] == [5, 6, 7]
-
-
 async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -> None:
     size = await world.author.evaluate([1])
     await world.author.anchor(is_final=False)
@@ -101,24 +87,12 @@ async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -
     assert len(await world.rows(0, size)) == size
 
 
-async def test_whole_rows_of_another_race_never_leave(world: World) -> None:
-    size = await world.author.evaluate([1], "r2")
-    await world.author.anchor(RACE)
-    assert await refused(world.rows(0, size, "r2")) == "U3041"
-    assert all(row.content is None for row in await world.rows(0, size))
-
-
 async def test_nothing_beyond_the_anchored_root_leaves(world: World) -> None:
     size = await world.author.evaluate([1])
     await world.author.anchor()
     later = await world.author.evaluate([2])
     assert await refused(world.rows(0, later)) == "U3041"
     assert len(await world.rows(0, size)) == size
-
-
-async def test_a_log_that_is_not_held_is_refused(world: World) -> None:
-    world.author.reveal(RACE, 5)
-    assert await refused(world.rows(0, 5, validator=world.reader.hotkey)) == "U3041"
 
 
 async def test_without_a_permit_nothing_is_answered(world: World) -> None:
@@ -155,14 +129,6 @@ async def test_progress_names_pairs_that_are_done_and_nothing_about_how(world: W
     await world.author.evaluate([2])
     assert len((await world.ask.progress(world.peer, RACE)).done) == 2
     assert await world.ask.progress(world.peer, "r9") is None
-
-
-async def test_a_pair_without_its_verdict_is_not_done_whatever_its_outcome(world: World) -> None:
-    made, body = episode(1)
-    await world.author.append(made[:2], [body])
-    assert (await world.ask.progress(world.peer, RACE)).done == ()
-    await world.author.append(made[2:])
-    assert len((await world.ask.progress(world.peer, RACE)).done) == 1
 
 
 async def test_a_peer_that_is_not_there_is_away(world: World) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.server import Connections, network_of
+from harness.catalogue.server import network_of
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 
 HALF_A_HEAD = b"GET /v1/exchange/progress?race=r1 HTTP/1.1\r\nhost: x\r\n"
@@ -47,29 +47,6 @@ async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: 
                 assert said is not None and said.race_id == RACE
     finally:
         await net.close()
-
-
-class Visitor:
-    """A connection as `Connections` sees it."""
-
-    def __init__(self) -> None:
-        self.has_asked = self.is_answering = self.was_closed = False
-
-    def close(self) -> None:
-        self.was_closed = True
-
-
-def test_a_newcomer_stays_beside_idle_crowds_and_a_stream_of_silent_ones():
-    room = Connections(total=100, per_address=20)
-    for place in range(100):
-        idle = Visitor()
-        idle.has_asked = True
-        assert room.enter(idle, f"10.0.0.{place % 10}")
-    newcomer = Visitor()
-    assert room.enter(newcomer, "10.9.9.9")
-    for place in range(500):
-        assert room.enter(Visitor(), f"10.0.1.{place % 2}")
-    assert not newcomer.was_closed
 
 
 @pytest.mark.parametrize(

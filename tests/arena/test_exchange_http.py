@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -14,13 +13,9 @@ import msgspec
 import pytest
 
 from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
-from arena.exchange.peer_service import ShareRules
 from arena.exchange.port import Peer
-from arena.race.settle import settle
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
-from tests.arena.race_stand import RACE as STOOD_RACE
-from tests.arena.race_stand import candidate, inputs, solves
 
 ROUTES = (
     "/v1/exchange/note?validator=5X&sha256=" + "ab" * 32,
@@ -71,17 +66,6 @@ async def test_every_route_refuses_who_does_not_sign_or_has_no_permit(
     assert await served.get(target, named) == (401, "V2110")
 
 
-async def test_a_request_that_was_seen_is_refused(served: Served) -> None:
-    headers = served.headers(ROUTES[3])
-    assert (await served.http.get(ROUTES[3], headers=headers)).status_code == 200
-    assert await served.get(ROUTES[3], headers) == (401, "V2110")
-
-
-async def test_a_body_is_refused_before_it_is_read(served: Served) -> None:
-    answer = await served.http.request("GET", ROUTES[3], headers=served.headers(ROUTES[3]), content=b"x")
-    assert (answer.status_code, answer.json()["code"]) == (401, "V2110")
-
-
 async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served) -> None:
     for target in (*ROUTES[:3], *ROUTES[5:]):
         assert await served.get(target) == (404, "V2113")
@@ -90,23 +74,11 @@ async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served
         assert await served.get(target) == (400, "V2081")
 
 
-async def test_one_that_asks_too_much_is_told_to_wait(tmp_path: Path) -> None:
-    net, permits = HttpNet(), set()
-    node, client = Node(tmp_path, permits), Node(tmp_path, permits)
-    node.desk = node.make_desk(ShareRules(requests_per_s=0.001, requests_burst=1))
-    served = Served(node, client, (await net.join(node)).endpoint)
-    assert (await served.http.get(ROUTES[3], headers=served.headers(ROUTES[3]))).status_code == 200
-    answer = await served.http.get(ROUTES[3], headers=served.headers(ROUTES[3]))
-    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (429, "V2112", True)
-    await served.http.aclose()
-    await net.close()
-
-
 async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
     from arena.api.board import Board
-    from arena.api.server import make_exchange_app, make_tail_app
     from arena.api.tail import Places, Tail
     from arena.exchange.routes import Exchange
+    from arena.web.server import make_exchange_app, make_tail_app
 
     board = Board(served.node.store, now_ms=lambda: 0)
     public = make_tail_app(Tail(served.node.store), Places(1), board).openapi()["paths"]
@@ -117,7 +89,6 @@ async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None
 
 # -- hostile peers
 
-Answer = Callable[[asyncio.StreamWriter], "asyncio.Future[None]"]
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n"
 
 
@@ -228,22 +199,6 @@ async def test_a_hostile_answer_ends_soon_and_costs_little(behave, tmp_path: Pat
                 await ask()
             assert caught.value.failure.code in (("U3042", "U3040") if behave in LIES else ("U3040",))
             assert server.sent < PROGRESS_BYTES_MAX + SOCKET_BYTES
-
-
-async def test_a_settlement_with_a_number_that_can_not_be_hashed_is_a_lie(tmp_path: Path) -> None:
-    told = msgspec.json.encode(settle(inputs((candidate("a"),), solves({"a": 8}))))
-
-    async def settled(body: bytes):
-        yield OK + b"content-length: %d\r\n\r\n" % len(body) + body
-
-    node = Node(tmp_path, set())
-    async with HttpPeers(node.auth) as peers:
-        async with hostile(lambda: settled(told)) as (_, peer):
-            assert await peers.settlement(peer, STOOD_RACE) is not None
-        beyond = re.sub(rb'"closing_block":\d+', b'"closing_block":%d' % 2**64, told)
-        async with hostile(lambda: settled(beyond)) as (_, peer):
-            with pytest.raises(ArenaError, match="U3042"):
-                await peers.settlement(peer, STOOD_RACE)
 
 
 async def everything(rows) -> list:

@@ -10,12 +10,11 @@ import pytest
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.submission_cache import (
-    FETCHES_AT_ONCE,
     SourceRelay,
     SubmissionCache,
     require_committed,
 )
-from arena.submissions.model import SignedSubmission, commitment_sha256, make_submission
+from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import LocalNet, Node
 from tests.arena.local_peers import PeerFault
@@ -31,20 +30,6 @@ def commitment(submission=SUBMISSION) -> Commitment:
 
 def made(number: int) -> SignedSubmission:
     return make_submission(generate_signer(), "agent", f"{SOURCE}# {number}\n", 5)
-
-
-class Asking:
-    """Peers whose asking is noted down; some answers wait for something."""
-
-    def __init__(self, peers, waits=None) -> None:
-        self._peers, self._waits, self.asked = peers, waits or {}, list[str]()
-
-    async def submission(self, peer, commitment_sha256: str) -> SignedSubmission | None:
-        self.asked.append(peer.hotkey)
-        wait = self._waits.get((peer.hotkey, commitment_sha256))
-        if wait is not None:
-            await wait()
-        return await self._peers.submission(peer, commitment_sha256)
 
 
 class Relaying:
@@ -110,21 +95,6 @@ async def test_one_that_lies_is_named_and_the_next_is_asked(relaying: Relaying) 
     assert [(c.peer, c.failure.code) for c in fetched.complaints] == [(relaying.first.hotkey, "U3042")]
 
 
-@pytest.mark.parametrize("fault", [PeerFault(is_lying=True), PeerFault(is_away=True)])
-async def test_one_at_fault_is_named_once_and_asked_no_more_in_that_turn(relaying: Relaying, fault: PeerFault) -> None:
-    submissions = [made(number) for number in range(3 * FETCHES_AT_ONCE)]
-    for submission in submissions:
-        relaying.first.shelf.put(submission)
-        relaying.second.shelf.put(submission)
-    relaying.ask.faults[relaying.first.hotkey] = fault
-    asking = Asking(relaying.ask)
-    relay = SourceRelay(asking, relaying.reader.shelf, verify, relaying.take, now_ms=lambda: 1)
-    fetched = await relay.fetch([commitment(submission) for submission in submissions], relaying.peers)
-    assert len(fetched.delivered) == len(submissions)
-    assert [complaint.peer for complaint in fetched.complaints] == [relaying.first.hotkey]
-    assert asking.asked.count(relaying.first.hotkey) <= FETCHES_AT_ONCE  # that were under way
-
-
 def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None:
     other = make_submission(generate_signer(), "agent", SOURCE, 5)
     changed = msgspec.structs.replace(SUBMISSION, source=SOURCE + "#")
@@ -137,14 +107,6 @@ def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None
         with pytest.raises(ArenaError) as caught:
             require_committed(wrong, commitment(), verify)
         assert caught.value.failure.code == "U3042"
-
-
-def test_a_commitment_of_one_hotkey_is_not_met_by_another_that_committed_the_same(tmp_path: Path) -> None:
-    thief = generate_signer()
-    stolen = Commitment(hotkey=thief.hotkey, sha256=SUBMISSION.commitment_sha256, block=9)
-    assert commitment_sha256(thief.hotkey, SOURCE) != stolen.sha256
-    with pytest.raises(ArenaError):
-        require_committed(SUBMISSION, stolen, verify)
 
 
 def test_the_shelf_holds_so_many_and_drops_the_oldest(tmp_path: Path) -> None:

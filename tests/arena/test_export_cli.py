@@ -76,7 +76,7 @@ def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
         (["--pool", "test"], "V2073"),
         (["--bucket", "shoes"], "V2073"),
         (["--from-day", "yesterday"], "V2073"),
-        (["--since-cursor", "nowhere"], "V2072"),
+        (["--since-cursor", "nowhere"], "V2073"),
     ],
 )
 def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, said):
@@ -91,7 +91,7 @@ def test_an_earlier_export_of_other_pools_is_not_continued_and_exits_with_2(dsn,
     shown = records(
         "export", "--dsn", dsn, "--out", tmp_path / "next", "--since-cursor", tmp_path / "first", "--pool", "eval"
     )
-    assert (shown.exit_code, "V2072" in shown.output) == (2, True)
+    assert (shown.exit_code, "V2073" in shown.output) == (2, True)
     assert not (tmp_path / "next").exists()
 
 

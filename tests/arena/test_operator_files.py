@@ -22,7 +22,6 @@ from tests.arena.operator_stand import (
     NETUID,
     NOW_MS,
     OPERATOR,
-    OPERATOR_KEY,
     make_folder,
     publish_folder,
     release_of,
@@ -234,16 +233,3 @@ def test_the_next_release_carries_on_but_for_spent_batches(tmp_path: Path) -> No
     assert {file.name for file in third.files} == {name for name in names if "sealed" not in name} | later
     fourth = publish_folder(store, folder / "policy.json", is_carried=False).release
     assert ([file.name for file in fourth.files], fourth.sequence) == (["policy.json"], 4)
-
-
-def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path) -> None:
-    store = ReleaseStore(tmp_path / "operator")
-    seal(tmp_path / "foreign", [NOW_MS + HOUR_MS], signer=STRANGER)
-    assert refused(lambda: publish_folder(store, tmp_path / "foreign")) == "P4025"
-    (name,) = seal(tmp_path / "one", [NOW_MS + HOUR_MS], seed=3)
-    seal(tmp_path / "two", [NOW_MS + HOUR_MS], seed=4)
-    (tmp_path / "two" / name).rename(tmp_path / "two" / f"x{name}")
-    with pytest.raises(ArenaError, match=r"V2106.*both of round"):
-        publish_folder(store, tmp_path / "one", tmp_path / "two")
-    assert store.newest() is None
-    assert OPERATOR_KEY.hotkey != STRANGER.hotkey

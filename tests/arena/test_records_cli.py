@@ -26,7 +26,7 @@ from arena.records.log import sign_checkpoint
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import is_running, start_embedded
-from arena.store.location import StoreLocation, read_location, write_location
+from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
 from neurons.cli.app import main
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
@@ -186,26 +186,3 @@ def test_tail_lists_the_last_records_one_a_line(node: Path) -> None:
     assert ("verdict" in lines[0], "settled" in lines[1]) == (True, True)
     rows = [json.loads(line) for line in records(node, "tail", "-n", "3", "--json").stdout.splitlines()]
     assert [row["seq"] for row in rows] == [6, 7, 8]
-
-
-def test_a_state_folder_can_be_copied_and_moved(node: Path) -> None:
-    """The copy has a store of its own: what is written there is not in the folder it came from, which may be gone."""
-    room = Path(tempfile.mkdtemp(prefix="arena-"))
-    room.chmod(0o755)  # the server's user has to reach it
-    try:
-        copy, moved = room / "copy", room / "further" / "moved"
-        shutil.copytree(node, copy, symlinks=True)
-        before = records(node, "tail", "--json").stdout
-        done = records(copy, "tail", "--json")
-        assert done.stdout == before, done.stderr
-        location = read_location(copy)
-        assert location is not None and str(node) not in location.dsn
-        server = start_embedded(copy)
-        asyncio.run(append_one(server.dsn_for(ALICE.hotkey), ALICE, 9))
-        server.stop()
-        moved.parent.mkdir()
-        shutil.move(copy, moved)
-        assert records(node, "tail", "--json").stdout == before != records(moved, "tail", "--json").stdout
-        assert records(moved, "tail").returncode == 0
-    finally:
-        shutil.rmtree(room)

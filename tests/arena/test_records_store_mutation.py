@@ -37,7 +37,6 @@ CHANGED = {
     "date": "{column} + 3",
     "timestamp with time zone": "{column} + interval '1 millisecond'",
 }
-RECORDS = 9  # an attempt, two episodes, settlement, release
 Harm = Callable[..., Awaitable[object]]
 
 
@@ -173,15 +172,6 @@ async def test_a_log_whose_head_is_gone_is_found_by_its_validator_and_by_the_own
         assert store.validator in await reader.validators()
         assert store.validator in {status.validator for status in await reader.statuses()}
         assert store.validator in {defect.validator for defect in (await report_of(reader)).defects}
-
-
-async def test_a_checkpoint_that_only_its_anchor_still_names_is_found(store, harm):
-    (point,) = await store.checkpoints()
-    await store.put_anchor(point.size, hashlib.sha256(point.note.encode()).hexdigest(), 70)
-    assert (await report_of(store)).is_ok
-    await harm("delete from arena.checkpoint where {log}")
-    report = await report_of(store)
-    assert [(defect.rule, defect.seq) for defect in report.defects] == [("checkpoint", RECORDS)]
 
 
 @pytest.mark.parametrize("which", ["min", "max"])

@@ -12,7 +12,6 @@ import typer
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
-from foundation.errors import ArenaError
 from neurons.cli.options import StoreFlags
 from neurons.cli.verify import hold_against, verify_folder
 from neurons.cli.verify import verify as verify_command
@@ -74,14 +73,6 @@ def test_a_checkpoint_that_says_nothing_of_the_export_is_refused_and_not_passed_
             verify_folder(folder, as_json=False, points=[point])
 
 
-def test_a_checkpoint_file_that_is_none_is_coded(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "note").write_bytes(b"\xff\x00")
-    with pytest.raises(ArenaError, match="V2050"):
-        verify_command(StoreFlags(), export=str(folder), checkpoint=[tmp_path / "note"])
-    with pytest.raises(ArenaError, match="V2027"):
-        verify_command(StoreFlags(), export=str(folder), checkpoint=[tmp_path / "nothing"])
-
-
 def test_the_chain_is_asked_for_the_block_that_the_export_names(
     log: ExportLog, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,10 +87,3 @@ def test_the_chain_is_asked_for_the_block_that_the_export_names(
         assert ended.value.exit_code == 4
         report = msgspec.json.decode(capsys.readouterr().out)
         assert (report["ok"], report["wrong"][0]["place"]) == (False, "manifest.json")
-
-
-def test_a_chain_can_not_be_asked_of_an_export_that_names_no_block(log: ExportLog, tmp_path: Path) -> None:
-    log.points[-1] = replace(log.points[-1], anchor_block=0)
-    export(log, tmp_path / "out")
-    with pytest.raises(typer.BadParameter, match="was not on chain"):
-        verify_folder(tmp_path / "out", as_json=False, subtensor=OneSlot(None))

@@ -50,11 +50,11 @@ async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
     subject = Subject(agent_version_id=agent, miner_hotkey=hotkey, agent_sha256="b2", commitment_block=7)
     stored = StoredSubmission(subject=subject, name="my-agent", state="qualified")
     await store.put_submission(stored, AGENT)
-    desk = StatusService(store, stand.chain, stand.policy)
     stages = []
 
     async def look(now_ms: int) -> None:
         board = Board(store, now_ms=lambda: now_ms)
+        desk = StatusService(store, stand.chain, stand.policy, board)
         await board.refresh()
         picture = Picture(board)
         own = OwnVersions(picture, await desk.of(hotkey), now_ms)

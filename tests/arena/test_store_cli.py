@@ -212,18 +212,6 @@ def test_a_submission_that_was_refused_is_refused_after_a_restore(fresh: Path) -
     assert (status.state, status.failure) == ("refused", failure)
 
 
-def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fresh: Path) -> None:
-    location = read_location(node).objects
-    printed = ok("backup", "--out", fresh / "b", "--state-dir", node, "--refer")
-    assert ("bodies referenced from" in printed) == bool(location)
-    assert not (fresh / "b" / "objects").exists()
-    ok("restore", fresh / "b", "--state-dir", fresh / "n")  # they are where they were
-    assert read_location(fresh / "n").objects == location
-    if location:
-        text = refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "m", "--objects", f"file://{fresh}")
-        assert "0 of" in text
-
-
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     refused("V2027", "backup", "--out", fresh / "b", "--state-dir", node)
@@ -236,13 +224,6 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
     manifest["store"]["rows"]["record"] -= 1
     (fresh / "b" / "manifest.json").write_text(json.dumps(manifest))
     assert "not what the manifest counts" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
-
-
-async def is_verified(words: list[str]) -> bool:
-    """What `arena records verify` says."""
-    result = await asyncio.to_thread(CliRunner().invoke, records_app, ["verify", *words, "--json"])
-    assert result.exception is None, result.output
-    return bool(json.loads(result.stdout)["ok"])
 
 
 # -- status

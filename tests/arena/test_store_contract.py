@@ -225,17 +225,6 @@ async def test_events_of_a_stream_are_numbered_without_gap_or_double(store) -> N
     assert await store.events("other") == []
 
 
-async def test_streams_are_listed_once_each_in_the_order_in_which_they_were_begun(store, open_store) -> None:
-    other = await open_store("5neighbour-of-streams")
-    for stream in ("race/9", "race/10", "races", "race/9", "race_", "race/1"):
-        await store.put_event(stream, len(await store.events(stream)), "{}")
-    assert await store.streams("race/") == ["race/9", "race/10", "race/1"]
-    assert await store.streams("") == ["race/9", "race/10", "races", "race_", "race/1"]
-    assert await store.streams("%") == []
-    await other.put_event("race/2", 0, "{}")
-    assert await other.streams("race/") == ["race/2"]
-
-
 async def test_accounts_of_attempts_are_kept_once_and_summed(store) -> None:
     def account(number: int, *rows: ModelUsage, race_id: str = "r") -> AttemptUsage:
         return AttemptUsage(attempt_id=f"a{number}", race_id=race_id, stage="race", agent_version_id="v", rows=rows)
@@ -261,12 +250,6 @@ async def test_weights_results_come_back_newest_first(store) -> None:
         await store.put_weights_result(result)
     assert await store.weights_results() == results[::-1]
     assert await store.weights_results(limit=1) == results[-1:]
-
-
-async def test_working_state_is_each_validators_own(open_store, store) -> None:
-    await store.put_event("race", 0, "{}")
-    other = await open_store("5neighbour")
-    assert await other.events("race") == []
 
 
 async def test_a_server_that_is_away_is_a_coded_failure(postgres: EmbeddedServer) -> None:

@@ -148,12 +148,3 @@ def test_a_server_that_will_not_start_is_a_coded_failure_that_names_the_log(stat
     (home / "data" / "postgresql.auto.conf").write_text("shared_buffers = nonsense\n")
     with pytest.raises(ArenaError, match=r"V2020.*server\.log.*nonsense|V2020.*server\.log.*FATAL"):
         start_embedded(state_dir)
-
-
-def test_a_killed_initdb_leaves_nothing_that_a_later_start_trips_over(state_dir: Path) -> None:
-    home = state_dir / "postgres"
-    (home / "data.dead").mkdir(parents=True)
-    (home / "data.dead" / "PG_VERSION").write_text("18\n")
-    server = start_embedded(state_dir)
-    assert not (home / "data.dead").exists()
-    server.stop()

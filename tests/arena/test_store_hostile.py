@@ -3,23 +3,15 @@ leave, a bucket that shows a validator its own prefix only, a power cut after an
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.model import BodyFrame
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer
-from arena.store.objects import folder_location, open_objects
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.test_store_roles import as_owner
-
-FRAME = BodyFrame(body_sha256="ab" * 32, content=b"frame", size=5)
-
 
 # -- days
 
@@ -53,30 +45,3 @@ async def test_a_full_disk_is_a_pause_and_not_a_loss(postgres: EmbeddedServer, o
 
 
 # -- objects
-
-
-async def test_an_object_its_folder_and_what_leads_to_it_are_synced_before_put_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Path] = []
-    fsync = os.fsync
-
-    def watched(handle: int) -> None:
-        fsync(handle)
-        path = Path(f"/proc/self/fd/{handle}").readlink()
-        if path.is_relative_to(tmp_path):  # what else runs in this process syncs its own
-            synced.append(path)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    root = tmp_path / "bodies"
-    objects = open_objects(folder_location(root))
-    await objects.put("5mine", [FRAME])
-    file = root / "5mine" / "ab" / f"{FRAME.body_sha256}.zst"
-    assert synced[0] == file
-    assert set(synced[1:]) == {file.parent, file.parent.parent, root, tmp_path}
-    synced.clear()
-    await objects.put("5mine", [BodyFrame(body_sha256="ab" + "cd" * 31, content=b"x", size=1)])
-    assert synced[1:] == [file.parent]
-    synced.clear()
-    await objects.put("5mine", [BodyFrame(body_sha256="cd" * 32, content=b"x", size=1)])
-    assert set(synced[1:]) == {root / "5mine" / "cd", root / "5mine"}

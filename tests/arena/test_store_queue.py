@@ -84,16 +84,6 @@ async def test_a_fault_abandons_a_running_lease_and_the_next_lease_knows_of_it(s
     assert await store.expired() == [fourth]
 
 
-async def test_an_item_that_faulted_waits_and_then_stands_behind_items_that_did_not(store, sequencer, race_id) -> None:
-    await store.enqueue([item(n, race_id) for n in (1, 2, 3)])
-    leases = await store.claim(2, LONG_MS)
-    await sequencer.abandon(leases[0], attempt(1, ended="faulted"), delay_ms=LONG_MS, is_fault=True)
-    await sequencer.abandon(leases[1], attempt(2, ended="faulted"), delay_ms=1, is_fault=True)
-    await asyncio.sleep(0.01)
-    assert [lease.item for lease in await store.claim(9, LONG_MS)] == [item(3, race_id), item(2, race_id)]
-    assert await store.open_items(race_id, "race") == 3
-
-
 async def test_closed_items_are_not_claimed_again_and_their_leases_are_lost_but_owe_a_record(
     store, sequencer, race_id
 ) -> None:
@@ -110,10 +100,3 @@ async def test_closed_items_are_not_claimed_again_and_their_leases_are_lost_but_
     assert (await store.expired(), await store.claim(9, LONG_MS)) == ([], [])
     assert await store.enqueue([item(1, race_id)]) == 0
     assert (await store.head()).seq == 1
-
-
-async def test_renewing_moves_the_expiry_and_keeps_the_fence(store, race_id) -> None:
-    lease = await claim_one(store, race_id)
-    renewed = await store.renew(lease, 10 * LONG_MS)
-    assert renewed is not None
-    assert (renewed.fence, renewed.expires_ms > lease.expires_ms) == (lease.fence, True)

@@ -1,5 +1,5 @@
 """Processor time to make each page of a node with 100,000 records and 200 agents, in its server's process: p95 of each
-route, and the size of the largest page. What the database spends is not in it: `tests/web/test_plans.py` has its plans.
+route, and the size of the largest page. What the database spends is not in it: `tests/web/test_pages.py` has its plans.
 
 Two ways: as served, with the public picture read again once a second, and with the picture read again for every request
 and nothing kept between two.
@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.api.board import REFRESH_S, Board
-from arena.api.server import make_tail_app
 from arena.api.tail import Places, Tail
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
@@ -31,6 +30,7 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredSubmission
 from arena.store.postgres import PostgresStore
+from arena.web.server import make_tail_app
 from foundation.canonical import text_hash
 from tests.arena.agents_stand import promotion
 from tests.arena.log_stand import HOST, Clock, body, episode, release, settlement

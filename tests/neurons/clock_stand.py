@@ -36,8 +36,7 @@ from judge.budget import JudgeBudget
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop
-from neurons.loops.judge_budget import JudgeBudgets
-from neurons.loops.node import Node
+from neurons.loops.node import JudgeBudgets, Node
 from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.weights import WeightsLoop

@@ -44,21 +44,21 @@ def main() -> None:
     with (folder / "starts").open("a") as starts:
         starts.write(f"{setup.slot}\n")
     if (folder / "sick").exists() or (folder / f"sick-{setup.slot}").exists():
-        _send(Faulted(job_id="", failure=Failure(code="V2002", detail="the self-test failed")))
+        _send(Faulted(failure=Failure(code="V2002", detail="the self-test failed")))
         return
     level = log_stand.LEVEL
-    _send(Ready(process_id=os.getpid(), sandbox=level))
+    _send(Ready(sandbox=level))
     while True:
         job = _next()
         assert isinstance(job, Job)
-        name = job.job_id if isinstance(job, JudgeJob) else job.problem.problem_id
+        name = job.body.body_hash() if isinstance(job, JudgeJob) else job.problem.problem_id
         if (fatal := folder / name).exists():
             while fatal.read_text() == "hang":
                 time.sleep(1)
             os._exit(9)
         if isinstance(job, JudgeJob):
             verdict = Verdict(
-                body_sha256=job.job_id,
+                body_sha256=name,
                 rubric_id=setup.policy.rubric.rubric_id,
                 prompt_sha256=setup.policy.rubric.prompt_sha256,
                 quality_e4=9_000,
@@ -66,7 +66,7 @@ def main() -> None:
                 spread_e4=0,
                 opinions=(),
             )
-            _send(Judged(job_id=job.job_id, verdict=verdict))
+            _send(Judged(verdict=verdict))
             continue
         body, broken = replace(log_stand.body(1), problem_id=name), Failure(code="P4006")
         evaluation = Evaluation(
@@ -78,7 +78,7 @@ def main() -> None:
             sandbox=level,
             cost=EpisodeCost(),
         )
-        _send(Evaluated(job_id=job.job_id, evaluation=evaluation))
+        _send(Evaluated(evaluation=evaluation))
 
 
 def _next() -> Request:

@@ -10,7 +10,7 @@ from arena.records.model import Context, Subject
 from arena.store.port import WorkItem
 from foundation.errors import ArenaError
 from judge.budget import JudgeBudget, Spending
-from neurons.loops.judge_budget import JudgeBudgets
+from neurons.loops.node import JudgeBudgets
 
 ITEMS = [
     WorkItem(

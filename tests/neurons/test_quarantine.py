@@ -57,11 +57,11 @@ def script_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until_done(pool: WorkerPool, jobs: Sequence[EvaluateJob]) -> dict[str, list[str]]:
     """How each job was answered, by id; one is given again while it answers V2005, as a node does with its item."""
-    codes: dict[str, list[str]] = {job.job_id: [] for job in jobs}
+    codes: dict[str, list[str]] = {job.problem.problem_id: [] for job in jobs}
 
     async def one(job: EvaluateJob) -> None:
-        while not codes[job.job_id] or codes[job.job_id][-1] == "V2005":
-            codes[job.job_id].append(code_of(await pool.run(job)))
+        while not (own := codes[job.problem.problem_id]) or own[-1] == "V2005":
+            own.append(code_of(await pool.run(job)))
 
     async with asyncio.timeout(300):
         await asyncio.gather(*(one(job) for job in jobs))
@@ -74,7 +74,7 @@ def code_of(reply: Reply) -> str:
 
 def job(number: int) -> EvaluateJob:
     problem = Problem(problem_id=f"p{number}", bucket="product", query="a lamp", rewards=())
-    return EvaluateJob(job_id=f"p{number}", source="an agent", problem=problem)
+    return EvaluateJob(source="an agent", problem=problem)
 
 
 @pytest.mark.parametrize(("size", "does"), [(1, "end"), (2, "end"), (3, "end"), (2, "hang")])

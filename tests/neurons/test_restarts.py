@@ -54,7 +54,7 @@ class Faulty:
                 journal.add(answer("a request"))
         code = self._codes.pop(0)
         if code != "ok":
-            return Faulted(job_id=job.job_id, failure=Failure(code=code))
+            return Faulted(failure=Failure(code=code))
         body = replace(log_stand.body(1, 60), problem_id=job.problem.problem_id)
         evaluation = Evaluation(
             body=body,
@@ -65,7 +65,7 @@ class Faulty:
             sandbox=log_stand.LEVEL,
             cost=EpisodeCost(),
         )
-        return Evaluated(job_id=job.job_id, evaluation=evaluation)
+        return Evaluated(evaluation=evaluation)
 
 
 async def attempts(desk: Desk, *codes: str) -> Faulty:
@@ -175,9 +175,7 @@ async def test_what_a_killed_worker_and_a_refused_one_were_answered_is_not_asked
     settings = resolve(
         {"state_dir": arena_base, "catalogue_dir": small_catalogue, "guest_dir": arena_base, "policy": "demo"}
     ).settings
-    first = EvaluateJob(
-        job_id="1", source=ASKS_AND_WAITS, problem=problem, journal=str(tmp_path / "completions" / "one.journal")
-    )
+    first = EvaluateJob(source=ASKS_AND_WAITS, problem=problem, journal=str(tmp_path / "completions" / "one.journal"))
     policy = replace(SMALL, inference=replace(SMALL.inference, attempts=1))
     with RefusingServer(WAYS["moderation"][0], words("bombs")) as server:
         upstreams = (Endpoint(name="model", base_url=server.base_url),)
@@ -190,8 +188,8 @@ async def test_what_a_killed_worker_and_a_refused_one_were_answered_is_not_asked
                 while not (Path(first.journal).exists() and Path(first.journal).stat().st_size):
                     await asyncio.sleep(0.02)
             worker.send_signal(signal.SIGKILL)
-            killed, refused = await running, await pool.run(replace(first, job_id="2"))
-            ended = await pool.run(replace(first, job_id="3", is_last=True))
+            killed, refused = await running, await pool.run(first)
+            ended = await pool.run(replace(first, is_last=True))
         finally:
             await pool.stop()
         asked = [text_of(body) for body in server.bodies]

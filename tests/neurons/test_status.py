@@ -148,7 +148,7 @@ def refused(state: str, times: int = 1) -> StoreFacts:
             status(
                 store=replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at_ms=NOW_MS - 2 * HOUR_MS)))
             ),
-            ["V2118"],
+            ["V2117"],
         ),
         (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
         (status(replace(BEAT, resting=(resting(HOUR_MS),))), ["V2007"]),

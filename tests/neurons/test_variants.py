@@ -36,7 +36,7 @@ class Worker:
     async def run(self, job: EvaluateJob) -> Evaluated | Faulted:
         self.jobs.append(job)
         if not self._runs:
-            return Faulted(job_id=job.job_id, failure=Failure(code="V2005"))
+            return Faulted(failure=Failure(code="V2005"))
         body = replace(
             log_stand.body(len(self.jobs)),
             problem_id=self._other_id or job.problem.problem_id,
@@ -52,7 +52,7 @@ class Worker:
             sandbox=log_stand.LEVEL,
             cost=EpisodeCost(),
         )
-        return Evaluated(job_id=job.job_id, evaluation=evaluation)
+        return Evaluated(evaluation=evaluation)
 
     agent_sha256 = ""
 

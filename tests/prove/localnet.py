@@ -216,7 +216,7 @@ async def keeps_the_version_key(net: Localnet) -> str:
         try:
             await net.chain.check()
         except ArenaError as error:
-            assert error.failure.code == "U3038"
+            assert error.failure.code == "U3037"
         else:
             raise AssertionError("check said nothing")
         return said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
@@ -14,11 +15,28 @@ from arena.records.model import EvaluationRecord
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor, open_browser
-from tests.web.episode_stand import NOW_MS, explain
+from tests.web.episode_stand import NAMES, NOW_MS, Words, explain
 from tests.web.site_stand import Site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+BITE = (
+    "<script>alert(1)</script>\"'><img src=//evil.example/x onerror=alert(2)><a href=javascript:alert(3)>x</a>{{7*7}}"
+)
+BIDI = "\u202e\u2066\u200f\u0007\x1b[31m"
+LONG = "A" * 1_000_000
+HOSTILE = Words(
+    names=tuple(f"{BIDI}{BITE}{number}" for number in range(len(NAMES))),
+    query=f"{BITE}{BIDI}{LONG[:20_000]}",
+    said=f"{BITE}{BIDI} 480 pesos",
+    long=LONG,
+    product=f"{BITE}{BIDI}",
+    judged=f"</dd></dl>{BITE}{BIDI}{LONG[:20_000]}",
+    source=f"# {BITE}{BIDI}\n{LONG}\n" + "x\n" * 5_000,
+    finding=f"{BITE}{BIDI}",
+)
 
 
 class Served(NamedTuple):
@@ -68,8 +86,21 @@ def empty(postgres) -> Iterator[httpx.Client]:
         yield http
 
 
+@pytest.fixture(scope="session")
+def hostile(postgres) -> Iterator[httpx.Client]:
+    signer = generate_signer()
+    site = Site(Author(postgres.dsn_for(signer.hotkey), signer), HOSTILE)
+    site.fill(agents=2)
+    told = partial(explain, words=HOSTILE)
+    with (
+        serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=told, requests_per_s=1e6) as server,
+        httpx.Client(base_url=server.address, timeout=60, headers={"accept": "text/html"}) as http,
+    ):
+        yield http
+
+
 @pytest.fixture(scope="module")
-def browser(served: Served, empty: httpx.Client) -> Iterator[Browser]:
+def browser(served: Served, empty: httpx.Client, hostile: httpx.Client) -> Iterator[Browser]:
     """After the nodes and no longer than a file's tests: its driver keeps an event loop in this thread."""
     with open_browser() as opened:
         yield opened

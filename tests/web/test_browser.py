@@ -1,10 +1,14 @@
-"""Every page in a real browser: wide and on a phone, light and dark, with and without script."""
+"""Every page in a real browser, with and without script; and a record proven there to somebody who trusts nobody."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 from tests.web.browser_stand import Visitor
 from tests.web.episode_stand import EMBARGOED, NAMES, PUBLISHED, RUNNING, VOID, agent_id, drawn_of
-from tests.web.places import every_page
+from tests.web.places import ASKED, every_page, traces_of
 
 # pages with parts of their own; `make prove` looks at all of them in every way
 LOOKED_AT = (
@@ -102,3 +106,88 @@ def test_without_a_script_everything_but_the_check_of_a_record_is_there(browser,
         bare.go("/agents")
         bare.page.fill("input[name=name]", "lamp")
         assert bare.follow("button").startswith("/agents?name=lamp")
+
+
+def test_a_browser_runs_no_foreign_text(hostile, browser):
+    hotkey = hostile.get("/v1/validators").json()["items"][0]["validator"]
+    problem = hostile.get(f"/v1/races/{PUBLISHED[1]}/trajectories").json()["items"][0]
+    places = ["/", f"/agents/{agent_id(0)}", f"/races/{PUBLISHED[1]}/problems/{problem['problem_id']}"]
+    with Visitor(browser, str(hostile.base_url).rstrip("/")) as visitor:
+        for target in (*places, f"/traces/{hotkey}/{problem['result']['seq']}"):
+            assert visitor.go(target) == 200
+            assert "alert(" in visitor.text() and visitor.too_wide() == 0, target
+        assert visitor.said == [] and visitor.elsewhere == []
+
+
+# -- a record proven
+
+
+def checks_of(visitor) -> list[tuple[str, str]]:
+    """Class and text of each line, once the last is there."""
+    visitor.page.wait_for_selector("#checks[aria-busy=false]")
+    return [(one.get_attribute("class"), one.inner_text()) for one in visitor.page.locator("#checks li").all()]
+
+
+def test_a_public_record_is_checked_in_the_browser(visitor, served):
+    validator, seq = traces_of(served.http, ASKED)[0].split("/")
+    visitor.go(f"/verify?validator={validator}&record={seq}")
+    found = checks_of(visitor)
+    assert [kind for kind, _ in found] == ["yes"] * 3, found
+    words = ("stands in the log", "bytes have the hash", "trace has the hash")
+    assert all(word in said for word, (_, said) in zip(words, found, strict=True))
+    assert f"/proofs/{validator}/{seq}" in visitor.page.inner_text("#command")
+    assert visitor.elsewhere == [] and visitor.said == []
+
+
+def test_a_record_under_seal_is_proven_without_what_it_holds(visitor, served):
+    """The last record of the race under way."""
+    validator = served.site.author.signer.hotkey
+    visitor.go("/verify")
+    visitor.page.fill("input[name=record]", str(served.site.size))
+    visitor.page.click("button")
+    found = checks_of(visitor)
+    assert [kind for kind, _ in found] == ["yes"] * 2 and "not public here" in found[-1][1]
+    assert RUNNING.encode() not in served.http.get(f"/proofs/{validator}/{served.site.size}").content
+
+
+def test_a_proof_that_was_changed_does_not_hold_in_the_browser(visitor, served, tmp_path):
+    validator, seq = traces_of(served.http, ASKED)[0].split("/")
+    true = served.http.get(f"/proofs/{validator}/{seq}").json()
+    for part in ("content_sha256", "prev", "inclusion", "checkpoint", "seq"):
+        file = tmp_path / "proof.json"
+        file.write_text(json.dumps(true | {part: changed(true[part], part)}))
+        visitor.go("/verify")
+        visitor.page.set_input_files("input[name=proof]", file)
+        assert "no" in [kind for kind, _ in checks_of(visitor)], part
+
+
+def changed(value: object, part: str) -> object:
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, list):
+        return [value[0][::-1], *value[1:]]
+    if part == "checkpoint":
+        lines = str(value).split("\n")
+        return "\n".join([*lines[:2], lines[2][::-1], *lines[3:]])  # the signature over it is the command's to check
+    return str(value)[::-1]
+
+
+def test_the_program_on_the_page_checks_the_proof_of_the_page(served, tmp_path):
+    validator, seq = traces_of(served.http, ASKED)[0].split("/")
+    page = served.http.get("/verify").text
+    assert 'href="/static/verify_proof.py"' in page
+    program, proof = tmp_path / "verify_proof.py", tmp_path / "proof.json"
+    program.write_bytes(served.http.get("/static/verify_proof.py").content)
+    assert program.read_text().count("\n") <= 200
+    proof.write_bytes(served.http.get(f"/proofs/{validator}/{seq}").content)
+    done = subprocess.run([sys.executable, "-I", program, proof], capture_output=True, text=True)
+    assert done.returncode == 0 and f"record {seq} of {validator} stands in its log" in done.stdout
+    proof.write_bytes(proof.read_bytes().replace(b'"seq":', b'"seq":1'))
+    assert subprocess.run([sys.executable, "-I", program, proof], capture_output=True).returncode == 1
+
+
+def test_what_no_checkpoint_covers_has_no_proof(served):
+    validator = served.site.author.signer.hotkey
+    for target in (f"/proofs/{validator}/{served.site.size + 1}", "/proofs/nobody/1"):
+        answer = served.http.get(target)
+        assert answer.status_code == 404 and answer.json()["code"] == "V2082"

@@ -1,0 +1,317 @@
+"""The pages over HTTP: every foreign text is shown as text, no page is large or reads the whole log, and what a race
+asked and how it ended is told to whom the rule lets see it."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from datetime import date
+from html.parser import HTMLParser
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from arena.api.board import Board
+from arena.api.tail import Tail
+from arena.bank.batch import explain_nothing
+from arena.chain.keys import generate_signer
+from arena.race.scores import resample
+from arena.records.body import decode_content
+from arena.records.model import EvaluationRecord
+from arena.store import statements as sql
+from arena.store.connect import engine_url
+from arena.store.postgres import PostgresStore
+from arena.view.reading import Piece, TraceStep, TraceView
+from arena.web.pages import RACES_COMPARED, Pages
+from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
+from arena.web.routes import STATIC, static_file
+from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
+from tests.arena.log_stand import episode
+from tests.arena.tail_stand import Author, serving
+from tests.web.episode_stand import (
+    ANSWER,
+    EMBARGOED,
+    HOUR_MS,
+    NOW_MS,
+    PUBLISHED,
+    RACES,
+    RUNNING,
+    agent_id,
+    drawn_of,
+    explain,
+)
+from tests.web.places import ASKED, traces_of
+
+PAGE_BYTES_MAX = 200_000
+LINKS = ("href", "src", "action", "formaction", "srcset", "data", "poster")
+NEVER = {"img", "iframe", "object", "embed", "base", "video", "audio", "foreignobject", "template", "link", "style"}
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.scripts: list[str | None] = []
+        self.wrong: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "script":
+            self.scripts.append(found.get("src"))
+        elif tag in NEVER and not (tag == "link" and found.get("rel") in ("stylesheet", "icon")):
+            self.wrong.append(f"<{tag}>")
+        for name, value in attrs:
+            if name.startswith("on") or (name == "style" and not re.fullmatch(r"width:[\d.]+%", value or "")):
+                self.wrong.append(f"{name}={value}")
+            if name in LINKS and not re.match(r"[/#](?!/)|data:,$", value or ""):
+                self.wrong.append(f"{name}={value}")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def pages(hostile) -> dict[str, httpx.Response]:
+    """Every page that links and forms lead to, with the first answer of each."""
+    odd = "/races/%3Cscript%3E", "/no/<script>alert(1)</script>", "/agents?name=%22%3E%3Cscript%3Ealert(1)%3C/script%3E"
+    waiting = ["/", "/races", "/agents", "/firehose", "/validators", "/verify", "/api", *odd]
+    waiting += [f"/races/{race}?pool=eval" for race in RACES] + ["/firehose?wrote=code", "/agents?state=review"]
+    found: dict[str, httpx.Response] = {}
+    while waiting:
+        target = waiting.pop()
+        if target in found or target.startswith(("/v1/", "/static/", "/openapi")):
+            continue
+        found[target] = hostile.get(target)
+        waiting += [html.unescape(link) for link in re.findall(r'href="(/[^"#]*)', found[target].text)]
+    return found
+
+
+def test_every_foreign_text_is_text_every_link_leads_somewhere_and_no_page_grows(pages):
+    assert len(pages) > 40
+    shown = set()
+    for target, answer in pages.items():
+        read = Elements(answer.text)
+        assert (read.wrong, read.scripts) == ([], ["/static/site.js"]), target
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\x00-\x08\x0b-\x1f]", read.text), target
+        assert len(answer.content) <= PAGE_BYTES_MAX, target
+        assert answer.status_code == 200 or "script" in target, target
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        shown |= {target} if "alert(1)" in read.text else set()
+    assert all("{{7*7}}" in pages[target].text for target in shown if target.startswith("/traces/"))
+    kinds = ("/races/", "/agents/", "/traces/", "/agents?", "/firehose", "/")
+    assert all(any(target.startswith(kind) for target in shown) for kind in kinds)
+
+
+def test_three_files_are_served_beside_the_pages_and_the_script_can_be_read():
+    assert set(STATIC) == {"site.css", "site.js", "verify_proof.py"}
+    assert static_file("site.js").count(b"\n") <= 300 and max(map(len, static_file("site.js").splitlines())) <= 220
+    assert b"url(" not in static_file("site.css") and b"@import" not in static_file("site.css")
+
+
+def test_long_traces_and_sources_are_cut_but_no_quote():
+    quoted = Piece(text="q" * 5_000, quotes=(1,))
+    steps = tuple(
+        TraceStep(span=n, kind="said", pieces=(quoted if n == 2 else Piece(text="x" * 9_000),)) for n in range(99)
+    )
+    view = TraceView(name="t", heading="t", result="", query="", facts=(), steps=steps)
+    cut = shorten_trace(view)
+    assert cut.steps[2].pieces == (quoted,) and "more steps" in cut.steps[-1].title
+    assert sum(len(step.text) for step in cut.steps) <= TRACE_CHARS
+    assert shorten_trace(msgspec.structs.replace(view, steps=steps[:2])).steps == steps[:2]
+    lines, more = read_source_lines("a\n" * 5_000 + "b" * 10_000, [(2, "entropy: a key")])
+    assert lines[:2] == [(1, "a", []), (2, "a", ["entropy: a key"])] and len(lines) + more == 5_001
+
+
+def test_the_firehose_names_the_host_that_was_asked_and_no_command_of_a_client(served):
+    def named(host: str) -> str:
+        page = served.http.get("/firehose", headers={"host": host}).text
+        return re.findall(r"arena records tail --url (.*) --out", page)[0]
+
+    for host in ("other.example", "node.example:8080", "[::1]:80"):
+        assert named(host) == f"http://{host}/"
+    for host in ("x';id;'", "x$(id)", "a b", "x&y", "x/../y", "", "["):
+        assert named(host) == f"{served.http.base_url}/", host
+
+
+# -- what a race asked, and how it ended
+
+
+def page_of(served, path: str) -> str:
+    return served.http.get(path, headers={"accept": "text/html"}).text
+
+
+def test_trace_and_problem_have_what_was_asked_and_which_products_the_rule_accepts(served):
+    for place in traces_of(served.http, ASKED):
+        page = page_of(served, f"/traces/{place}")
+        solved = ">solved, rule" in page
+        rows = page[page.index("What was asked, and what was found") : page.index("Scores by product and axis")]
+        assert "<td>price</td><td>at most 500 PHP</td><td>480 PHP</td>" in rows or not solved
+        assert ("NO</td>" in rows) == (not solved) and (rows.count("<tr>") == 5 or not solved)
+    page = page_of(served, f"/races/{PUBLISHED[1]}/problems/{ASKED}")
+    asked = page[page.index("What counts as met") : page.index("Who solved it")]
+    assert "price: at most 500 PHP" in asked and "Accepted products" in asked
+    assert f"<code>{ANSWER}</code>" in asked and asked.count("(the answer)") == 1
+    assert "<code>1010</code>" in asked and asked.count("which an agent recommended") == 1
+
+
+def test_nobody_is_told_what_a_problem_asked_before_everybody_may_know(served):
+    served.explained.clear()
+    for race_id in (EMBARGOED, RUNNING):
+        for problem_id in drawn_of(race_id):
+            page = page_of(served, f"/races/{race_id}/problems/{problem_id}")
+            assert "Accepted products" not in page and ANSWER not in page
+            assert "Sealed" in page or "Not here" in page  # of pool eval, not asked for
+    assert served.explained == set()
+    hotkey = served.site.author.signer.hotkey
+    statuses = {served.http.get(f"/traces/{hotkey}/{seq}").status_code for seq in range(1, served.site.size + 1, 2)}
+    assert statuses == {200, 404} and served.explained
+    assert served.explained <= {name for race in PUBLISHED for name in drawn_of(race)[:-1]}  # the last is of pool eval
+
+
+@pytest.mark.parametrize("race_id", [EMBARGOED, RUNNING])
+def test_the_public_gets_nothing_of_a_sealed_race_in_the_terminal(served, race_id):
+    explained = set()
+
+    def note(record: EvaluationRecord, catalogue_sha256: str):
+        explained.add(record.context.problem_id)
+        return explain(record, catalogue_sha256)
+
+    async def read() -> FoundTraces:
+        store = await PostgresStore.open(served.site.author.dsn)
+        try:
+            return await traces_of_store(store, race_id, ReadRules("public", ("train",), NOW_MS, 500, explain=note))
+        finally:
+            await store.close()
+
+    found = asyncio.run(read())
+    assert found.traces == () and explained == set() and found.withheld
+
+
+def test_the_first_leads_the_second_by_what_both_had_on_the_same_problems(served):
+    """The interval worked out anew from what the page links to."""
+    settlement = served.http.get(f"/v1/races/{PUBLISHED[0]}/settlement").json()
+    page = page_of(served, f"/races/{PUBLISHED[0]}")
+    said = page[page.index('class="gap"') :].partition("</p>")[0]
+    (address,) = re.findall(r'href="(/v1/races/[^"]*problems[^"]*)"', said)
+    rows = {row["problem_id"]: row for row in served.http.get(address.replace("&amp;", "&")).json()["items"]}
+    counted = [name for name in settlement["drawn"] if name not in settlement["void"]]
+    best = [row["agent_version_id"] for row in sorted(settlement["standings"], key=lambda row: row["rank"])[:2]]
+    weight = msgspec.json.decode(settlement["inputs"]["policy"])["race"]["lambda_e4"] / 10_000
+    resampled = []
+    for agent in best:
+        own = [one for name in counted for one in rows[name]["results"] if one["agent_version_id"] == agent]
+        scores = np.array([one["coefficient_e4"] if one["is_success"] else 0 for one in own])
+        picks = resample(settlement["seed"], len(counted))
+        share = np.array([one["is_agentic"] for one in own])[picks].mean(axis=1)
+        resampled.append(scores[picks].mean(axis=1) * (1 - weight + weight * share))
+    low, high = np.percentile(resampled[0] - resampled[1], [2.5, 97.5])
+    told = [float(one) for one in re.findall(r"-?\d\.\d{4}", said.partition("</svg>")[2])]
+    assert told[:2] == pytest.approx([low / 10_000, high / 10_000], abs=0.004)
+    assert agent_id(0) in best
+
+
+def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
+    (row,) = served.http.get("/v1/validators").json()["items"]
+    recorded = {decode_content(one.content).recorded_ms // HOUR_MS for one in served.site.author.records()}
+    week = set(range(NOW_MS // HOUR_MS - 167, NOW_MS // HOUR_MS + 1))
+    assert (row["signed_hours"], row["hours"]) == (len(recorded & week), 168)
+    assert 0 < row["signed_hours"] < len(recorded)
+    assert (row["races_run"], row["races"]) == (3, 3)  # the void one was not drawn, and the last runs
+    page = " ".join(page_of(served, "/validators").split())
+    assert f">{row['signed_hours']} of 168</td>" in page and ">3 of 3</td>" in page
+
+
+def test_what_a_validator_runs_under_is_told_when_its_race_is_settled(postgres):
+    signer = generate_signer()
+    author = Author(postgres.dsn_for(signer.hotkey), signer)
+    author.race("race-000001", [1, 2])
+
+    def told() -> tuple[str, str]:
+        with serving(author.dsn, now_ms=lambda: NOW_MS, requests_per_s=1e6) as server:
+            (row,) = httpx.get(f"{server.address}/v1/validators").json()["items"]
+            return row["code"], row["scoring"]
+
+    assert told() == ("", "")
+    author.finish("race-000001", [1, 2])
+    assert told() == ("f6", "scoring/1")
+
+
+# -- what the pages ask the log
+
+
+STATEMENTS = {
+    "the records of a race": (sql.RECORDS, dict(after_seq=0, kinds=None, race_id=PUBLISHED[0], page=500), "race_id = "),
+    "one record": (sql.RECORDS, dict(after_seq=7, kinds=None, race_id=None, page=1), "seq "),
+    "what came since": (sql.RECORDS, dict(after_seq=500, kinds=None, race_id=None, page=500), "seq "),
+    "the verdicts on a trace": (sql.VERDICTS_ON, dict(body_sha256s=[b"\0" * 32]), "body_sha256"),
+    "some traces": (sql.BODIES, dict(body_sha256s=[b"\0" * 32]), "sha256"),
+    "a tile of leaves": (sql.LEAVES, dict(after_seq=256, after_day=date.max, to_seq=512, page=1_000), "seq "),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_no_page_reads_the_whole_log(served, name):
+    statement, values, condition = STATEMENTS[name]
+    lines = await plan(served.site.author.dsn, statement, values | {"validator": served.site.author.signer.hotkey})
+    assert not [line for line in lines if "Seq Scan on" in line], lines
+    assert any(condition in line for line in lines if "Index Cond" in line), "\n".join(lines)
+
+
+async def plan(dsn: str, statement: TextClause, values: dict[str, object]) -> list[str]:
+    """The plan of a statement where a table is too large to be read from end to end."""
+    engine = create_async_engine(engine_url(dsn))
+    try:
+        async with engine.connect() as connection:
+            await connection.execute(text("set local enable_seqscan = off"))
+            bound = text(f"explain (costs off) {statement.text}").bindparams(*statement._bindparams.values())
+            return [row[0] for row in await connection.execute(bound, values)]
+    finally:
+        await engine.dispose()
+
+
+class CountingStore(PostgresStore):
+    """Says of which races the records were read."""
+
+    def records(self, validator=None, **asked):
+        if asked.get("race_id"):
+            self.read.append(asked["race_id"])
+        return super().records(validator, **asked)
+
+
+async def test_a_race_is_read_again_only_when_more_of_it_was_recorded(postgres):
+    """However much is recorded of others, and however many are compared."""
+    signer, races = generate_signer(), [f"race-{number:06d}" for number in range(1, 11)]
+    author = Author(postgres.dsn_for(signer.hotkey), signer)
+    for race_id in races:
+        await asyncio.to_thread(author.race, race_id, [1, 2])
+        await asyncio.to_thread(author.finish, race_id, [1, 2])
+    store = await CountingStore.open(author.dsn, signer.hotkey)
+    board = Board(store, now_ms=lambda: NOW_MS, refresh_s=0.0)
+    pages = Pages(board, Tail(store, now_ms=lambda: NOW_MS), explain_nothing)
+    agent = episode(1)[0][0].subject.agent_version_id
+
+    async def look(*recorded: tuple[int, str]) -> list[str]:
+        for number, race_id in recorded:
+            payloads, body = episode(number, race_id=race_id)
+            await asyncio.to_thread(author.append, payloads, [body])
+        store.read = []
+        await board.refresh()
+        await pages.front(), await pages.firehose("", "", "", ""), await pages.validators()
+        await pages.verify(), await pages.agent(agent)
+        return store.read
+
+    try:
+        assert sorted(await look()) == races[-RACES_COMPARED:]
+        assert await look() == []
+        assert await look((7, "race-000099")) == []
+        assert await look((3, races[-2])) == [races[-2]]
+    finally:
+        await store.close()
