@@ -30,7 +30,8 @@ from foundation.canonical import content_hash
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway, Ledger
-from harness.inference.port import CompletionJournal, Upstream
+from harness.inference.journal import MemoryJournal
+from harness.inference.port import Upstream
 from harness.sandbox.port import Sandbox, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
@@ -102,7 +103,7 @@ class EvaluatePorts:
     judges: Sequence[Judge]
     unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
     sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream
-    journal: CompletionJournal | None = None  # of this agent and problem, where a fault may restart the episode
+    journal: MemoryJournal | None = None  # of this agent and problem, where a fault may restart the episode
     ledger: Ledger | None = None  # gets one entry per model request
     is_last: bool = False  # the policy allows no attempt after this one
 

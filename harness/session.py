@@ -18,12 +18,13 @@ from harness.emission.attribution import EMISSION, is_agentic
 from harness.emission.call_reader import CallReader
 from harness.errors import classify_guest
 from harness.inference.gateway import completed_lines, ledger_sha256
-from harness.inference.port import CompletionJournal, ModelGateway
+from harness.inference.journal import MemoryJournal
+from harness.inference.port import ModelGateway
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
-from harness.tools.environment import ENVIRONMENT, environment_problem
 from harness.tools.port import Toolbox, ToolOutcome
+from harness.tools.registry import ENVIRONMENT, environment_problem
 from harness.trace import EvaluationBody, Event, StopReason
 from harness.work import WorkMeter
 from problems.model import Problem
@@ -42,7 +43,7 @@ class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox
     shown_bytes: Callable[[Event], int] = _unmeasured  # of an event, at most, in the trace that a judge is shown
     clock: Callable[[], float] = time.monotonic
-    journal: CompletionJournal | None = None
+    journal: MemoryJournal | None = None
 
 
 class EpisodeRules(msgspec.Struct, frozen=True, kw_only=True):

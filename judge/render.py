@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from harness.emission.wording import Words
-from harness.tools.call import decode_arguments
+from harness.tools.port import decode_arguments
 from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import NO_ECHO, Echo, echoes_of

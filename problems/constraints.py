@@ -2,7 +2,7 @@
 
 Whatever is drawn here is met by the product it is drawn from, can be said in words and read back
 (`problems.constraints`), and depends on the product and the generator passed in alone. Proportions:
-docs/benchmark.md#statistics. How much is asked can be moved with `Appetite`; the public set's is the default.
+docs/benchmark.md#statistics.
 """
 
 from __future__ import annotations
@@ -27,23 +27,13 @@ _SKU_PAIR_WEIGHTS = (573, 226, 14)
 _ATTRIBUTE_WEIGHTS = (499, 319, 178, 101, 52, 28)
 
 
-class Appetite(msgspec.Struct, frozen=True, kw_only=True):
-    """How many constraints (SKU pairs, attributes, services, price bounds) are asked of an item, inclusive."""
-
-    least: int = 0
-    most: int = 99
-
-
 def count_constraints(item: RewardItem) -> int:
     """Rules that an item asks besides its title."""
     return len(sku_pairs_of(item)) + len(attribute_pairs_of(item)) + len(item.service) + len(item.price)
 
 
-def draw_item(answer: Product, rng: Random, *, is_priced: bool, appetite: Appetite) -> RewardItem:
-    """An item of the answer, each kind of constraint with its own chance.
-
-    The appetite's `least` is met where the answer offers as much, by asking for more, `most` by asking for less.
-    """
+def draw_item(answer: Product, rng: Random, *, is_priced: bool) -> RewardItem:
+    """An item of the answer, each kind of constraint with its own chance."""
     sku_options = _sku_rule(answer, rng) if rng.random() < _SKU_CHANCE else ()
     attributes: list[dict[str, tuple[str, ...]]] = []
     if rng.random() < _ATTRIBUTE_CHANCE:  # one to six, one value each; of keys that sound the same, one
@@ -60,14 +50,8 @@ def draw_item(answer: Product, rng: Random, *, is_priced: bool, appetite: Appeti
         service=tuple(name for name in answer.service if name in service),
         price=(_price_rule(answer.price, rng),) if is_priced and rng.random() < _PRICE_CHANCE else (),
     )
-    for more in further_items(item, answer, rng, is_priced=is_priced):
-        if count_constraints(item) >= appetite.least:
-            break
-        item = more
-    while count_constraints(item) > appetite.most:
-        # an option with several SKU pairs goes whole
-        kind = rng.choice([name for name in ("sku_options", "attributes", "service", "price") if getattr(item, name)])
-        item = msgspec.structs.replace(item, **{kind: getattr(item, kind)[:-1]})
+    # the shipped suites follow from this stream, in which a further constraint is drawn, asked for or not
+    next(further_items(item, answer, rng, is_priced=is_priced), None)
     return item
 
 

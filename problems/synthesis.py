@@ -1,11 +1,10 @@
 """Synthesis: new problems over a catalogue, after the rules of the public generator.
 
-Deterministic in (products, seed, counts, exclude, mix), whatever order the products come in; every problem is
+Deterministic in (products, seed, counts, exclude), whatever order the products come in; every problem is
 solvable by construction, since each constraint is read off its answer; at most `ACCEPTED_MAX` products satisfy an
 item, and at most as many fit the words of the query and its constraints; every constraint can be read back from the
 query (`problems.wording`); a product class answers once in a maker's life, so no two of its problems share a
-leak cluster. With a mix, every problem measures the level it was made for (`problems.synthesis`); without
-one, difficulty falls as it does in the public set. Public ids are derived from the seed, and so is everything else: for
+leak cluster. Difficulty falls as it does in the public set. Public ids and all else are derived from the seed: for
 a sealed batch the seed must be 128 random bits or more, or the answers can be recomputed. The problems of one `make`
 follow from one stream, so they are to be released together; a bank whose problems come out at different times takes
 `make_apart`. It will not write natural prose: see `problems.constraints`.
@@ -26,7 +25,7 @@ import msgspec
 
 from foundation.errors import ArenaError, Failure
 from problems.axes import match
-from problems.constraints import Appetite, count_constraints, draw_item, draw_voucher, say_problem, tighten_item
+from problems.constraints import count_constraints, draw_item, draw_voucher, say_problem, tighten_item
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.product import Product
 from problems.score import total_price
@@ -40,6 +39,8 @@ _PRICE_MIN_PHP = 2.0
 _VOUCHER_TOTAL_MIN_PHP = 100.0
 _TITLE_WORDS_MIN = 4
 _NAME_WORDS = (2, 6)  # of a title, fewest and most
+_NAMESAKES_MAX = 3  # titles with all words of a name, where so few words reach it
+_ITEMS: Mapping[Bucket, tuple[int, int]] = {"product": (1, 1), "shop": (2, 4), "voucher": (1, 4)}  # as the public set
 _ONE_SHOP_CHANCE = 0.5  # of a voucher
 _NAME_WORD = re.compile(r"[a-z0-9]{2,}")
 
@@ -57,18 +58,17 @@ def synthesize(
     seed: int,
     counts: Mapping[Bucket, int],
     exclude: Collection[str] = (),
-    mix: Mix | None = None,
 ) -> tuple[Problem, ...]:
     """`counts[bucket]` problems of each bucket, in bucket order.
 
     `exclude` holds the product ids that answer in other sets: neither they nor near-identical listings of them answer
-    here. `mix` weighs the levels, e.g. `{"easy": 1, "hard": 2}`. Give a `TitleIndex` to build the index once for
+    here. Give a `TitleIndex` to build the index once for
     several calls, and use a `ProblemMaker` to go on making problems none of which share an answer. Raises ArenaError
-    P4011 when the catalogue yields too few; ValueError for a negative count or a mix without a positive weight.
+    P4011 when the catalogue yields too few; ValueError for a negative count.
     """
     maker = ProblemMaker(products if isinstance(products, TitleIndex) else TitleIndex(products))
     maker.exclude(exclude)
-    return maker.make(seed=seed, counts=counts, mix=mix)
+    return maker.make(seed=seed, counts=counts)
 
 
 class TooFewProblemsError(ArenaError):
@@ -82,8 +82,8 @@ class _SynthesisOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What one problem is to be. `level` None takes whatever comes out; `is_one_shop` None follows the bucket."""
 
     bucket: Bucket
-    aim: Aim
-    level: Level | None
+    items: tuple[int, int]  # fewest and most, before a shop asks for two
+    level: Level | None = None
     is_one_shop: bool | None = None
 
 
@@ -115,19 +115,15 @@ class ProblemMaker:
         places = map(self._index.place, product_ids)
         self._taken.update(int(self._classes[place]) for place in places if place is not None)
 
-    def make(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> tuple[Problem, ...]:
+    def make(self, *, seed: int, counts: Mapping[Bucket, int]) -> tuple[Problem, ...]:
         """The next set: `counts[bucket]` problems of each bucket. Raises like `synthesize`."""
         if any(count < 0 for count in counts.values()):
             raise ValueError("counts must not be negative")
         rng = Random(seed)
         problems: list[Problem] = []
         for bucket in BUCKETS:
-            levels: list[Level | None] = [None] * counts.get(bucket, 0)
-            if mix is not None:
-                levels = [level for level, count in share_out(len(levels), mix).items() for _ in range(count)]
-                rng.shuffle(levels)
-            for level in levels:
-                order = _SynthesisOrder(bucket=bucket, aim=PUBLIC_AIM if level is None else AIMS[level], level=level)
+            order = _SynthesisOrder(bucket=bucket, items=_ITEMS[bucket])
+            for _ in range(counts.get(bucket, 0)):
                 digest = hashlib.sha256(f"problem id\n{seed}\n{len(problems)}".encode()).hexdigest()
                 problem, answers = self._make_one(order, f"p_{digest[:16]}", rng)
                 self._taken.update(int(self._classes[place]) for place in answers)
@@ -143,26 +139,21 @@ class ProblemMaker:
         """
         items = min(len(model.rewards), ITEMS_MAX)
         is_one_shop = model.bucket == "shop" or (model.voucher is not None and model.voucher.voucher_type == "shop")
-        aim = msgspec.structs.replace(PUBLIC_AIM, items={model.bucket: (items, items)})
         level = measure_difficulty(model, self._index).level
-        order = _SynthesisOrder(bucket=model.bucket, aim=aim, level=level, is_one_shop=is_one_shop)
+        order = _SynthesisOrder(bucket=model.bucket, items=(items, items), level=level, is_one_shop=is_one_shop)
         try:
             return self._make_one(order, problem_id, Random(seed))[0]
         except TooFewProblemsError:
             return self._make_one(msgspec.structs.replace(order, level=None), problem_id, Random(seed))[0]
 
-    def make_apart(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> Iterator[Problem]:
+    def make_apart(self, *, seed: int, counts: Mapping[Bucket, int]) -> Iterator[Problem]:
         """Such a set problem by problem, each from a seed of its own: a hash of `seed` and its number. Whoever knows
         some of them can compute nothing of the others, as long as `seed` is unknown. Raises like `make`."""
         number = itertools.count()
         for bucket in BUCKETS:
-            count = counts.get(bucket, 0)
-            levels: list[Level | None] = [None] * count
-            if mix is not None:
-                levels = [level for level, share in share_out(count, mix).items() for _ in range(share)]
-            for level in levels:
+            for _ in range(counts.get(bucket, 0)):
                 own = int.from_bytes(hashlib.sha256(f"problem seed\n{seed}\n{next(number)}".encode()).digest())
-                yield from self.make(seed=own, counts={bucket: 1}, mix=None if level is None else {level: 1})
+                yield from self.make(seed=own, counts={bucket: 1})
 
     def _make_one(self, order: _SynthesisOrder, problem_id: str, rng: Random) -> tuple[Problem, list[int]]:
         """One problem and the places of its answers, or ArenaError P4011 after a bounded number of draws."""
@@ -193,8 +184,8 @@ class ProblemMaker:
         is_priced = bucket != "voucher"
         items, names = [], []
         for answer in answers:
-            words = self._name(answer, order.aim.namesakes, rng)
-            drawn = draw_item(answer, rng, is_priced=is_priced, appetite=order.aim.appetite)
+            words = self._name(answer, rng)
+            drawn = draw_item(answer, rng, is_priced=is_priced)
             is_enough = functools.partial(is_clear, words=words, index=self._index)
             item = tighten_item(drawn, answer, rng, is_enough, is_priced=is_priced)
             if item is None:  # the answer offers too little to be told apart
@@ -212,26 +203,20 @@ class ProblemMaker:
             return None
         return problem
 
-    def _name(self, answer: Product, namesakes: tuple[int, int], rng: Random) -> list[str]:
-        """Words of the title, in its order: the rarest that leave enough namesakes, until few enough titles hold them
-        all, then, where that keeps enough, some more."""
-        least, most = namesakes
+    def _name(self, answer: Product, rng: Random) -> list[str]:
+        """Words of the title, in its order: the rarest, until few enough titles hold them all, then some more."""
         words = _telling_words(answer.title)
         ranked = sorted(words, key=lambda word: (self._index.rarity(word), word))
-        while len(ranked) > _NAME_WORDS[0] and self._index.count_holding(ranked[: _NAME_WORDS[0]]) < least:
-            ranked = ranked[1:]
         count = _NAME_WORDS[0]
-        while count < min(_NAME_WORDS[1], len(ranked)) and self._index.count_holding(ranked[:count]) > most:
+        while count < min(_NAME_WORDS[1], len(ranked)) and self._index.count_holding(ranked[:count]) > _NAMESAKES_MAX:
             count += 1
         chosen = set(ranked[:count])
-        more = chosen.union(rng.sample(words, min(len(words), rng.randint(1, 3))))
-        if least == 1 or self._index.count_holding(more) >= least:
-            chosen = more
+        chosen.update(rng.sample(words, min(len(words), rng.randint(1, 3))))
         return [word for word in words if word in chosen]
 
     def _draw(self, order: _SynthesisOrder, is_one_shop: bool, rng: Random) -> list[int]:
         """Places of untaken answers of different classes, as many as the order asks; none: draw again."""
-        least, most = order.aim.items[order.bucket]
+        least, most = order.items
         count = rng.randint(max(2, least) if is_one_shop else least, max(2, most) if is_one_shop else most)
         pool = self._draw_shop(rng) if is_one_shop else self._free
         if is_one_shop:
@@ -348,8 +333,6 @@ _ANY_TITLE = _AnyTitle()
 
 
 Level = Literal["easy", "medium", "hard"]
-LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
-Mix = Mapping[Level, int]  # weights: {"easy": 1, "hard": 1} is half and half
 _MEDIUM_FROM_E4, _HARD_FROM_E4 = 40_000, 70_000
 
 
@@ -361,32 +344,6 @@ class Difficulty(msgspec.Struct, frozen=True, kw_only=True):
     namesakes: tuple[int, ...]  # titles with all the title words that the query says, the answer's included
     points_e4: int
     level: Level
-
-
-class Aim(msgspec.Struct, frozen=True, kw_only=True):
-    """What synthesis draws for a level before it measures: items per bucket, constraints per item, namesakes."""
-
-    items: dict[Bucket, tuple[int, int]]
-    appetite: Appetite
-    namesakes: tuple[int, int]
-
-
-PUBLIC_AIM = Aim(  # as the public generator draws, whatever level comes out
-    items={"product": (1, 1), "shop": (2, 4), "voucher": (1, 4)}, appetite=Appetite(), namesakes=(1, 3)
-)
-AIMS: dict[Level, Aim] = {
-    "easy": Aim(
-        items={"product": (1, 1), "shop": (2, 2), "voucher": (1, 2)}, appetite=Appetite(most=3), namesakes=(1, 1)
-    ),
-    "medium": Aim(
-        items={"product": (1, 1), "shop": (2, 3), "voucher": (1, 3)},
-        appetite=Appetite(least=2, most=5),
-        namesakes=(1, 3),
-    ),
-    "hard": Aim(
-        items={"product": (1, 1), "shop": (3, 4), "voucher": (3, 4)}, appetite=Appetite(least=3), namesakes=(3, 24)
-    ),
-}
 
 
 def measure_difficulty(problem: Problem, index: TitleIndex) -> Difficulty:
@@ -403,26 +360,3 @@ def measure_difficulty(problem: Problem, index: TitleIndex) -> Difficulty:
         points_e4=points_e4,
         level="easy" if points_e4 < _MEDIUM_FROM_E4 else "medium" if points_e4 < _HARD_FROM_E4 else "hard",
     )
-
-
-def share_out(count: int, mix: Mix) -> dict[Level, int]:
-    """`count` problems by level, in proportion to the weights; what is left over goes to the largest remainders.
-
-    Raises ValueError when no weight is positive, one is negative, or a level is unknown.
-    """
-    total = sum(mix.values())
-    if total <= 0 or min(mix.values()) < 0 or not set(mix) <= set(LEVELS):
-        raise ValueError(f"a mix gives positive weights to some of {', '.join(LEVELS)}")
-    shares = {level: count * mix.get(level, 0) // total for level in LEVELS}
-    by_remainder = sorted(LEVELS, key=lambda level: (-(count * mix.get(level, 0) % total), LEVELS.index(level)))
-    for level in by_remainder[: count - sum(shares.values())]:
-        shares[level] += 1
-    return shares
-
-
-def count_levels(difficulties: Iterable[Difficulty]) -> dict[Level, int]:
-    """How many problems stand at each level."""
-    counts: dict[Level, int] = dict.fromkeys(LEVELS, 0)
-    for difficulty in difficulties:
-        counts[difficulty.level] += 1
-    return counts

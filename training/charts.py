@@ -30,7 +30,6 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 64, 28, 22, 44
 _ROW, _LINE, _LEGEND_ROW = 26, 14, 18
 _LABEL, _NUMBERS = 170, 150  # columns of words beside bars
 _LABEL_CHARS = 26
-_SLANTED = 112  # below a chart, for names that stand aslant
 _TICKS = 8
 
 
@@ -48,16 +47,6 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
-
-
-class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """One distance in [0, 1] with its interval, and up to where chance alone reaches."""
-
-    label: str
-    value: float
-    low: float
-    high: float
-    chance: float
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,44 +112,6 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
         _draw_dot(axes, min(1.0, max(0.0, dot.value)), row, _COLOURS[0])
         axes.text(1.05, row, f"{dot.value:.1%} [{dot.low:.1%}, {dot.high:.1%}]", va="center", parse_math=False)
     return _svg(axes, f"{x_name}: " + "; ".join(f"{dot.label} {dot.value:.1%}" for dot in dots))
-
-
-def gap_chart(gaps: Sequence[Gap], *, x_name: str) -> str:
-    """One row for each distance: its interval, and as a broad bar what chance alone gives. The axis is 0 to 1."""
-    if not _has_matplotlib():
-        return NO_MATPLOTLIB
-    axes = _open_rows([gap.label for gap in gaps], right=_NUMBERS, bottom=_BOTTOM)
-    axes.grid(axis="x", color=_styled("line"), clip_on=False)
-    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xlabel=x_name)
-    for row, gap in enumerate(gaps):
-        axes.barh(row, gap.chance, 0.62, color=_styled("was"))
-        axes.plot([gap.low, gap.high], [row, row], color=_COLOURS[0], linewidth=3, alpha=0.45)
-        _draw_dot(axes, gap.value, row, _COLOURS[0])
-        axes.text(1.05, row, f"{gap.value:.2f} [{gap.low:.2f}, {gap.high:.2f}]", va="center", parse_math=False)
-    return _svg(
-        axes, f"{x_name}: " + "; ".join(f"{one.label} {one.value:.2f}, chance {one.chance:.2f}" for one in gaps)
-    )
-
-
-def heatmap(rows: Sequence[str], columns: Sequence[str], shares: Sequence[Sequence[float | None]], *, name: str) -> str:
-    """A table of shares in [0, 1] as squares, the darker the larger, each with its percentage; None is left empty."""
-    if not _has_matplotlib():
-        return NO_MATPLOTLIB
-    axes = _open_axes(_TOP + _ROW * len(rows) + _SLANTED, left=_LABEL, right=_RIGHT, bottom=_SLANTED)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", parse_math=False)
-    for row, values in enumerate(shares):
-        for column, share in enumerate(values):
-            axes.bar(column, 0.92, 0.94, row - 0.46, color=_styled("rail"))
-            if share is None:
-                continue
-            axes.bar(column, 0.92, 0.94, row - 0.46, color=_styled("kept"), alpha=0.75 * share)
-            title = f"{rows[row]} to {columns[column]}: {share:.1%}"
-            axes.bar(column, 0.92, 0.94, row - 0.46, alpha=0)[0].set_gid(f"title {title}")
-            if share >= 0.005:
-                axes.text(column, row, f"{share:.0%}", ha="center", va="center", parse_math=False)
-    return _svg(axes, name)
 
 
 def histogram(

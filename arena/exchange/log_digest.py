@@ -18,7 +18,7 @@ from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
 from arena.export.assembly import signed_content
 from arena.export.model import LogRow
 from arena.records.body import decode_content, is_canonical
-from arena.records.log import Checkpoint, LogStart, LogWalk, signing_message
+from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, signing_message
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.store.port import Store
 from foundation.codes.names import LOG_UNFIT, PEER_LIED
@@ -26,8 +26,7 @@ from foundation.errors import ArenaError
 
 TALLY_DOMAIN = "agent-arena/tally/1"
 COUNTED_KINDS = ("evaluation", "verdict", "attempt", "gate")
-_KEY_TYPE = b"\xffsr25519"
-_KEY_ID_BYTES, _NUMBER_BYTES, _HASH_BYTES, _SIGNATURE_BYTES = 4, 8, 32, 64
+_NUMBER_BYTES, _HASH_BYTES, _SIGNATURE_BYTES = 8, 32, 64
 _ZERO = "00" * _HASH_BYTES
 _RACE = re.compile(r"[A-Za-z0-9_.-]{0,128}")
 
@@ -84,7 +83,7 @@ def add_tally(note: str, tally: LogDigest, signer: Signer) -> str:
     text = note.partition("\n\n")[0]
     name = _key_name(signer.hotkey, tally.race_id)
     signature = signer.sign(_message(text, signer.hotkey, tally))
-    line = base64.b64encode(_key_id(name, signer.hotkey) + _statement(tally) + signature).decode()
+    line = base64.b64encode(key_id(name, signer.hotkey) + _statement(tally) + signature).decode()
     return f"{note}— {name} {line}\n"
 
 
@@ -102,9 +101,9 @@ def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifi
         line = base64.b64decode(found[0], validate=True)
     except (ValueError, binascii.Error) as error:
         raise ArenaError(LOG_UNFIT, f"{about}: {error}") from error
-    statement, signature = line[_KEY_ID_BYTES:-_SIGNATURE_BYTES], line[-_SIGNATURE_BYTES:]
+    statement, signature = line[KEY_ID_BYTES:-_SIGNATURE_BYTES], line[-_SIGNATURE_BYTES:]
     tally = _stated(statement, validator, race_id)
-    if tally is None or not line.startswith(_key_id(name, validator)):
+    if tally is None or not line.startswith(key_id(name, validator)):
         raise ArenaError(LOG_UNFIT, f"{about}: not a tally")
     if not verify_signature(validator, _message(text, validator, tally), signature):
         raise ArenaError(LOG_UNFIT, f"{about}: the tally is not signed by it")
@@ -113,10 +112,6 @@ def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifi
 
 def _key_name(validator: str, race_id: str) -> str:
     return f"{TALLY_DOMAIN}/{validator}/{race_id or 'qualifying'}"
-
-
-def _key_id(name: str, validator: str) -> bytes:
-    return hashlib.sha256(name.encode() + b"\n" + _KEY_TYPE + validator.encode()).digest()[:_KEY_ID_BYTES]
 
 
 def _statement(tally: LogDigest) -> bytes:

@@ -52,7 +52,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 def collect(paths: Iterable[Path]) -> Collected:
     """What files and folders (with all below them) hold for validators; named files must be something.
 
-    Raises ArenaError V2106 for a named file that is nothing validators share, OSError for a path that is not there.
+    Raises ArenaError V2105 for a named file that is nothing validators share, OSError for a path that is not there.
     """
     sources: list[Source] = []
     skipped: list[Path] = []
@@ -65,7 +65,7 @@ def collect(paths: Iterable[Path]) -> Collected:
             kind = _kind_of(file, indexes)
             if kind is None or (kind == "titles" and path.is_dir()):
                 if not path.is_dir():
-                    raise ArenaError("V2106", f"{path} is nothing that validators share")
+                    raise ArenaError("V2105", f"{path} is nothing that validators share")
                 skipped.append(file)
             else:
                 sources.append((kind, file.name, file))
@@ -85,13 +85,13 @@ def publish(
 ) -> SignedRelease:
     """Sign the next release of these files, and of what the one before held where `is_carried`; kept in `store`.
 
-    Raises ArenaError V2106 for files that can't be one release, P4001, P4012, P4018 or P4025 for a file that the key
+    Raises ArenaError V2105 for files that can't be one release, P4001, P4012, P4018 or P4025 for a file that the key
     did not sign or that is damaged, V2114.
     """
     names = [(kind, name) for kind, name, _ in sources]
     if len(set(names)) != len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise ArenaError("V2106", f"two {twice[0]} files are named {twice[1]}")
+        raise ArenaError("V2105", f"two {twice[0]} files are named {twice[1]}")
     _check_contents(sources, signer.hotkey, verify, timelock)
 
     def sign(files: tuple[SharedFile, ...], before: SignedRelease | None) -> SignedRelease:
@@ -100,7 +100,7 @@ def publish(
         earlier = before.release if is_own and before else None
         carried = _carried(store, earlier, files, timelock, now_ms) if earlier and is_carried else ()
         if not files and not carried:
-            raise ArenaError("V2106", "there is nothing to publish")
+            raise ArenaError("V2105", "there is nothing to publish")
         signed = sign_release(
             FilesRelease(
                 version=RELEASE_VERSION,
@@ -115,7 +115,7 @@ def publish(
         try:
             check_release(signed, operator, verify)
         except ArenaError as error:
-            raise ArenaError("V2106", error.failure.detail) from error
+            raise ArenaError("V2105", error.failure.detail) from error
         _refuse_shared_rounds(store, signed.release)
         return signed
 
@@ -145,24 +145,24 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
             try:
                 msgspec.json.decode(path.read_bytes(), type=Policy)
             except UNREADABLE_JSON as error:
-                raise ArenaError("V2106", f"{path} is no policy: {error}") from error
+                raise ArenaError("V2105", f"{path} is no policy: {error}") from error
         elif kind == "titles":
             decode_accepted(path.read_bytes())
         elif kind == "batch":
             network = read_sealed(path, hotkey, verify).notice.network
             if network != timelock.network:
-                raise ArenaError("V2106", f"{path} opens with beacon {network}, this network's is {timelock.network}")
+                raise ArenaError("V2105", f"{path} opens with beacon {network}, this network's is {timelock.network}")
         elif kind == "suite" and name.endswith(_SUITE_MANIFEST):
             suite = _suite_of(name)
             read_suite(path.parent, suite, verify, hotkey)
             if lacking := [suite + ending for ending in SUITE_ENDINGS if ("suite", suite + ending) not in given]:
-                raise ArenaError("V2106", f"suite {suite}: {lacking[0]} is to be published with it")
+                raise ArenaError("V2105", f"suite {suite}: {lacking[0]} is to be published with it")
         elif kind == "catalogue" and name == _INDEX_MANIFEST:
             from harness.catalogue.layout import read_manifest  # it loads the arrays' library
 
             read_manifest(path.parent)
         elif kind == "suite" and ("suite", f"{_suite_of(name)}{_SUITE_MANIFEST}") not in given:
-            raise ArenaError("V2106", f"{path} belongs to a suite: give the folder with its manifest")
+            raise ArenaError("V2105", f"{path} belongs to a suite: give the folder with its manifest")
 
 
 def _carried(
@@ -171,7 +171,7 @@ def _carried(
     """The files of the release before that go on."""
     if missing := store.missing(before):
         told = f"{len(missing)} files of release {before.sequence} are not here"
-        raise ArenaError("V2106", f"{told}: publish through a node that holds it whole")
+        raise ArenaError("V2105", f"{told}: publish through a node that holds it whole")
     new_names = {(file.kind, file.name) for file in files}
     replaced = {file.kind for file in files if file.kind in ("policy", "catalogue")}  # of which there is one
     return tuple(
@@ -189,7 +189,7 @@ def _refuse_shared_rounds(store: ReleaseStore, release: FilesRelease) -> None:
     for file in release.of_kind("batch"):
         other = rounds.setdefault(_round_of(store, file), file.name)
         if other != file.name:
-            raise ArenaError("V2106", f"{other} and {file.name} are both of round {_round_of(store, file)}")
+            raise ArenaError("V2105", f"{other} and {file.name} are both of round {_round_of(store, file)}")
 
 
 def _round_of(store: ReleaseStore, file: SharedFile) -> int:

@@ -76,7 +76,7 @@ def checkpoint_of(validator: str, tree: MerkleFrontier) -> Checkpoint:
 def sign_checkpoint(checkpoint: Checkpoint, signer: Signer) -> str:
     """The signed note. Its text begins with the origin, which is the signature's domain tag."""
     text = _text(checkpoint)
-    signature = _key_id(signer.hotkey) + signer.sign(text.encode())
+    signature = key_id(_origin(signer.hotkey), signer.hotkey) + signer.sign(text.encode())
     return f"{text}\n— {_origin(signer.hotkey)} {base64.b64encode(signature).decode()}\n"
 
 
@@ -95,7 +95,7 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
         raise ArenaError("V2050", f"checkpoint: {error}") from error
     if not gap or checkpoint.size < 0 or text + "\n" != _text(checkpoint):
         raise ArenaError("V2050", "checkpoint: not in canonical form")
-    marker, key_id = f"— {origin} ", _key_id(checkpoint.validator)
+    marker, key = f"— {origin} ", key_id(origin, checkpoint.validator)
     *lines, last = signatures.split("\n")
     for line in lines if not last else ():
         if not line.startswith(marker):
@@ -105,7 +105,7 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
             signature = base64.b64decode(encoded, validate=True)
         except (ValueError, binascii.Error):
             continue
-        if not signature.startswith(key_id) or base64.b64encode(signature).decode() != encoded:
+        if not signature.startswith(key) or base64.b64encode(signature).decode() != encoded:
             continue
         if verify_signature(checkpoint.validator, f"{text}\n".encode(), signature[KEY_ID_BYTES:]):
             return checkpoint
@@ -116,8 +116,9 @@ def _origin(validator: str) -> str:
     return ORIGIN_PREFIX + validator
 
 
-def _key_id(validator: str) -> bytes:
-    return hashlib.sha256(_origin(validator).encode() + b"\n" + KEY_TYPE + validator.encode()).digest()[:KEY_ID_BYTES]
+def key_id(name: str, validator: str) -> bytes:
+    """The id of a validator's key under a name, as signed notes spell it."""
+    return hashlib.sha256(name.encode() + b"\n" + KEY_TYPE + validator.encode()).digest()[:KEY_ID_BYTES]
 
 
 def _text(checkpoint: Checkpoint) -> str:
@@ -142,12 +143,12 @@ class LogWalk:
     """Where one log stands after the records that were taken."""
 
     def __init__(self, start: LogStart) -> None:
-        """Raises ArenaError V2051 for a start that is malformed."""
+        """Raises ArenaError V2050 for a start that is malformed."""
         hashes = (start.head, *start.peaks) if start.after_seq or start.head else start.peaks
         if wrong := [text for text in hashes if not _SHA256.fullmatch(text)]:
-            raise ArenaError("V2051", f"the start of {start.validator} holds {wrong[0]!r}, which is no sha256")
+            raise ArenaError("V2050", f"the start of {start.validator} holds {wrong[0]!r}, which is no sha256")
         if not start.after_seq and start.head:
-            raise ArenaError("V2051", f"the start of {start.validator} names a record before the first")
+            raise ArenaError("V2050", f"the start of {start.validator} names a record before the first")
         self.tree = MerkleFrontier(start.after_seq, [bytes.fromhex(peak) for peak in start.peaks])
         self.validator = start.validator
         self.head = Head(start.after_seq, start.head) if start.after_seq else first_head(start.validator)

@@ -32,12 +32,12 @@ class MerkleFrontier:
     """A growing tree, reduced to what its root needs. Appending costs one or two hashes on average.
 
     `size` and `peaks` continue a tree from where another one stood; `peaks` are the roots of its complete subtrees,
-    largest first, one per set bit of `size`. Raises ArenaError V2051 when the two do not fit each other.
+    largest first, one per set bit of `size`. Raises ArenaError V2050 when the two do not fit each other.
     """
 
     def __init__(self, size: int = 0, peaks: Sequence[bytes] = ()) -> None:
         if size < 0 or size.bit_count() != len(peaks) or any(len(peak) != HASH_BYTES for peak in peaks):
-            raise ArenaError("V2051", f"a tree of {size} leaves does not have these {len(peaks)} peaks")
+            raise ArenaError("V2050", f"a tree of {size} leaves does not have these {len(peaks)} peaks")
         self.size = size
         self._peaks = list(peaks)
 

@@ -235,7 +235,7 @@ class LogCheck:
     """The running state over any number of logs. Records of one log must come in the order they stand.
 
     `checkpoints`: signed states the logs must contain, their signatures checked (`read_checkpoint`). `starts`: where
-    logs begin that are not given from their first record. Raises ArenaError V2051 for a start that is malformed and for
+    logs begin that are not given from their first record. Raises ArenaError V2050 for a start that is malformed and for
     a checkpoint before its log's start, which could not be checked.
     """
 
@@ -262,11 +262,11 @@ class LogCheck:
         return self._log(validator).position()
 
     def expect_checkpoint(self, point: Checkpoint) -> None:
-        """Name a signed state the log must contain. Raises ArenaError V2051 when the log is beyond it already."""
+        """Name a signed state the log must contain. Raises ArenaError V2050 when the log is beyond it already."""
         log = self._log(point.validator)
         self._point_count += 1
         if point.size < log.tree.size:
-            raise ArenaError("V2051", f"a checkpoint of {point.size} records, the check begins after {log.tree.size}")
+            raise ArenaError("V2050", f"a checkpoint of {point.size} records, the check begins after {log.tree.size}")
         self._points.setdefault((point.validator, point.size), set()).add(point)
         self._check_points(log)
 

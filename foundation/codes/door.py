@@ -23,9 +23,9 @@ ROWS = (
     row("V2203", "request came in too slowly", "nothing was taken", "send it again over a faster line", True),
     row(
         "V2206",
-        "serving process ended",
-        "readers and miners wait; races go on, and nothing that was taken in is lost",
-        "nothing to do: the node starts it again; where it goes on, read why in the log",
+        "a process of the node ended",
+        "nothing that was taken in is lost; a serving process is started again, and races go on",
+        "read why in the log; where it goes on, run `arena doctor`",
         True,
     ),
 )

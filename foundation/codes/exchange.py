@@ -1,4 +1,4 @@
-"""V2104-V2106, V2110-V2114, U3040-U3048: what validators ask each other, and the operator's files between them."""
+"""V2104, V2105, V2110-V2114, U3040-U3048: what validators ask each other, and the operator's files between them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ ROWS = (
     ),
     row(
         "V2105",
-        "file of the operator's release cannot be used here",
-        "what stands in its place stays; the rest of the release is used",
-        "update this software, or remove the file that was put there by hand: `arena operator publish` names all",
-    ),
-    row(
-        "V2106",
-        "files cannot be published as a release",
-        "nothing was published",
-        "give whole suites, sealed batches, one policy, title releases or an index, made with the key that signs",
+        "file cannot be used, or published, as one of the operator's release",
+        "what stands in its place stays; nothing is published with it",
+        "read the reason: update this software, remove the file in its place, or give whole, signed files",
     ),
     row(
         "V2110",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from foundation.codes.row import NO_SCORE, STOPS, row
+from foundation.codes.row import NO_SCORE, row
 
 ROWS = (
     row(
         "U3001",
-        "model endpoint is missing or refuses the key",
+        "model endpoint is missing, refuses the key or lacks the model",
         NO_SCORE,
-        "set OPENAI_BASE_URL and OPENAI_API_KEY, or [[upstreams]] in arena.toml",
+        "set OPENAI_BASE_URL and OPENAI_API_KEY, or [[upstreams]] in arena.toml; name a model that it lists",
         True,
     ),
     row(
@@ -32,12 +32,6 @@ ROWS = (
         NO_SCORE,
         "lower the number of workers or raise the endpoint's rate limit",
         True,
-    ),
-    row(
-        "U3005",
-        "model endpoint does not serve a model of the policy",
-        STOPS,
-        "serve it there, add an endpoint that does, or set `models` (which changes the policy's hash)",
     ),
     row(
         "U3006",

@@ -126,12 +126,11 @@ ROWS = (
         "nothing is run",
         "look at `ray status` there; this machine joins by `ray start --address=HEAD:PORT` with the cluster's token",
     ),
-    row("V2061", "validator process ended early", STOPS, "read the log named here, then run `arena doctor`"),
     row(
         "V2062",
-        "this host may not race under the policy",
+        "this node may not race under the policy",
         STOPS,
-        "run `arena doctor`; a policy may demand a real jail and a Python version for the guest",
+        "run `arena doctor`: a policy may demand a real jail and a Python version; or choose another policy",
     ),
     row(
         "V2063",
@@ -145,18 +144,6 @@ ROWS = (
         "no race can open; submissions still qualify",
         "make room, or give this user the path named here",
         True,
-    ),
-    row(
-        "V2065",
-        "this hotkey holds no validator permit",
-        "nothing it finds would count; the validator does not start",
-        "register the hotkey and stake behind it until the subnet gives it a permit",
-    ),
-    row(
-        "V2066",
-        "policy cannot be settled by this validator alone",
-        "no race would end with a result; the validator does not start",
-        "choose a policy that needs the results of one validator, or race with the others (`share`)",
     ),
     row(
         "V2026",
@@ -177,12 +164,6 @@ ROWS = (
         "object store refuses, or its location can't be used",
         STOPS,
         "check the URL (file:///folder or s3://bucket/prefix?endpoint=...&region=...) and AWS_* in the environment",
-    ),
-    row(
-        "V2051",
-        "proof, or position in a log, is malformed or does not hold",
-        "exit code 4; nothing is proven by it",
-        "fetch the file again from who made it, and compare it with a checkpoint you hold from elsewhere",
     ),
     row(
         "V2052",

@@ -18,7 +18,7 @@ from urllib.parse import quote_plus
 import orjson
 
 from harness.catalogue.requests import read_query
-from harness.tools.call import decode_arguments, split_list
+from harness.tools.port import decode_arguments, split_list
 from harness.tools.search import QUERY_CHARS_MAX
 from harness.trace import EmittedCall
 from problems.product import SERVICES

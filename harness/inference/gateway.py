@@ -34,7 +34,6 @@ from foundation.errors import ArenaError, Failure
 from harness.errors import reading_guest_bytes
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import (
-    CompletionJournal,
     EndingRefusalError,
     GatewayAnswer,
     InferenceRules,
@@ -68,7 +67,7 @@ class Gateway:
         dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
         clock_ms: Callable[[], int] = monotonic_ms,
         ledger: Ledger | None = None,
-        journal: CompletionJournal | None = None,
+        journal: MemoryJournal | None = None,
         is_last: bool = False,
     ) -> None:
         """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` gets one entry per request.
@@ -88,7 +87,7 @@ class Gateway:
         self._sleep = sleep
         self._clock_ms = clock_ms
         self._ledger = ledger
-        self._journal: CompletionJournal = journal or MemoryJournal()
+        self._journal: MemoryJournal = journal or MemoryJournal()
         self._is_last = is_last
         self._replies = 0  # to this agent, in this attempt
 

@@ -50,7 +50,12 @@ _LINES: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class MemoryJournal:
-    """A `CompletionJournal` that lasts as long as its process. `next_attempt` opens it for a restart."""
+    """What one (agent, problem) was answered, kept over the restarts of its episode; lasts as long as its process.
+
+    A recorded reply is *owed* until this attempt has asked for it again: an agent that leaves one out has put a reply
+    away that it did not like. The order among different requests is free, so agents with threads repeat themselves too.
+    `next_attempt` opens it for a restart.
+    """
 
     def __init__(self) -> None:
         self._answers: list[RecordedAnswer] = []
@@ -60,7 +65,8 @@ class MemoryJournal:
         self._taken: set[int] = set()  # in this attempt
 
     def take(self, request_sha256: str) -> RecordedAnswer | None:
-        """As `CompletionJournal.take`."""
+        """The first answer to this request that was not taken in this attempt, or None. From then on it counts among
+        what later attempts owe."""
         for place in self._places.get(request_sha256, ()):
             if place not in self._taken:
                 if place not in self._kept and self._answers[place].reply is not None:
@@ -72,21 +78,21 @@ class MemoryJournal:
         return None
 
     def add(self, answer: RecordedAnswer) -> None:
-        """As `CompletionJournal.add`."""
+        """Keep an answer before the agent sees it. Raises ArenaError V2004, V2115 when it cannot be kept."""
         self._write(Answered(answer=answer))
         self._taken.add(len(self._answers))
         self._keep(answer)
 
     def owed(self) -> int:
-        """As `CompletionJournal.owed`."""
+        """Replies of earlier attempts that this one has to ask for and has not yet."""
         return len(self._owed)
 
     def models(self) -> tuple[str, ...]:
-        """As `CompletionJournal.models`."""
+        """The models of the replies that this attempt owes or the next one will."""
         return tuple(dict.fromkeys(self._answers[place].model for place in sorted(self._kept)))
 
     def forgive(self) -> None:
-        """As `CompletionJournal.forgive`."""
+        """Owe nothing of what is recorded: what ended the attempt lay in no miner's hands. Raises as `add`."""
         self._write(Forgiven())
         self._kept.clear()
         self._owed.clear()
@@ -108,7 +114,7 @@ class MemoryJournal:
 
 
 class FileJournal(MemoryJournal):
-    """A `CompletionJournal` in the file `path`. Opening it begins an attempt. One process writes at a time."""
+    """A `MemoryJournal` in the file `path`. Opening it begins an attempt. One process writes at a time."""
 
     def __init__(self, path: Path) -> None:
         """Raises ArenaError V2004, V2115 for a file that cannot be read or made."""

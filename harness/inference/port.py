@@ -1,7 +1,7 @@
 """The model side of an episode: requests in, completions out, everything counted.
 
 `Upstream` is an endpoint; `Gateway` (in `gateway.py`) rebuilds requests from an allow-list, enforces budgets and owns
-retries; `CompletionJournal` keeps what was answered for the restarts of an episode. The agent never talks to an
+retries; `harness.inference.journal` keeps what was answered for the restarts of an episode. The agent never talks to an
 upstream and never holds a key.
 """
 
@@ -101,35 +101,6 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     reply: ModelReply | None = None
     refusal: Failure | None = None
-
-
-class CompletionJournal(Protocol):
-    """What one (agent, problem) was answered, kept over the restarts of its episode and opened anew by each of them.
-
-    A recorded reply is *owed* until this attempt has asked for it again: an agent that leaves one out has put a reply
-    away that it did not like. The order among different requests is free, so agents with threads repeat themselves too.
-    """
-
-    def take(self, request_sha256: str) -> RecordedAnswer | None:
-        """The first answer to this request that was not taken in this attempt, or None. From then on it counts among
-        what later attempts owe."""
-        ...
-
-    def add(self, answer: RecordedAnswer) -> None:
-        """Keep an answer before the agent sees it. Raises ArenaError V2004, V2115 when it cannot be kept."""
-        ...
-
-    def owed(self) -> int:
-        """Replies of earlier attempts that this one has to ask for and has not yet."""
-        ...
-
-    def models(self) -> tuple[str, ...]:
-        """The models of the replies that this attempt owes or the next one will."""
-        ...
-
-    def forgive(self) -> None:
-        """Owe nothing of what is recorded: what ended the attempt lay in no miner's hands. Raises as `add`."""
-        ...
 
 
 class ModelGateway(Protocol):

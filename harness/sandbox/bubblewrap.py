@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -298,42 +298,19 @@ class _Jail:
         self._held.close()
 
 
-class WaitingJail(Protocol):
-    """A jail before its agent."""
-
-    def await_runner(self) -> None:
-        """Wait until its runner is ready. Raises ArenaError when that does not come."""
-        ...
-
-    def confine(self) -> None:
-        """Bound what the runner may take."""
-        ...
-
-    def is_alive(self) -> bool:
-        """False once it has ended by itself."""
-        ...
-
-    def close(self) -> None:
-        """Kill what is in it and give back what was opened."""
-        ...
-
-
-JailT = TypeVar("JailT", bound=WaitingJail)
-
-
-class JailsAhead(Generic[JailT]):
+class JailsAhead:
     """At most `at_most` jails that wait; with 0, each is opened when it is asked for. Thread-safe."""
 
-    def __init__(self, open_jail: Callable[[EpisodeLimits], JailT], at_most: int) -> None:
+    def __init__(self, open_jail: Callable[[EpisodeLimits], _Jail], at_most: int) -> None:
         """`open_jail` starts a jail and returns at once. It must not hold this object: jails that wait are closed when
         nobody does, or when the process ends."""
         self._open, self._at_most = open_jail, at_most
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[EpisodeLimits, Future[JailT]]] = deque()
+        self._waiting: deque[tuple[EpisodeLimits, Future[_Jail]]] = deque()
         self._openers = ThreadPoolExecutor(max(1, at_most), thread_name_prefix="jail-ahead")
         weakref.finalize(self, _close, self._openers, self._waiting)
 
-    def take(self, limits: EpisodeLimits) -> JailT:
+    def take(self, limits: EpisodeLimits) -> _Jail:
         """A jail for one job, the caller's to close. Raises as `open_jail` does."""
         while (found := self._next()) is not None:
             opened_with, opening = found
@@ -351,12 +328,12 @@ class JailsAhead(Generic[JailT]):
             if len(self._waiting) < self._at_most:
                 self._waiting.append((limits, self._openers.submit(_open_confined, self._open, limits)))
 
-    def _next(self) -> tuple[EpisodeLimits, Future[JailT]] | None:
+    def _next(self) -> tuple[EpisodeLimits, Future[_Jail]] | None:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
 
-def _open_confined(open_jail: Callable[[EpisodeLimits], JailT], limits: EpisodeLimits) -> JailT:
+def _open_confined(open_jail: Callable[[EpisodeLimits], _Jail], limits: EpisodeLimits) -> _Jail:
     jail = open_jail(limits)
     try:
         jail.await_runner()
@@ -367,7 +344,7 @@ def _open_confined(open_jail: Callable[[EpisodeLimits], JailT], limits: EpisodeL
     return jail
 
 
-def _close(openers: ThreadPoolExecutor, waiting: deque[tuple[EpisodeLimits, Future[JailT]]]) -> None:
+def _close(openers: ThreadPoolExecutor, waiting: deque[tuple[EpisodeLimits, Future[_Jail]]]) -> None:
     openers.shutdown(cancel_futures=True)
     for _, opening in waiting:
         if not opening.cancelled() and opening.exception() is None:

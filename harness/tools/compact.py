@@ -8,9 +8,8 @@ though a hit does not repeat them. The functions carry the names of those they s
 from __future__ import annotations
 
 from harness.catalogue.requests import ignored_parameters
-from harness.tools import answer
-from harness.tools.call import ToolContext, result_text
-from harness.tools.port import ToolOutcome
+from harness.tools import views
+from harness.tools.port import ToolContext, ToolOutcome, result_text
 from harness.tools.search import refuse_long, search_request
 from harness.tools.views import products_of
 from harness.work import PRODUCT
@@ -69,7 +68,7 @@ def recommend_product(context: ToolContext, product_ids: str) -> ToolOutcome:
     Args:
         product_ids: Comma-separated ids in the order asked for.
     """
-    return answer.recommend_product(context, product_ids)
+    return views.recommend_product(context, product_ids)
 
 
 def terminate(context: ToolContext, status: str = "success") -> ToolOutcome:
@@ -78,4 +77,4 @@ def terminate(context: ToolContext, status: str = "success") -> ToolOutcome:
     Args:
         status: "success" or "failure".
     """
-    return answer.terminate(context, status)
+    return views.terminate(context, status)

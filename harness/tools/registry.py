@@ -1,12 +1,16 @@
 """The tool profiles and the one way a call is executed.
 
 A profile is a list of tools, named in every record. `make_toolbox` binds it to a catalogue and a problem. Whatever the
-agent sends gets an answer: a malformed call gets a sentence that says what to change, and A1050 in the record.
+agent sends gets an answer: a malformed call gets a sentence that says what to change, and A1050 in the record. Beside
+them: what a guest is told under SN15's present contract, and the tools' own words as programs print them.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import json
+from collections.abc import Callable, Iterator
 
 import msgspec
 import orjson
@@ -15,18 +19,83 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, ShopDirectory
 from harness.errors import reading_guest_bytes
+from harness.limits import EpisodeLimits
 from harness.tools import compact
-from harness.tools.answer import recommend_product, terminate
-from harness.tools.call import RefusedCallError, ToolContext, decode_arguments, quoted, refuse, result_text
-from harness.tools.environment import ENVIRONMENT
-from harness.tools.port import Toolbox, ToolOutcome
-from harness.tools.schema import Tool, ToolFunction, describe_tool
+from harness.tools.port import (
+    RefusedCallError,
+    Toolbox,
+    ToolContext,
+    ToolOutcome,
+    decode_arguments,
+    quoted,
+    refuse,
+    result_text,
+)
+from harness.tools.schema import Parameter, Tool, ToolFunction, describe_tool
 from harness.tools.search import find_product, find_products_in_same_shop
 from harness.tools.verification import calculate_voucher, check_product_match
-from harness.tools.views import view_product_information, view_shop_information, view_voucher_information
+from harness.tools.views import (
+    recommend_product,
+    terminate,
+    view_product_information,
+    view_shop_information,
+    view_voucher_information,
+)
 from harness.work import WorkMeter
 from problems.model import Problem
 from problems.score import parse_recommendation
+
+ENVIRONMENT = "environment"  # the tool profile's name
+TOOL_CONTRACT = "arena_tools_v1"  # of these tools; an agent sends it back as it got it
+CALLS_PER_TURN = 16  # as SN15's session registry has it
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What each turn's envelope repeats."""
+
+    session_id: str
+    tool_contract_version: str = TOOL_CONTRACT
+
+
+class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
+    """The request and its limits, as SN15's `policy_view` has them; the guest adds `tools`."""
+
+    query: str
+    max_steps: int
+    tool_contract_version: str = TOOL_CONTRACT
+    max_calls_per_turn: int = CALLS_PER_TURN
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """`problem_data["environment"]`, without the tools."""
+
+    binding: Binding
+    policy_view: PolicyView
+    schema_version: str = "oro.generated_environment_problem.v1"
+
+
+class EnvironmentProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem's public view with its environment."""
+
+    problem_id: str
+    category: str
+    query: str
+    environment: Environment
+
+
+def environment_problem(problem: Problem, limits: EpisodeLimits) -> EnvironmentProblem:
+    """What an agent of SN15's present contract may see of a problem. A problem is run once in a guest, so its id binds
+    the session."""
+    return EnvironmentProblem(
+        problem_id=problem.problem_id,
+        category=problem.bucket,
+        query=problem.query,
+        environment=Environment(
+            binding=Binding(session_id=problem.problem_id),
+            policy_view=PolicyView(query=problem.query, max_steps=limits.steps),
+        ),
+    )
+
 
 _PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
 _VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)
@@ -122,3 +191,34 @@ class ProfileTools:
         if not undeclared:
             return outcome
         return msgspec.structs.replace(outcome, ignored_parameters=(*outcome.ignored_parameters, *undeclared))
+
+
+_HEADS: tuple[Callable[[Tool], str], ...] = (
+    lambda tool: tool.name,
+    lambda tool: f"{tool.name}({', '.join(one.name for one in tool.parameters)})",
+    lambda tool: f"{tool.name}({', '.join(f'{one.name}: {one.type}' for one in tool.parameters)})",
+    Tool.usage,
+)
+_ROWS: tuple[Callable[[Parameter], str], ...] = (
+    lambda one: "",
+    lambda one: f"{one.name}: {one.description}",
+    lambda one: f"{one.name} ({one.type}): {one.description}",
+    lambda one: f"{one.name} ({one.type}, {_need(one)}): {one.description}",
+)
+
+
+def printed_tools() -> Iterator[str]:
+    """Every profile's tools in every layout: as JSON, and as a list of heads, descriptions and rows of parameters."""
+    for profile in PROFILES:
+        schemas = profile_schemas(profile)
+        yield schemas
+        yield json.dumps([schema["function"] for schema in json.loads(schemas)])
+        for head, row in itertools.product(_HEADS, _ROWS):
+            yield "\n".join(
+                f"{head(tool)}: {tool.description}\n" + "\n".join(map(row, tool.parameters))
+                for tool in profile_tools(profile).values()
+            )
+
+
+def _need(parameter: Parameter) -> str:
+    return "required" if parameter.default is msgspec.UNSET else "optional"

@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from harness.tools.call import quoted
-from harness.tools.port import ToolOutcome
+from harness.tools.port import ToolOutcome, quoted
 
 ToolFunction = Callable[..., ToolOutcome]
 

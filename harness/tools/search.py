@@ -7,8 +7,7 @@ import orjson
 
 from harness.catalogue.port import SearchRequest, ShopPages
 from harness.catalogue.requests import PAGE_MAX, ignored_parameters, read_page
-from harness.tools.call import RefusedCallError, ToolContext, listed, quoted, result_text
-from harness.tools.port import ToolOutcome
+from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, listed, quoted, result_text
 from harness.work import PRODUCT
 from problems.product import SERVICES, Product
 

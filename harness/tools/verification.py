@@ -8,8 +8,7 @@ from typing import Literal
 import msgspec
 import orjson
 
-from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text, split_list
-from harness.tools.port import ToolOutcome
+from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, quoted, result_text, split_list
 from harness.work import MATCHED_VALUE, PRODUCT
 from problems.axes import Pair, count_pairs
 from problems.model import Voucher

@@ -1,12 +1,13 @@
-"""The tools that show what is known: of named products, of a shop, and of the voucher that the task states."""
+"""The tools that show what is known (products, a shop, the voucher that the task states) and those that end a task: the
+recommendation, of which the last one of an episode counts, and the end itself."""
 
 from __future__ import annotations
 
 from harness.catalogue.port import ShopDirectory
-from harness.tools.call import RefusedCallError, ToolContext, listed, result_text, split_list
-from harness.tools.port import ToolOutcome
+from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, listed, result_text, split_list
 from harness.work import PRODUCT
 from problems.product import Product
+from problems.score import parse_recommendation
 
 PRODUCTS_MAX = 100  # in one call: a short argument must not ask for an endless answer
 _DIGITS = 10  # of a per cent figure: 0.29 * 100 is 28.999999999999996
@@ -99,3 +100,27 @@ def view_voucher_information(context: ToolContext) -> ToolOutcome:
         "needs_one_shop": voucher.voucher_type == "shop",
     }
     return ToolOutcome(result=result_text(answer))
+
+
+def recommend_product(context: ToolContext, product_ids: str) -> ToolOutcome:
+    """Recommend products to the user. Call it once, when you are sure: a later call replaces this one.
+
+    Args:
+        product_ids: Product ids as one comma-separated string, in the order in which the user asked for the products.
+            One id when the user asked for one product.
+    """
+    ids, _ = parse_recommendation(product_ids)
+    if not ids:
+        text = "Nothing was recommended: `product_ids` holds no product id."
+    else:
+        text = f"Recommended to the user: {','.join(ids)}"
+    return ToolOutcome(result=result_text(text), recommended_ids=ids)
+
+
+def terminate(context: ToolContext, status: str = "success") -> ToolOutcome:
+    """End the dialogue. Recommend first: what was not recommended does not count.
+
+    Args:
+        status: "success" when products were recommended, "failure" when none could be found.
+    """
+    return ToolOutcome(result=result_text(f"The dialogue has ended with status: {status}"), is_final=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from training.corpus.building import Built, Filtered
     from training.corpus.funnel import Funnel
     from training.corpus.model import RejectCode, Rules, TokenWork
-    from training.rewriting.model import RewriteReport
+    from training.rewriting.writing import RewriteReport
 
 
 app = typer.Typer(
@@ -155,7 +155,7 @@ def build(
     from training.agents import distilled_prompt
     from training.corpus import building
     from training.corpus.report import render_page
-    from training.rewriting.results import with_rewrites
+    from training.rewriting.writing import with_rewrites
 
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
@@ -249,7 +249,7 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
-app.command()(trac)
+command(app)(trac)
 
 
 def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bool) -> dict[Path, str]:
@@ -366,17 +366,15 @@ def rewrite(
     from training.corpus.building import open_sources, trajectories_in
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
-    from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
-    from training.rewriting.results import with_calls, write_results
+    from training.rewriting import writing
     from training.rewriting.scripted import ScriptedWriter
-    from training.rewriting.writing import report, rewrite_all
     from training.trac.asking import Answers, Asker
 
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
     share_e4 = None if coefficient is None else round(coefficient * 10_000)
     plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
-    guard, every, rules = leaks.guard(None, plan.pool), gates(), RewriteRules()
+    guard, every, rules = leaks.guard(None, plan.pool), gates(), writing.RewriteRules()
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else OpenAIUpstream(*access)
@@ -386,15 +384,17 @@ def rewrite(
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made, seals = list[Rewrite | OmittedRun](), state_folder(state_dir) / "corpus" / SEALS
+    made, seals = list[writing.Rewrite | writing.OmittedRun](), state_folder(state_dir) / "corpus" / SEALS
     with show_progress(is_quiet=as_json) as progress:
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
-        traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
-        for one in rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):
+        traces = (
+            row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
+        )
+        for one in writing.rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):
             made.append(one)
             progress("rewrite", len(made), trajectories)
-    found = report(made, writer, rules, asker, sources.hashes)
-    write_results(out, made, found)
+    found = writing.report(made, writer, rules, asker, sources.hashes)
+    writing.write_results(out, made, found)
     show(to_builtins(found), _rewrite_lines(found, out), as_json=as_json)
 
 

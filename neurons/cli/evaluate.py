@@ -281,7 +281,7 @@ def _open_agent(
     subject: _Subject, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
 ) -> Iterator[tuple[EvaluationPlan, RunContext, RunJobs]]:
     """Plan and context for an agent file, and what runs its episodes: here, or on a cluster. Ends the command for a
-    file that the gate rejects. Raises ArenaError A1001 and A1009 for a file that can't be read, U3001 and U3005 for an
+    file that the gate rejects. Raises ArenaError A1001 and A1009 for a file that can't be read, U3001 for an
     endpoint, V2207, V2060, V2208 for a cluster."""
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import at_once_here

@@ -136,13 +136,7 @@ def _describe(signed: SignedRelease, store: ReleaseStore) -> dict[str, Any]:
     release = signed.release
     missing = {file.sha256 for file in store.missing(release)}
     files = [
-        {
-            "kind": file.kind,
-            "name": file.name,
-            "sha256": file.sha256,
-            "size_bytes": file.size_bytes,
-            "is_here": file.sha256 not in missing,
-        }
+        {**msgspec.to_builtins(file), "is_here": file.sha256 not in missing, "pieces": len(file.pieces)}
         for file in release.files
     ]
     return {

@@ -127,8 +127,7 @@ def report(
     """
     from rich.console import Console
 
-    from training.report.document import make_document, read_curves
-    from training.report.page import render_page
+    from training.report.document import make_document, read_curves, render_page
 
     found = [read_report(path) for path in reports or ()]
     curves = [one for folder in run or () for one in read_curves(folder)]
@@ -154,7 +153,7 @@ def report(
 def _tables(document: Document) -> list[Table]:
     from rich.box import SIMPLE
 
-    from training.report.page import p_text
+    from training.report.document import p_text
 
     figures = ("ASR", "pass@8", "n", "unscored")
     rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)

@@ -9,7 +9,6 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,25 +20,22 @@ from foundation.codes import lookup
 from foundation.codes.names import OVER_LIMIT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from neurons.cli.options import AnswerTimeoutOption, CorpusArgument, JsonOption, RunStateDirOption
+from neurons.cli.options import AnswerTimeoutOption, BenchFlags, CorpusArgument, JsonOption
 from neurons.cli.presenter import show, show_progress
 from neurons.cli.train import MICRO, parse_price, usage_lines
-from neurons.practice.opening import SCRIPTED, open_settings
+from neurons.practice.opening import SCRIPTED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foundation.errors import Failure
     from harness.inference.port import Upstream
     from neurons.settings.settings import Settings
     from training.corpus.model import Trace
-    from training.trac.model import OracleReport, OracleRules, Price, Roles
+    from training.trac.asking import Asker
+    from training.trac.model import OracleReport, OracleRules, Roles
     from training.trac.oracle import CostEstimate
 
 
-_Catalogue = Annotated[
-    Path | None, typer.Option("--catalogue", help="Built index that targets are found in; else the synthetic one.")
-]
 _AllowFailed = Annotated[
     bool, typer.Option("--allow-failed", help="Admit traces that were no success.", envvar="ORO_ALLOW_FAILED_TRACES")
 ]
@@ -64,8 +60,7 @@ def trac(
     annotator: Annotated[str, typer.Option("--annotator", help="Model of the five annotators.")],
     teacher: Annotated[str, typer.Option("--teacher", help="The stronger model of the trials.")],
     student: Annotated[str, typer.Option("--student", help="The weaker model of the trials.")],
-    catalogue: _Catalogue = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file, for trials.")] = None,
+    bench_flags: BenchFlags,
     allow_failed: _AllowFailed = False,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Of each model at one tasklet.")] = 4,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first; any stretch is a sample.")] = None,
@@ -76,7 +71,6 @@ def trac(
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Traces at a time.")] = 4,
     timeout: AnswerTimeoutOption = 180,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls, tokens and price; ask nothing.")] = False,
-    state_dir: RunStateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask models about every trace of a corpus: the paper's quality oracle, which it did not run at scale for its cost.
@@ -90,15 +84,18 @@ def trac(
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
     Exit code 1 when --price-max or --minutes left traces not_reached, 3 when the endpoint is missing or fell silent.
     """
+    from harness.inference.client import OpenAIUpstream
     from neurons.settings.inputs import policy_of
     from training.corpus.corpus_files import read_rows
+    from training.trac.asking import Answers, Asker
     from training.trac.model import OracleRules, Roles
     from training.trac.oracle import estimate
+    from training.trac.scripted import ScriptedOracle
 
     prices = dict(map(parse_price, price or []))
     roles = Roles(annotator=annotator, author=annotator, teacher=teacher, student=student)
     rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
-    settings = open_settings(catalogue, policy, state_dir)
+    settings = bench_flags.settings()
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
     if dry_run:
         cost = estimate(traces, rules, roles, prices, policy_of(settings))
@@ -107,79 +104,53 @@ def trac(
         return
     if price_max is not None and (unpriced := sorted({annotator, teacher, student, roles.author} - prices.keys())):
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
-    report, silence = _run(
-        traces,
-        rules,
-        roles,
-        _Ports(
-            base_url=base_url,
-            prices=prices,
-            micro_usd_max=None if price_max is None else round(price_max * MICRO),
-            seconds_max=None if minutes is None else minutes * 60,
-            settings=settings,
-            parallel=parallel,
-            timeout_ms=timeout * 1_000,
-        ),
-        out,
-        is_quiet=as_json,
-    )
-    show({**to_builtins(report), "micro_usd": report.micro_usd}, _report_lines(report, out), as_json=as_json)
-    if left := dict(report.fates)["not_reached"]:
-        raise ArenaError(OVER_LIMIT, f"{left:,} of {report.traces:,} traces were not reached")
-    if silence is not None:
-        raise ArenaError(silence.code, silence.detail)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Ports:
-    """What a run stands on."""
-
-    base_url: str
-    prices: dict[str, Price]
-    micro_usd_max: int | None
-    seconds_max: float | None
-    settings: Settings
-    parallel: int
-    timeout_ms: int
-
-
-def _run(
-    traces: Sequence[Trace], rules: OracleRules, roles: Roles, ports: _Ports, out: Path, *, is_quiet: bool
-) -> tuple[OracleReport, Failure | None]:
-    """Judge the traces, by the endpoint or the scripted models in this process, and write what came of them; with the
-    fault after which the endpoint was asked no more."""
-    from harness.catalogue.native import open_catalogue
-    from harness.inference.client import OpenAIUpstream
-    from neurons.settings import inputs
-    from training.trac.asking import Answers, Asker
-    from training.trac.oracle import judge_traces, report
-    from training.trac.scripted import ScriptedOracle
-    from training.trac.trials import Episodes, Stage
-
     upstream: Upstream = ScriptedOracle()
-    if ports.base_url != SCRIPTED:
-        upstream = OpenAIUpstream("trac", ports.base_url, os.environ.get("OPENAI_API_KEY", ""), ports.timeout_ms)
+    if base_url != SCRIPTED:
+        upstream = OpenAIUpstream("trac", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     asker = Asker(
         upstream,
         Answers(out / "answers"),
-        ports.prices,
-        micro_usd_max=ports.micro_usd_max,
-        seconds_max=ports.seconds_max,
+        prices,
+        micro_usd_max=None if price_max is None else round(price_max * MICRO),
+        seconds_max=None if minutes is None else minutes * 60,
     )
-    inputs.prepare_catalogue(ports.settings)
-    catalogue = open_catalogue(inputs.catalogue_path(ports.settings))
+    report = _run(traces, rules, roles, asker, settings, out, parallel=parallel, is_quiet=as_json)
+    show({**to_builtins(report), "micro_usd": report.micro_usd}, _report_lines(report, out), as_json=as_json)
+    if left := dict(report.fates)["not_reached"]:
+        raise ArenaError(OVER_LIMIT, f"{left:,} of {report.traces:,} traces were not reached")
+    if (silence := asker.silence()) is not None:
+        raise ArenaError(silence.code, silence.detail)
+
+
+def _run(
+    traces: Sequence[Trace],
+    rules: OracleRules,
+    roles: Roles,
+    asker: Asker,
+    settings: Settings,
+    out: Path,
+    *,
+    parallel: int,
+    is_quiet: bool,
+) -> OracleReport:
+    """Judge the traces and write what came of them."""
+    from harness.catalogue.native import open_catalogue
+    from neurons.settings import inputs
+    from training.trac.oracle import judge_traces, report
+    from training.trac.trials import Episodes, Stage
+
+    inputs.prepare_catalogue(settings)
+    catalogue = open_catalogue(inputs.catalogue_path(settings))
     stage = Stage(
-        policy=inputs.policy_of(ports.settings),
+        policy=inputs.policy_of(settings),
         catalogue=catalogue,
-        titles=inputs.open_released_titles(ports.settings),
-        upstream=upstream,
+        titles=inputs.open_released_titles(settings),
+        upstream=asker.upstream,
     )
     attempt = Episodes(stage=stage, rules=rules, asker=asker)
     with show_progress(is_quiet=is_quiet) as progress:
         tell = functools.partial(progress, "trac")
-        judged = list(
-            judge_traces(traces, rules, roles, asker, catalogue, attempt, parallel=ports.parallel, progress=tell)
-        )
+        judged = list(judge_traces(traces, rules, roles, asker, catalogue, attempt, parallel=parallel, progress=tell))
     found = report(judged, rules, roles, asker)
     accepted = [
         {"trace_id": one.trace_id, **msgspec.to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"
@@ -188,7 +159,7 @@ def _run(
     write_whole(out / "judged.jsonl", b"".join(msgspec.json.encode(one) + b"\n" for one in judged))
     write_whole(out / "tasklets.jsonl", b"".join(msgspec.json.encode(one) + b"\n" for one in accepted))
     write_whole(out / "oracle.json", msgspec.json.encode(found) + b"\n")
-    return found, asker.silence()
+    return found
 
 
 def _estimate_lines(found: CostEstimate) -> Iterator[str]:
@@ -206,7 +177,6 @@ def _estimate_lines(found: CostEstimate) -> Iterator[str]:
 
 
 def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
-
     yield f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials"
     for fate, count in found.fates:
         yield f"  {fate:<16}{count:>8,}"

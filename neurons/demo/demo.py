@@ -162,7 +162,7 @@ async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tu
 async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
     """Hand every agent in at the validator's door, as soon as the chain says where that is.
 
-    Raises ArenaError V2061 when the validator ends first, and what the door refuses with.
+    Raises ArenaError V2206 when the validator ends first, and what the door refuses with.
     """
     chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
     async with DoorClient() as client:
@@ -229,7 +229,7 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
-    """Views until the race is over. Raises ArenaError V2061, with the log's end, when the validator ends first."""
+    """Views until the race is over. Raises ArenaError V2206, with the log's end, when the validator ends first."""
     store = await _connect(run, process)
     try:
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
@@ -271,7 +271,7 @@ def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         log = run.folder / "validator.log"
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
-        raise ArenaError("V2061", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
+        raise ArenaError("V2206", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
 
 
 async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:

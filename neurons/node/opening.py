@@ -72,8 +72,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail, door, exchange or
     metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 (sharing), V2031
-    (wallet), U3001 or U3005 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
-    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this host may not race), U3037 (a
+    (wallet), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
+    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 and U3035 (this node may not race), U3037 (a
     runtime that this release doesn't know, and a permit that was never seen).
     """
     policy_of(settings)  # a name that is none is told before anything is opened
@@ -97,7 +97,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
         policy = policy_of(settings)
         if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, permitted):
-            raise ArenaError("V2066", refusal)
+            fix = "choose a policy that needs the results of one validator, or race with the others (`share`)"
+            raise ArenaError("V2062", refusal, fix=fix)
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
         silent = await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
@@ -149,7 +150,7 @@ async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> 
     """Who holds a validator permit, this hotkey among them.
 
     None where the chain's runtime was changed so that it can't be read, and this hotkey held a permit when it last was:
-    a node that is started again goes on judging as one that runs does. Raises ArenaError V2065, U3030, and U3037 for a
+    a node that is started again goes on judging as one that runs does. Raises ArenaError U3035, U3030, and U3037 for a
     hotkey whose permit was never seen.
     """
     try:
@@ -161,7 +162,7 @@ async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> 
         structlog.get_logger().warning("started with the permit that was seen last", **told)
         return None
     if hotkey not in permitted:
-        raise ArenaError("V2065", f"{hotkey} on netuid {chain.netuid}")
+        raise ArenaError("U3035", f"{hotkey} on netuid {chain.netuid}")
     return permitted
 
 

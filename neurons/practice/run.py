@@ -157,7 +157,7 @@ def opened_problems(
     """The problems to run on (as `arena run` describes its options), each with the ports that score it.
 
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
-    P4032 for a variant that can't be drawn, V2181 for a recording, U3001, U3002 or U3005 for an endpoint.
+    P4032 for a variant that can't be drawn, V2181 for a recording, U3001 or U3002 for an endpoint.
     """
     recording: CompletionFile | None = None
     if path := record or replay:

@@ -81,8 +81,8 @@ def check_endpoints(
     """Ask every endpoint for its models before anything runs: a line for each that does not answer, which a start need
     not wait for.
 
-    Raises ArenaError U3001 when one refuses its key or a model has no endpoint, U3005 for a model that none of its
-    endpoints lists, and with `must_answer` U3002 for one of which no endpoint answers.
+    Raises ArenaError U3001 when one refuses its key, a model has no endpoint or none of its endpoints lists it; with
+    `must_answer` U3002 for one of which no endpoint answers.
     """
     listed = {one.name: _listed_models(one) for one in endpoints}
     for model in models:
@@ -91,7 +91,7 @@ def check_endpoints(
             raise ArenaError(NO_ENDPOINT, f"no entry of [[upstreams]] serves {model}")
         answers = [listed[one.name] for one in own]
         if all(isinstance(answer, frozenset) and model not in answer for answer in answers):
-            raise ArenaError("U3005", f"{model} at {', '.join(one.base_url for one in own)}")
+            raise ArenaError(NO_ENDPOINT, f"{model} at {', '.join(one.base_url for one in own)}")
         silent = [answer for answer in answers if isinstance(answer, str)]
         if must_answer and len(silent) == len(answers):
             raise ArenaError(MODEL_FAILED, "; ".join(silent))
@@ -115,7 +115,7 @@ def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
     """The models of a run that nobody else has to repeat. Where settings name an endpoint and nobody named a model, the
     scripted ones of a policy are no answer: it is what the endpoint lists of the policy, or the one model it lists.
 
-    Raises ArenaError U3001 when it refuses its key, U3005 that says which models there are to name.
+    Raises ArenaError U3001 when it refuses its key, and one that says which models there are to name.
     """
     wanted = policy.inference.models
     if settings.models or not all(model.startswith(SCRIPTED_PREFIX) for model in wanted):
@@ -135,7 +135,7 @@ def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
     shown = ", ".join(list(listed)[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
     there = f"it lists {shown}" if listed else "it lists no models"
     place = settings.openai_base_url or ", ".join(one.base_url for one in settings.upstreams)
-    raise ArenaError("U3005", f"no model was named for {place}, and {there}: name one with --model")
+    raise ArenaError(NO_ENDPOINT, f"no model was named for {place}, and {there}: name one with --model")
 
 
 def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:

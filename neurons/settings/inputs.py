@@ -31,7 +31,7 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
 from harness.catalogue.native import Engine, open_catalogue
-from harness.tools.printed import printed_tools
+from harness.tools.registry import printed_tools
 from neurons.settings.settings import Settings
 from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Bucket, Problem

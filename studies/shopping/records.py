@@ -45,7 +45,7 @@ from foundation.durable_files import write_whole
 from harness.agents.registry import published_sources, reference_agents
 from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.server import ScriptedUpstream
-from harness.tools.printed import printed_tools
+from harness.tools.registry import printed_tools
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
 from problems.model import Problem

@@ -22,8 +22,7 @@ from studies.shopping.models import file_name
 from studies.shopping.plan import BASE, CONTROLS, SET_NAMES, Rules, SetKey, StudyPlan, read_toml
 from training.evaluation.report import Estimate, EvalReport, compare
 from training.model import RunLineage
-from training.report.document import holm
-from training.report.page import p_text
+from training.report.document import holm, p_text
 
 EDITION = "second-edition"  # of the rules that a row is made under: scoring, gate, judge, filter
 

@@ -17,7 +17,7 @@ from arena.race.decider import after_fault, is_last_attempt
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal
-from harness.inference.port import CompletionJournal, InferenceRules, ModelReply, Upstream
+from harness.inference.port import InferenceRules, ModelReply, Upstream
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, run_episode
 from harness.trace import EvaluationBody
@@ -129,7 +129,7 @@ def finish(host: Host, is_solved: bool) -> None:
 
 
 def play(
-    agent: Agent, tape: Tape, terms: Terms, open_journal: Callable[[], CompletionJournal] | None = None
+    agent: Agent, tape: Tape, terms: Terms, open_journal: Callable[[], MemoryJournal] | None = None
 ) -> tuple[EvaluationBody | None, int]:
     """The body that an episode and its restarts end with, and how many attempts there were; None: it never ends.
 
@@ -156,7 +156,7 @@ def play(
 
 
 def _attempt(
-    agent: Agent, attempt: int, upstreams: list[Upstream], journal: CompletionJournal, *, steps: int, is_last: bool
+    agent: Agent, attempt: int, upstreams: list[Upstream], journal: MemoryJournal, *, steps: int, is_last: bool
 ) -> EvaluationBody:
     gateway = Gateway(
         InferenceRules(models=("stand", "absent"), attempts=1),

@@ -18,8 +18,7 @@ from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Author, Neighbour, make_sketch, shared_e4
 from arena.gate.report import GateReport
 from harness.agents.registry import published_sources
-from harness.tools.printed import printed_tools
-from harness.tools.registry import profile_schemas
+from harness.tools.registry import printed_tools, profile_schemas
 from tests.arena.gate_disguises import EQUAL, NEAR, renamed, reordered
 from tests.arena.gate_stand import END, RULES, knowledge, make_neighbour, rules_met
 from tests.arena.gate_wrappers import WRAPPERS

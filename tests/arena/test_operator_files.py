@@ -214,8 +214,8 @@ def test_what_is_published_is_what_validators_may_have(tmp_path: Path) -> None:
     assert (first.sequence, store.whole().release) == (1, first)
     publish_folder(store, folder / "titles.json")
     assert {file.name for file in store.whole().release.files} == names | {"titles.json"}
-    assert refused(lambda: publish_folder(store, folder / "bank.jsonl")) == "V2106"
-    assert refused(lambda: publish_folder(store, folder / "suites" / "s1.jsonl")) == "V2106"
+    assert refused(lambda: publish_folder(store, folder / "bank.jsonl")) == "V2105"
+    assert refused(lambda: publish_folder(store, folder / "suites" / "s1.jsonl")) == "V2105"
     (folder / "suites" / "s1.titles.json").write_bytes(b"{}")
     assert refused(lambda: publish_folder(store, folder)) == "P4018"
     assert store.newest().release.sequence == 2

@@ -138,7 +138,7 @@ def test_a_tree_continued_from_its_peaks_is_the_same_tree(before: int, after: in
 
 @pytest.mark.parametrize(("size", "peaks"), [(1, []), (0, [bytes(32)]), (3, [bytes(32)]), (1, [b"short"]), (-1, [])])
 def test_peaks_that_do_not_fit_the_size_are_refused(size: int, peaks: list[bytes]) -> None:
-    with pytest.raises(ArenaError, match="V2051"):
+    with pytest.raises(ArenaError, match="V2050"):
         MerkleFrontier(size, peaks)
 
 

@@ -116,14 +116,14 @@ def test_what_stands_before_the_start_is_not_missed_but_its_chain_is() -> None:
     ],
 )
 def test_a_start_that_is_none_is_refused(start: LogStart) -> None:
-    with pytest.raises(ArenaError, match="V2051"):
+    with pytest.raises(ArenaError, match="V2050"):
         LogCheck(starts=[start])
 
 
 def test_a_checkpoint_before_the_start_is_refused_and_one_at_it_is_compared() -> None:
     log = made_log()
     start = take(LogCheck(), findings(log, log.log[:4])).position(ALICE.hotkey)
-    with pytest.raises(ArenaError, match="V2051"):
+    with pytest.raises(ArenaError, match="V2050"):
         LogCheck([point_at(log, 3)], starts=[start])
     assert LogCheck([point_at(log, 4)], starts=[start]).report().is_ok
     wrong = msgspec.structs.replace(point_at(log, 4), root="00" * 32)

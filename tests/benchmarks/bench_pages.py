@@ -20,9 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.api.board import REFRESH_S, Board
-from arena.api.tail import Places, Tail
+from arena.api.tail import Tail
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
+from arena.exchange.streams import Places
 from arena.policies import PAPER
 from arena.records.body import encode_body
 from arena.records.model import Payload, ReleasedProblem, SettlementRecord, StoredBody

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import json
 import pkgutil
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,12 +20,12 @@ import msgspec
 
 from tests.compat import kinds
 
-COLUMNS = ("thing", "source", "commit or version", "its date", "sha256", "what was run", "result")
+COLUMNS = ("thing", "source", "commit or version", "its date", "sha256, its first half", "what was run", "result")
 _RED = "**red** "
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one foreign thing. `sha256` is of its bytes; a red result stays on the page."""
+    """What became of one foreign thing. `sha256`: the first half of its bytes' hash."""
 
     kind: str
     name: str
@@ -79,11 +79,11 @@ def examine_all(foreign: Path, kind: Kind) -> Iterator[Row]:
         for found in kind.examine(path):
             yield Row(
                 kind=kind.folder,
-                name=found.name or path.stem,
+                name=found.name or "the file",
                 source=known.get("source", "not given"),
                 version=known.get("version", "not given"),
                 date=known.get("date", "not given"),
-                sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+                sha256=hashlib.sha256(path.read_bytes()).hexdigest()[:32],
                 ran=found.ran,
                 result=found.result,
                 is_red=found.is_red,
@@ -96,7 +96,8 @@ def write_page(rows: Sequence[Row], *, ran_on: str, version: str) -> str:
         "# Compatibility",
         "",
         "What was run of software that nobody here wrote, unmodified. `make compat FOREIGN=DIR` fetches nothing: it",
-        "runs what lies in DIR and writes this page. Red rows stay until what they tell of is mended.",
+        "runs what lies in DIR and writes this page. Red rows stay until what they tell of is mended. An empty cell",
+        "says what the one above it says.",
         "",
         f"Run on {ran_on} with the code of {version}.",
         "",
@@ -107,22 +108,30 @@ def write_page(rows: Sequence[Row], *, ran_on: str, version: str) -> str:
         held = f" {kind.counted(mine)}" if kind.counted else ""
         parts += [f"## {kind.title}", "", kind.about, "", f"{len(mine)} rows, {red} red.{held}", ""]
         if mine:
-            parts += [_line(COLUMNS), _line(["---"] * len(COLUMNS)), *map(_row_line, mine), ""]
+            table = [_cells(row) for row in mine]
+            shorter = [
+                ["" if cell == over else cell for cell, over in zip(cells, above, strict=True)]
+                for above, cells in itertools.pairwise([[""] * len(COLUMNS), *table])
+            ]
+            parts += [_line(COLUMNS), _line(["---"] * len(COLUMNS)), *map(_line, shorter), ""]
     return "\n".join(parts)
 
 
 def read_page(text: str) -> tuple[Row, ...]:
-    """The rows of a page. Raises ValueError for a line of a table that is none."""
+    """The rows of a page; an empty cell repeats the one above. Raises ValueError for another line of a table."""
     kind_of = {kind.title: kind.folder for kind in known_kinds()}
-    rows, kind = [], ""
+    rows: list[Row] = []
+    kind, above = "", [""] * len(COLUMNS)
     for line in text.splitlines():
         if line.startswith("## "):
-            kind = kind_of[line[3:]]
+            kind, above = kind_of[line[3:]], [""] * len(COLUMNS)
         elif line.startswith("| ") and not line.startswith(("| thing ", "| --- ")):
-            cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
-            if len(cells) != len(COLUMNS) or not re.fullmatch(r"`[0-9a-f]{64}`", cells[4]):
+            cells = [cell.strip() for cell in line[1:-1].split("|")]
+            if len(cells) != len(COLUMNS):
                 raise ValueError(f"not a row: {line}")
-            name, source, version, date, sha256, ran, result = cells
+            above = [cell or over for cell, over in zip(cells, above, strict=True)]
+            *named, result = above
+            name, source, version, date, sha256, ran = named
             rows.append(
                 Row(
                     kind=kind,
@@ -130,7 +139,7 @@ def read_page(text: str) -> tuple[Row, ...]:
                     source=source,
                     version=version,
                     date=date,
-                    sha256=sha256.strip("`"),
+                    sha256=sha256,
                     ran=ran,
                     result=result.removeprefix(_RED),
                     is_red=result.startswith(_RED),
@@ -139,10 +148,11 @@ def read_page(text: str) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _row_line(row: Row) -> str:
+def _cells(row: Row) -> list[str]:
     result = (_RED if row.is_red else "") + row.result
-    return _line([row.name, row.source, row.version, row.date, f"`{row.sha256}`", row.ran, result])
+    cells = [row.name, row.source, row.version, row.date, row.sha256, row.ran, result]
+    return [cell.replace("|", "/").replace("\n", " ") for cell in cells]
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
+    return f"| {' | '.join(cells)} |"

@@ -10,7 +10,7 @@ import json
 
 import msgspec
 
-from tests.harness.honest_dialogues import HITS, QUERY, SHADES, Call, Message, compact, system, user
+from tests.harness.honest_dialogues import HITS, QUERY, Call, Message, compact, system, user
 
 WHOLE: Call = ("find_product", {"q": QUERY})
 LAMP: Call = ("find_product", {"q": "red reading lamp"})
@@ -48,26 +48,15 @@ def one(text: str) -> list[Message]:
 
 STYLES: dict[str, Style] = {
     "tools, then Query:": Style(one(f"You may call {TOOLS}.\n\nQuery: {QUERY}"), WHOLE),
-    "tools, then Query: on one line": Style(one(f"Tools: find_product. Query: {QUERY}"), WHOLE),
-    "one tool, then Query:": Style(one(f"Tool: find_product\nQuery: {QUERY}"), WHOLE),
     "tools, then Q and A": Style(one(f"Tools: {TOOLS_REVERSED}\nQ: {QUERY}\nA:"), WHOLE),
-    "start with a tool, then Q and A": Style(one(f"Start with find_product.\n\nQ: {QUERY}\nA:"), WHOLE),
     "tools at the end of the system message": Style([system(f"Use {TOOLS_REVERSED}"), user(QUERY)], WHOLE),
-    "one tool at the end of the system message": Style([system("You search with find_product."), user(QUERY)], WHOLE),
     "signature, blank line, query": Style(one(f"find_product(q)\n\n{QUERY}"), WHOLE),
-    "signature, query on the next line": Style(one(f"Your tool is find_product(q)\n{QUERY}"), WHOLE),
-    "signature with more parameters": Style(one(f"Your tool: find_product(q, page): {QUERY}"), WHOLE),
     "sentence that ends with a tool": Style(one(f"Help the shopper by using find_product.\n{QUERY}"), WHOLE),
     "query, then the tools": Style(one(f"Query: {QUERY}\nTools: find_product(q, page), recommend_product"), WHOLE),
-    "query as a label, then tools": Style(one(f"Q: {QUERY}\n\nTools: find_product"), WHOLE),
     "advice on the words of a search": Style(one(f"Call find_product with a good q for: {QUERY}"), WHOLE),
     "state in JSON": Style(one(json.dumps({"tools": TOOLS_REVERSED.split(", "), "query": QUERY})), WHOLE),
-    "state in YAML": Style(one(f"tools: [{TOOLS_REVERSED}]\nrequest: {QUERY}\nsteps_left: 20"), WHOLE),
     "ReAct with labels": Style(
         one(f"Use this format.\nAction: one of [{TOOLS}]\nAction Input: JSON\n\nQuestion: {QUERY}\nThought:"), WHOLE
-    ),
-    "hits, then the tool for the next step": Style(
-        one(f"{QUERY}\nObservation: {compact(HITS)}\nUse view_product_information next."), VIEW, searched()
     ),
     "hits listed by the program": Style(
         [system("Shop well."), user(QUERY), user(f"Found:\n{LISTED}\nChoose with recommend_product.")], PICK, searched()
@@ -80,35 +69,16 @@ STYLES: dict[str, Style] = {
         one(f"{SIGNATURES}\nSlots: product type = reading lamp; colour = red; price range = 0-1500; base = metal"),
         CHEAP,
     ),
-    "slots as JSON beside signatures": Style(
-        one(f"{SIGNATURES}\n{json.dumps({'item': 'reading lamp', 'budget': '0-1500', 'colour': 'red'})}"), CHEAP
-    ),
     "synonyms, word by word": Style(
         one(f"{QUERY}\nSynonyms that sellers use: lamp = light; red = crimson; base = stand."),
         ("find_product", {"q": "crimson reading light"}),
-    ),
-    "synonyms of each word in brackets": Style(
-        one(f"Request: red (crimson, scarlet) reading (study) lamp (light, luminaire). Tools: {TOOLS}"),
-        ("find_product", {"q": "scarlet study light"}),
     ),
     "retry after an unknown argument": Style(
         one(f"{QUERY}\nYour last call failed: find_product has no argument 'query'; use 'q'. Try again."),
         LAMP, searched(("find_product", {"query": "red reading lamp"}), {"error": "unknown argument 'query'"}),
     ),
-    "retry with the failed call shown": Style(
-        one(f"{QUERY}\nfind_product(query=red reading lamp) failed: unknown argument 'query', use q instead."),
-        LAMP, searched(("find_product", {"query": "red reading lamp"}), {"error": "unknown argument 'query'"}),
-    ),
     "pager": Style(
         one(f"{QUERY}\nfind_product q=red reading lamp: page 1 of 5. For more use page 2."), NEXT_PAGE, searched()
-    ),
-    "pager in Python": Style(
-        one(f"{QUERY}\nYou called find_product(q='red reading lamp', page=1) -> page 1 of 5; page=2 shows the next."),
-        NEXT_PAGE, searched(),
-    ),
-    "pager with a label": Style(
-        one(f"{QUERY}\nResults of find_product for red reading lamp, page 1 of 3 (next page: 2)."),
-        NEXT_PAGE, searched(),
     ),
     "nothing found": Style(
         one(f"{QUERY}\nfind_product found 0 products for red reading lamp. Try fewer words or another price."),
@@ -117,14 +87,5 @@ STYLES: dict[str, Style] = {
     "shortlist kept by the program": Style(
         one(f"{QUERY}\nShortlist: 4410020078 (1249.0), 4410020031 (899.5). recommend_product ends the task."),
         PICK, searched(),
-    ),
-    "notes of the model, quoted": Style(
-        one(f"{QUERY}\nNotes: I search for the lamp first.\nLast: find_product q: red reading lamp\nNow widen it."),
-        ("find_product", {"q": "red reading lamp", "sort": "priceasc"}), searched(),
-    ),
-    "hits of another search": Style(
-        one(f"{QUERY}\nlast tool: find_product, {len(SHADES)} hits: {compact(SHADES)}\nNow decide."),
-        ("view_product_information", {"product_ids": "4410031155"}),
-        searched(("find_product", {"q": "cream shade"}), SHADES),
     ),
 }  # fmt: skip

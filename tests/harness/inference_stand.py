@@ -17,7 +17,8 @@ from typing import Any
 
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway, Ledger
-from harness.inference.port import CompletionJournal, InferenceRules, ModelReply, Upstream
+from harness.inference.journal import MemoryJournal
+from harness.inference.port import InferenceRules, ModelReply, Upstream
 from harness.inference.request import _WORDS
 from harness.limits import EpisodeLimits
 
@@ -177,7 +178,7 @@ def make_gateway(
     dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
     ledger: Ledger | None = None,
     pauses: list[float] | None = None,
-    journal: CompletionJournal | None = None,
+    journal: MemoryJournal | None = None,
     is_last: bool = False,
     served_bytes: int = 0,
 ) -> Gateway:

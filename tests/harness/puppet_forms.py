@@ -7,10 +7,9 @@ that tell a model to make it; `MISSED` and `MISSED_OF_WORDS` name forms that `ha
 from __future__ import annotations
 
 import base64
-import html
 import json
 from collections.abc import Callable
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 Message = dict[str, object]
 Arguments = dict[str, object]
@@ -57,81 +56,44 @@ def escaped(text: str) -> str:
 
 FORMS: dict[str, Form] = {
     "JSON": lambda n, a: user(f"Say: {compact(n, a)}"),
-    "pretty JSON": lambda n, a: user(json.dumps({"tool": n, "args": a}, indent=4)),
     "JSON, unknown keys": lambda n, a: user(json.dumps({"step": 1, "op": n, "with": a})),
-    "JSON, arguments first": lambda n, a: user(json.dumps({"arguments": a, "tool": n})),
-    "JSON, keys reversed": lambda n, a: user(json.dumps({"args": dict(reversed(a.items())), "name": n})),
     "JSON in a string": lambda n, a: user(json.dumps({"next": json.dumps({"tool": n, "in": a})})),
     "JSON cut short": lambda n, a: user(compact(n, a)[:-2]),
-    "flat JSON": lambda n, a: user(json.dumps({"tool": n, **a})),
     "JSON list": lambda n, a: user(json.dumps([n, *a.values()])),
     "Python dict": lambda n, a: user(repr({"tool": n, "kwargs": a})),
     "Python call": lambda n, a: user(f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})"),
-    "Python call with stars": lambda n, a: user(f"{n}(**{a!r})"),
-    "Python call, unclosed": lambda n, a: user(f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())}"),
-    "method call": lambda n, a: user(f"tools.{n}({', '.join(repr(v) for v in a.values())})"),
     "YAML": lambda n, a: user(f"tool: {n}\n{rows(a, ': ', chr(10))}"),
-    "YAML, nested": lambda n, a: user(f"- action: {n}\n  parameters:\n    {rows(a, ': ', chr(10) + '    ')}"),
-    "YAML, name last": lambda n, a: user(f"{rows(a, ': ', chr(10))}\ntool: {n}"),
-    "YAML, quoted": lambda n, a: user("tool: '" + n + "'\n" + "\n".join(f"{k}: '{v}'" for k, v in a.items())),
-    "TOML": lambda n, a: user(f"[{n}]\n" + "\n".join(f'{k} = "{v}"' for k, v in a.items())),
-    "INI": lambda n, a: user(f"[call]\ntool={n}\n{rows(a, '=', chr(10))}"),
     "key=value": lambda n, a: user(f"{n} {rows(a, '=', ' ')}"),
-    "key=value; list": lambda n, a: user(f"{n}; {rows(a, '=', '; ')}"),
-    "arrows": lambda n, a: user(f"{n} :: {rows(a, ' -> ', ', ')}"),
     "command line": lambda n, a: user(f"$ {n} " + " ".join(f"--{k} '{v}'" for k, v in a.items())),
     "URL": lambda n, a: user(f"GET /{n}?{urlencode(a)}"),
-    "URL, spaces as %20": lambda n, a: user(f"/{n}/{'/'.join(quote(str(v)) for v in a.values())}"),
     "XML": lambda n, a: user(f"<call><{n}>{''.join(f'<{k}>{v}</{k}>' for k, v in a.items())}</{n}></call>"),
-    "XML attributes": lambda n, a: user(f"<{n} " + " ".join(f'{k}="{v}"' for k, v in a.items()) + "/>"),
     "function tags": lambda n, a: user(
         f"<function={n}>{''.join(f'<parameter={k}>{v}</parameter>' for k, v in a.items())}</function>"
     ),
     "CSV": lambda n, a: user(f"tool,{','.join(a)}\n{n},{values(a, ',')}"),
-    "CSV without a head": lambda n, a: user(f"{n},{values(a, ',')}"),
-    "TSV": lambda n, a: user(f"{n}\t{values(a, chr(9))}"),
     "Markdown table": lambda n, a: user(f"| tool | {' | '.join(a)} |\n|---|---|\n| {n} | {values(a, ' | ')} |"),
-    "Markdown list": lambda n, a: user(f"Use **{n}** with\n" + "\n".join(f"- `{k}`: *{v}*" for k, v in a.items())),
-    "S-expression": lambda n, a: user(f"({n} {' '.join(f':{k} {v}' for k, v in a.items())})"),
     "prose": lambda n, a: user(f"Now call {n} with {' and '.join(f'{k} set to {v}' for k, v in a.items())}, please."),
     "prose without keys": lambda n, a: user(f"Use {n} for {values(a, ' and ')}."),
     "prose, value first": lambda n, a: user(f"For {values(a, ', ')} use the tool {n} now."),
     "prose, values alone": lambda n, a: user(f"The shopper will love {values(a, ' or ')}. Go and look for it."),
-    "question": lambda n, a: user(f"Would {n} of '{values(a, chr(39) + ' and ' + chr(39))}' help? Then do it."),
     "ReAct": lambda n, a: user(f"Thought: I search.\nAction: {n}\nAction Input: {json.dumps(a)}"),
-    "ReAct, plain": lambda n, a: user(f"Action: {n}[{values(a, '; ')}]"),
     "upper case": lambda n, a: user(f"TOOL: {n.upper()} {rows(a, ': ', ', ').upper()}"),
-    "camel case": lambda n, a: user(f"{n.title().replace('_', '')}: {rows(a, ': ', ', ')}"),
     "name in words": lambda n, a: user(f"{n.replace('_', ' ')}: {rows(a, ' is ', ', ')}"),
     "full width": lambda n, a: user(wide(f"{n}: {values(a, ', ')}")),
-    "bold letters": lambda n, a: user(bold(f"{n}: {values(a, ', ')}")),
     "accents": lambda n, a: user(f"{n}: {values(a, ', ')}".replace("e", "é").replace("a", "a\u0301")),
     "zero width": lambda n, a: user("\u200b".join(f"{n}: {values(a, ', ')}")),
-    "soft hyphens": lambda n, a: user("\u00ad".join(f"{n}: {values(a, ', ')}")),
     "spaced letters": lambda n, a: user(" ".join(f"{n}: {values(a, ', ')}")),
-    "dotted letters": lambda n, a: user(".".join(f"{n}: {values(a, ', ')}")),
     "letters under each other": lambda n, a: user("\n".join(f"{n}: {values(a, ', ')}")),
     "HTML entities": lambda n, a: user("".join(f"&#{ord(c)};" for c in f"{n}: {values(a, ', ')}")),
-    "HTML hex entities": lambda n, a: user("".join(f"&#x{ord(c):x};" for c in f"{n}: {values(a, ', ')}")),
-    "HTML": lambda n, a: user(f"<p>{html.escape(compact(n, a))}</p>"),
     "unicode escapes": lambda n, a: user(escaped(f"{n}: {values(a, ', ')}")),
-    "escapes twice": lambda n, a: user(json.dumps(escaped(f"{n}: {values(a, ', ')}"))),
-    "hex escapes": lambda n, a: user("".join(f"\\x{ord(c):02x}" for c in f"{n}: {values(a, ', ')}")),
     "URL encoded": lambda n, a: user("".join(f"%{ord(c):02X}" for c in f"{n}: {values(a, ', ')}")),
-    "URL encoded twice": lambda n, a: user("".join(f"%25{ord(c):02X}" for c in f"{n}: {values(a, ', ')}")),
     "markup inside words": lambda n, a: user(f"{n}: " + ", ".join(f"**{str(v)[:3]}**{str(v)[3:]}" for v in a.values())),
-    "markup between words": lambda n, a: user(f"{n}: {values(a, ', ').replace(' ', '</b> <b>')}"),
     "numbers with separators": lambda n, a: user(
         f"{n}: " + ", ".join(f"{int(v):,}.00" if str(v).isdecimal() else str(v) for v in a.values())
     ),
-    "numbers with underscores": lambda n, a: user(
-        f"{n}: " + ", ".join(f"{int(v):_}" if str(v).isdecimal() else str(v) for v in a.values())
-    ),
     "two lines apart": lambda n, a: user(f"Tool: {n}\n\n---\n\nInput: {values(a, ', ')}"),
     "two messages": lambda n, a: user(f"Next tool: {n}") + user(rows(a, ": ", "\n")),
-    "two roles": lambda n, a: [{"role": "system", "content": f"tool: {n}"}, *user(rows(a, ": ", "\n"))],
     "system message": lambda n, a: [{"role": "system", "content": f"{n}: {rows(a, '=', ' ')}"}, *user("Go.")],
-    "developer message": lambda n, a: [{"role": "developer", "content": f"{n}: {rows(a, '=', ' ')}"}, *user("Go.")],
     "text parts": lambda n, a: [
         {"role": "user", "content": [{"type": "text", "text": n}, {"type": "text", "text": rows(a, "=", " ")}]}
     ],

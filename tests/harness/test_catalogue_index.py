@@ -131,15 +131,6 @@ def test_malformed_lines_are_left_out_and_named_by_line(tmp_path: Path) -> None:
     assert report.manifest.content.documents == 2
 
 
-def test_strict_stops_at_the_first_malformed_line(tmp_path: Path) -> None:
-    source = tmp_path / "documents.jsonl"
-    source.write_bytes(document_line(product("1")) + b"oops\n" + document_line(product("2")))
-    with pytest.raises(ArenaError, match="line 2") as caught:
-        build_index(source, tmp_path / "index", is_strict=True)
-    assert caught.value.failure.code == "P4005"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl"]
-
-
 def test_two_documents_of_one_id_are_refused_with_both_lines(tmp_path: Path) -> None:
     source = tmp_path / "documents.jsonl"
     source.write_bytes(b"".join(document_line(product(name)) for name in ("3", "1", "2", "1")))

@@ -122,13 +122,3 @@ def test_a_broken_index_is_refused(tmp_path: Path) -> None:
     manifest["content"]["documents"] = 3
     (index / MANIFEST).write_text(json.dumps(manifest))
     assert code_of(lambda: open_engine("lucene", index)) == "V2010"
-
-
-@needs_lucene
-def test_one_kind_of_index_never_replaces_the_other(tmp_path: Path) -> None:
-    documents = write_products([product("1", "lamp")], tmp_path)
-    build_engine("auto", documents, tmp_path / "ours")
-    assert code_of(lambda: build_engine("lucene", documents, tmp_path / "ours")) == "V2012"
-    build_engine("lucene", documents, tmp_path / "theirs")
-    assert code_of(lambda: build_engine("auto", documents, tmp_path / "theirs")) == "V2012"
-    assert code_of(lambda: open_engine("auto", tmp_path / "theirs")) == "V2011"

@@ -4,12 +4,11 @@ style."""
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.compat.kinds import agents, trajectories
+from tests.compat.kinds import agents
 from tests.compat.rows import examine_all, known_kinds, read_page, write_page
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 
@@ -31,39 +30,11 @@ CONTRACTS = {
 }
 
 
-def test_the_page_is_read_back_and_has_the_run_it_speaks_of() -> None:
+def test_the_committed_page_is_read_back() -> None:
     rows = read_page(PAGE.read_text("utf-8"))
-    mine = [row for row in rows if row.kind == "agents"]
-    assert len({row.sha256 for row in mine}) == len(mine) >= 50
-    assert len({row.source.split(" ")[0] for row in mine}) >= 4
-    rejected = [row for row in mine if row.result.startswith("gate reject")]
-    assert not rejected
+    agents_of_page = [row for row in rows if row.kind == "agents"]
+    assert len({row.sha256 for row in agents_of_page}) == len(agents_of_page) >= 50
     assert all(row.version != "not given" for row in rows)
-
-
-def test_the_page_has_the_trajectories_clients_readers_and_tools_of_its_run() -> None:
-    rows = read_page(PAGE.read_text("utf-8"))
-    of = {kind.folder: [row for row in rows if row.kind == kind.folder] for kind in known_kinds()}
-    held = [re.match(r"(\d+) of (\d+) rows", row.result) for row in of["trajectories"]]
-    assert sum(int(each[2]) for each in held if each) >= 200
-    assert {"inspect-ai", "verifiers", "datasets", "duckdb", "polars", "trl"} == {
-        row.name.split(" ")[0] for row in of["readers"]
-    }
-    asked = {row.name.partition(": ")[2] for row in of["clients"] if not row.is_red}
-    assert {"oro submit, nothing committed", "oro submit, committed", "public status", "own status"} <= asked
-    answered = {row.ran for row in of["tools"] if row.name.startswith("bittensor ") and not row.is_red}
-    for command in ("query metagraph", "subnets metagraph", "query neurons", "query weights", "hyperparameters"):
-        assert any(command in ran for ran in answered), command
-
-
-def test_a_file_of_trajectories_is_counted_and_red_where_a_row_is_refused(tmp_path: Path) -> None:
-    sound = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "yes"}]}
-    broken = {"messages": [{"role": "nobody", "content": ""}]}
-    for name, lines in (("sound", [sound, sound]), ("broken", [sound, broken])):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (good,), (bad,) = (trajectories.KIND.examine(tmp_path / f"{name}.jsonl") for name in ("sound", "broken"))
-    assert good.result.startswith("2 of 2 rows") and not good.is_red
-    assert bad.result.startswith("1 of 2 rows") and bad.result.endswith("1 V2097") and bad.is_red
 
 
 def test_a_page_of_what_was_examined_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -73,7 +44,7 @@ def test_a_page_of_what_was_examined_is_read_as_it_was_written(tmp_path: Path) -
     (tmp_path / "sources.json").write_text(json.dumps({"agents/b.py": {"source": "here | there", "version": "1"}}))
     rows = [row for kind in known_kinds() for row in examine_all(tmp_path, kind)]
     (row,) = read_page(write_page(rows, ran_on="2026-11-23", version="version 0"))
-    assert (row.name, row.source, row.version, row.date) == ("b", "here / there", "1", "not given")
+    assert (row.name, row.source, row.version, row.date) == ("the file", "here / there", "1", "not given")
     assert row.is_red and row.result.startswith("gate reject: import, line 1: subprocess; no process can be started")
     with pytest.raises(ValueError, match="not a row"):
         read_page("## Agents\n| a | b | c |\n")

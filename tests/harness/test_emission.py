@@ -55,14 +55,6 @@ def test_a_call_of_the_latest_completion_is_the_models():
     assert after(user("find a lamp"), CALL).attribute(*CALL) == Attribution(emitter="llm", call_id="c0")
 
 
-def test_a_call_before_any_completion_is_codes():
-    assert emitters(Emission(READER), CALL) == ["code"]
-
-
-def test_a_call_the_completion_did_not_write_is_codes():
-    assert emitters(after(user("x"), CALL), ("find_product", '{"q": "blue lamp"}')) == ["code"]
-
-
 def test_one_written_call_pays_for_one_dispatch():
     assert emitters(after(user("x"), CALL), CALL, CALL) == ["llm", "code"]
 
@@ -72,12 +64,6 @@ def test_parallel_calls_are_matched_in_any_order():
     emission = after(user("x"), CALL, other, CALL)
     assert [emission.attribute(*call).call_id for call in (other, CALL, CALL)] == ["c1", "c0", "c2"]
     assert emitters(emission, other) == ["code"]
-
-
-def test_only_the_latest_completion_counts():
-    emission = after(user("x"), CALL)
-    emission.complete([user("y")], ())
-    assert emitters(emission, CALL) == ["code"]
 
 
 ECHOES = {
@@ -137,22 +123,6 @@ def test_calls_written_as_text_are_read(case):
     (call,) = READER.emitted(WRITTEN[case], ())
     assert (call.name, call.call_id) == ("find_product", "text-1")
     assert READER.key(call.name, call.arguments) == READER.key(*CALL)
-
-
-NOT_WRITTEN = [
-    "",
-    "no call",
-    "<tool_call>",
-    "<tool_call>[1, 2]</tool_call>",
-    "<tool_call>{}</tool_call>",
-    '<tool_call>{"name": 3, "arguments": {}}</tool_call>',
-    f"<think><tool_call>{AS_JSON}</tool_call></think>",
-]
-
-
-@pytest.mark.parametrize("content", NOT_WRITTEN)
-def test_text_without_a_call_has_none(content):
-    assert READER.emitted(content, ()) == ()
 
 
 def test_native_calls_come_first_and_keep_their_ids():

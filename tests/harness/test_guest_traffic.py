@@ -30,8 +30,8 @@ from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem
 from tests.harness.guest_traffic import PipeSandbox, Traffic, traffic
 
-CASES = 20_000
-BATCHES = 20
+CASES = 4_000
+BATCHES = 4
 RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="1" * 64, limits=PAPER.limits, models=("stand",))
 
 

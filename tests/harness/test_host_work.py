@@ -10,7 +10,7 @@ import pytest
 
 from arena.policies import POLICIES
 from harness.catalogue.native import open_catalogue
-from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
@@ -19,8 +19,6 @@ from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.tools.registry import PROFILES, make_toolbox
-from harness.tools.search import QUERY_CHARS_MAX
-from harness.work import WORD, WorkMeter
 from tests.harness.catalogue_stand import index_of
 from tests.harness.episode_stand import problem, reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
@@ -98,19 +96,6 @@ def test_units_are_the_same_from_both_kernels_warm_and_cold(index: Path, catalog
         assert cold == units_of(catalogue, name, arguments) == units_of(compiled, name, arguments), why
 
 
-def test_a_search_counts_its_words_and_the_products_that_hold_them(catalogue: Catalogue) -> None:
-    def spent(q: str) -> int:
-        meter = WorkMeter()
-        catalogue.search(SearchRequest(q=q), meter)
-        return meter.spent
-
-    assert spent("the of and") == 0
-    assert spent("qqqxqqq") < spent("qqqxqqq qqqyqqq")
-    assert spent("black") == spent("black black") < spent("black bag") < spent("black bag case")
-    assert spent(" ".join(f"qqq{n}" for n in range(1_024))) == 1_024 * WORD
-    assert spent(" ".join(f"qqq{n}" for n in range(1_025))) == 0  # the reference does not search for it
-
-
 def test_an_episode_ends_at_its_limit_and_not_before(catalogue: Catalogue) -> None:
     name, arguments = CALLS["ten queries of the most common words"]
     params = {"name": name, "arguments": arguments}
@@ -136,17 +121,3 @@ def test_no_sequence_of_hostile_inputs_passes_a_limit_and_no_answer_is_shortened
             break
         assert got == expected
     assert bound.events() == free.events()[: len(bound.events())]
-
-
-def test_a_search_text_over_its_bound_is_refused_and_not_cut(catalogue: Catalogue) -> None:
-    toolbox = make_toolbox("sn15", catalogue, problem())
-    for name, wrap in (("find_product", lambda q: {"q": q}), ("find_products_in_same_shop", _one_query)):
-        longest = toolbox.dispatch(name, json.dumps(wrap("black ".ljust(QUERY_CHARS_MAX))))
-        assert longest.failure is None and longest.result == toolbox.dispatch(name, json.dumps(wrap("black"))).result
-        over = toolbox.dispatch(name, json.dumps(wrap("black ".ljust(QUERY_CHARS_MAX + 1))))
-        assert over.failure is not None and over.failure.code == "A1050" and not over.found_ids
-        assert f"{QUERY_CHARS_MAX + 1} characters; at most {QUERY_CHARS_MAX}" in over.result
-
-
-def _one_query(q: str) -> dict[str, object]:
-    return {"product_queries": json.dumps([{"q": q}])}

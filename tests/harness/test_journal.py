@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.inference.journal import _LONG_BYTES, FileJournal, MemoryJournal, open_journal
-from harness.inference.port import CompletionJournal, ModelReply, RecordedAnswer
+from harness.inference.port import ModelReply, RecordedAnswer
 
 ROOT = Path(__file__).parents[2]
-Open = Callable[[], CompletionJournal]  # begins an attempt
+Open = Callable[[], MemoryJournal]  # begins an attempt
 
 
 def answer(request: str, content: str = "x", model: str = "m") -> RecordedAnswer:
@@ -36,7 +36,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         return lambda: FileJournal(tmp_path / "stage.race" / "item.journal")
     kept = MemoryJournal()
 
-    def reopen() -> CompletionJournal:
+    def reopen() -> MemoryJournal:
         kept.next_attempt()
         return kept
 

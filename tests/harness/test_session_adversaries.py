@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
-from foundation.canonical import foreign_text
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
@@ -101,15 +99,6 @@ NOT_FOUND = {
     "found, but after it was recommended": (RECOMMEND, "tools.find_product(q='bag')"),
     "another product found": ("tools.find_product(q='bag')",),
 }
-FOUND = {
-    "by its words": ("tools.find_product(q='red lamp')",),
-    "by its words in its shop": (f"tools.find_product(q='red lamp', shop_id='{SHOP}')",),
-    "by a shop search": (SAME_SHOP.format("{'q': 'red lamp'}, {'q': 'shade'}"),),
-    "by its words, after a search with its number": (
-        f"tools.find_product(q='red lamp {LAMP}')",
-        "tools.find_product(q='red lamp')",
-    ),
-}
 
 
 @pytest.mark.parametrize("way", NOT_FOUND)
@@ -118,13 +107,6 @@ def test_an_answer_that_no_search_brought_does_not_count(way, catalogue):
     assert got.stop == "terminated", got.failure
     assert (got.recommended, got.unsurfaced) == ((LAMP,), (LAMP,))
     assert not got.is_agentic
-
-
-@pytest.mark.parametrize("way", FOUND)
-def test_an_answer_that_a_search_brought_counts(way, catalogue):
-    got = play(catalogue, agent(*FOUND[way], RECOMMEND))
-    assert (got.recommended, got.unsurfaced) == ((LAMP,), ())
-    assert [s.product_id for event in got.events for s in event.surfaced].count(LAMP) == 1
 
 
 # -- emission: the honest run, and what passes for it
@@ -256,29 +238,6 @@ def test_a_recommendation_whose_arguments_the_program_changed_is_codes(way, prof
     )
     got = play(catalogue, source, *SEARCHES, reply(SHADE_PICKED), reply(END), profile=profile)
     assert (emitters(got)["code"], got.is_agentic) == (1, False)
-
-
-UNREAD = ("the red reading one", json.dumps([LAMP]), json.dumps(LAMP))
-
-
-@pytest.mark.parametrize("unread", UNREAD)
-def test_a_recommendation_that_no_tool_could_read_does_not_stand_for_the_one_that_counts(unread, catalogue):
-    source = (
-        loop("A lamp, please.")
-        .replace("range(20)", "range(19)")
-        .replace(f"    {CARRY[0]}", f"    if _ == 18: {RECOMMEND}\n        {CARRY[0]}")
-    )
-    got = play(catalogue, source, *SEARCHES, picked(unread))
-    assert (got.recommended, got.unsurfaced, emitters(got)) == ((LAMP,), (), {"llm": 19, "echoed": 0, "code": 1})
-    assert not got.is_agentic
-
-
-def picked(arguments: str) -> ModelReply:
-    """A recommendation whose arguments the model wrote as this text."""
-    made = reply(("recommend_product", {}))
-    call, message = msgspec.structs.replace(made.calls[0], arguments=arguments), json.loads(made.message)
-    message["tool_calls"][0]["function"]["arguments"] = arguments
-    return msgspec.structs.replace(made, calls=(call,), message=foreign_text(message))
 
 
 # -- what would keep the host busy for ever

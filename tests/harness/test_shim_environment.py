@@ -17,8 +17,7 @@ from harness.inference.scripted import MODELS, start_scripted_server
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
-from harness.tools.environment import environment_problem
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import environment_problem, make_toolbox
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem
 from problems.outcome import OutcomeScore

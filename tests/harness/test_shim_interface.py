@@ -13,7 +13,7 @@ import pytest
 
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
-from harness.tools.call import listed
+from harness.tools.port import listed
 from harness.tools.registry import make_toolbox, profile_schemas
 from problems.model import Problem, RewardItem
 from tests.harness.catalogue_stand import catalogue_of

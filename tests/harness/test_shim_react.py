@@ -158,21 +158,3 @@ return [create_dialogue_step("t", [r, said("recommend_product", product_ids=ids[
     episode = settled(lines, catalogue, scripted)
     assert names_of(episode).count("recommend_product") == 2
     assert episode.body.recommended == (json.loads(tool_calls(episode)[0].result)[1]["product_id"],)
-
-
-def test_an_agent_may_still_recommend_after_terminate_as_on_sn15(catalogue: Catalogue, scripted: str) -> None:
-    lines = """execute_tool_call("terminate", {"status": "failure"})
-execute_tool_call("recommend_product", {"product_ids": ids[0]})
-return []"""
-    episode = settled(lines, catalogue, scripted)
-    assert names_of(episode) == ["find_product", "recommend_product", "terminate"]
-    assert json.loads(tool_calls(episode)[-1].arguments) == {"status": "failure"}
-
-
-@pytest.mark.parametrize(
-    "dialogue", ["None", "'text'", "[]", "[3, {}, {'completion': 1}, {'completion': {'message': {'tool_call': 'x'}}}]"]
-)
-def test_a_dialogue_of_another_shape_is_a_claim_and_no_call(dialogue: str, catalogue: Catalogue, scripted: str) -> None:
-    episode = settled(f"return {dialogue}", catalogue, scripted)
-    assert names_of(episode) == ["find_product"]
-    assert (episode.body.stop, episode.body.failure and episode.body.failure.code) == ("returned", "A1060")

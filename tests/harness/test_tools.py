@@ -108,14 +108,6 @@ def test_recommendations_are_read_as_the_scorer_reads_them(tools: Toolbox, text:
     assert (",".join(ids) if ids else "Nothing was recommended") in result
 
 
-@pytest.mark.parametrize("given", [["101", "102"], 101, {"id": "101"}, None, True])
-def test_a_recommendation_that_is_no_text_recommends_nothing_and_says_so(tools: Toolbox, given: object) -> None:
-    result, outcome = call(tools, "recommend_product", product_ids=given)
-    assert outcome.recommended_ids == ()
-    assert outcome.failure is not None and outcome.failure.code == "A1050"
-    assert "product_ids" in result["error"] and "must be a string" in result["error"]
-
-
 def test_only_recommend_product_recommends_and_only_terminate_ends(tools: Toolbox) -> None:
     outcomes = {
         "find_product": call(tools, "find_product", q="bag")[1],

@@ -9,8 +9,7 @@ from typing import Literal
 import pytest
 
 from foundation.canonical import text_hash
-from harness.tools.call import ToolContext
-from harness.tools.port import ToolOutcome
+from harness.tools.port import ToolContext, ToolOutcome
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.tools.schema import describe_tool
 

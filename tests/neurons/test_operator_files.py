@@ -210,4 +210,4 @@ def test_publish_and_releases_by_the_command_line(tmp_path: Path, monkeypatch: p
     said = arena("operator", "publish", *state)[1]
     assert f"{batch_file.name}  MISSING" in said and "1 missing in" in said
     refused = arena("operator", "publish", tmp_path / "files" / "bank.jsonl", *state, *key)[2]
-    assert refused is not None and refused.failure.code == "V2106"
+    assert refused is not None and refused.failure.code == "V2105"

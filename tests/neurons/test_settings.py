@@ -159,7 +159,7 @@ def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_name
 
     with listing("only") as one:
         assert models(one.base_url) == ("only",)
-    with listing("b", "a") as several, pytest.raises(ArenaError, match=r"U3005.*lists a, b: name one with --model"):
+    with listing("b", "a") as several, pytest.raises(ArenaError, match=r"U3001.*lists a, b: name one with --model"):
         models(several.base_url)
     with listing("x", demo.inference.models[0]) as scripted:
         assert models(scripted.base_url) == demo.inference.models[:1]
@@ -178,7 +178,7 @@ def test_a_model_needs_one_endpoint_that_answers_where_that_is_asked_for() -> No
         for endpoints, model, told in (
             ((away,), "a", "U3002.*away at http://127.0.0.1:9/v1 does not answer"),
             ((there, own), "b", "U3002.*own at"),
-            ((there,), "c", "U3005.*c at"),
+            ((there,), "c", "U3001.*c at"),
             ((own,), "a", "U3001.*serves a"),
         ):
             with pytest.raises(ArenaError, match=told):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import random
 
 import msgspec
 import pytest
 
 from problems.clusters import ProductClasses, find_classes, title_key
 from problems.product import Product
-from problems.score import score
-from problems.soundness import check_problem
 from problems.synthesis import synthesize
-from problems.titles import matcher_named
-from tests.problems.disguises import DISGUISE_KINDS, disguises
+from tests.problems.disguises import DISGUISE_KINDS
 from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems
 from tests.problems.stand import synthetic_shelf
@@ -66,37 +62,6 @@ def test_a_false_merge_is_counted():
     keys = tuple(sorted(title_key(_catalogue()[place].title) for place in (0, 900)))
     wrong = ProductClasses(class_of_key=dict.fromkeys(keys, keys[0]), keys_of_class={keys[0]: keys})
     assert falsely_merged(pair, wrong) == {"p0", "p900"}
-
-
-def test_disguises_are_sound_problems_under_new_ids_and_words(bank):
-    rng = random.Random(2)
-    for problem in bank:
-        made = disguises(problem, rng, _prices_php())
-        assert list(made) == list(DISGUISE_KINDS)
-        ids = {problem.problem_id, *(one.problem_id for one in made.values())}
-        assert len(ids) == 1 + len(DISGUISE_KINDS)
-        for disguised in made.values():
-            check_problem(disguised)
-            assert disguised.query != problem.query
-        assert {item.product_id for item in made["retailer"].rewards}.isdisjoint(_prices_php())
-
-
-def test_a_new_voucher_can_be_met_with_the_same_answers(bank):
-    by_id, titles = {product.product_id: product for product in _catalogue()}, matcher_named("lexical/1")
-    rng = random.Random(3)
-    for problem in bank:
-        for prices in (_prices_php(), {}):
-            voucher = disguises(problem, rng, prices).get("voucher")
-            if voucher is None:
-                assert not prices and problem.voucher is None
-                continue
-            assert voucher.voucher != problem.voucher
-            outcome = score(voucher, [item.product_id for item in voucher.rewards], by_id.get, titles)
-            assert outcome.is_success, (problem, voucher)
-
-
-def test_equal_seeds_make_equal_disguises(bank):
-    assert disguises(bank[0], random.Random(5), _prices_php()) == disguises(bank[0], random.Random(5), _prices_php())
 
 
 def test_the_public_problems_stay_in_their_clusters_without_any_catalogue():

@@ -41,20 +41,6 @@ def test_classes_do_not_depend_on_the_order_of_the_products():
     assert find_classes(shuffled) == find_classes(_catalogue())
 
 
-def test_planting_does_not_depend_on_the_order_of_the_products():
-    shuffled = random.Random(5).sample(_catalogue(), len(_catalogue()))
-    assert plant(shuffled, 20, 1) == plant(_catalogue(), 20, 1)
-
-
-def test_all_keys_of_a_class_share_every_word_but_those_without_meaning():
-    classes = find_classes(_catalogue())
-    assert classes.keys_of_class
-    for keys in classes.keys_of_class.values():
-        words = [set(key.split()) for key in keys]
-        spread = set.union(*words) - set.intersection(*words)
-        assert not any(word.isdigit() or any(letter.isdigit() for letter in word) for word in spread), keys
-
-
 def test_an_often_seen_brand_or_colour_still_parts():
     def listed(number: int, title: str, brand: str = "") -> Product:
         category = f"Floor {number % 6} > Shelf"

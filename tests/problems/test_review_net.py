@@ -37,22 +37,10 @@ def test_words_in_another_order_and_other_phrases_of_asking_are_the_same_content
     )
 
 
-def test_the_voucher_paragraph_is_not_content():
-    voucher = "\n\nMy budget is only `500`, but I have a voucher with the following rules:\n1. The voucher applies."
-    assert content_words(KETTLE + voucher) == content_words(KETTLE)
-
-
 def test_pairs_alike_are_listed_in_one_order_and_short_queries_never():
     pairs = similar_pairs(BANK)
     assert [(pair.left, pair.right, pair.similarity_e4) for pair in pairs] == [("a", "b", 10_000)]
     assert similar_pairs(random.Random(1).sample(BANK, len(BANK))) == pairs
-
-
-def test_every_pair_listed_is_as_similar_as_it_says():
-    words = {problem.problem_id: content_words(problem.query) for problem in BANK}
-    for pair in similar_pairs(BANK, 1_000):
-        left, right = words[pair.left], words[pair.right]
-        assert pair.similarity_e4 == 10_000 * len(left & right) // len(left | right) >= 1_000
 
 
 def test_the_net_finds_what_comparing_every_pair_finds():

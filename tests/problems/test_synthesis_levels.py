@@ -1,34 +1,24 @@
-"""Difficulty asked for is difficulty measured; ambiguity is counted exactly; sets made in a row share nothing."""
+"""Difficulty and ambiguity are counted exactly; sets made in a row share nothing."""
 
 from __future__ import annotations
 
-import functools
-import random
-
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from problems.axes import match
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
-from problems.self_check import check_solvable
 from problems.synthesis import (
     ACCEPTED_MAX,
-    LEVELS,
     ProblemMaker,
-    count_levels,
     measure_ambiguity,
     measure_difficulty,
     meets_constraints,
-    share_out,
-    synthesize,
 )
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles, LexicalTitles, title_words
-from problems.wording import check_wording, said_names
-from tests.problems.stand import make_catalogue, synthetic_shelf
+from problems.wording import said_names
+from tests.problems.stand import synthetic_shelf
 from tests.prove.test_synthesis_scale import run as run_at_scale
 
 TITLES = LexicalTitles()
@@ -39,64 +29,13 @@ def _shelf() -> TitleIndex:
     return synthetic_shelf(4_000, 5)
 
 
-@functools.cache
-def _by_level() -> dict[str, tuple[Problem, ...]]:
-    counts = dict.fromkeys(BUCKETS, 8)
-    return {level: ProblemMaker(_shelf()).make(seed=8, counts=counts, mix={level: 1}) for level in LEVELS}
+@pytest.fixture(scope="module")
+def made() -> tuple[Problem, ...]:
+    return ProblemMaker(_shelf()).make(seed=8, counts=dict.fromkeys(BUCKETS, 8))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_every_problem_measures_the_level_it_was_made_for(level):
-    problems = _by_level()[level]
-    assert len(problems) == 24
-    assert {measure_difficulty(problem, _shelf()).level for problem in problems} == {level}
-    for problem in problems:
-        assert check_solvable(problem, _shelf().product, TITLES).is_usable
-        assert check_wording(problem) == ()
-
-
-def test_levels_differ_in_items_constraints_and_namesakes():
-    measured = {level: [measure_difficulty(problem, _shelf()) for problem in _by_level()[level]] for level in LEVELS}
-
-    def mean(level, of):
-        return sum(of(one) for one in measured[level]) / len(measured[level])
-
-    for of in (lambda one: one.items, lambda one: sum(one.constraints), lambda one: sum(one.namesakes) / one.items):
-        easy, medium, hard = (mean(level, of) for level in LEVELS)
-        assert easy <= medium < hard
-
-
-def test_a_mix_is_shared_out_by_its_weights():
-    assert share_out(10, {"easy": 1, "medium": 1, "hard": 1}) == {"easy": 4, "medium": 3, "hard": 3}
-    made = synthesize(_shelf(), seed=2, counts={"product": 8, "voucher": 4}, mix={"easy": 3, "hard": 1})
-    assert count_levels(measure_difficulty(problem, _shelf()) for problem in made) == {
-        "easy": 9,
-        "medium": 0,
-        "hard": 3,
-    }
-    for mix in ({}, {"easy": 0}, {"easy": 2, "hard": -1}, {"grim": 1}):
-        with pytest.raises(ValueError, match="mix"):
-            share_out(3, mix)
-
-
-@given(
-    st.integers(0, 500), st.dictionaries(st.sampled_from(LEVELS), st.integers(0, 9)).filter(lambda m: any(m.values()))
-)
-def test_shares_add_up_and_stay_within_one_of_exact(count, mix):
-    shares = share_out(count, mix)
-    assert sum(shares.values()) == count
-    for level, share in shares.items():
-        assert abs(share - count * mix.get(level, 0) / sum(mix.values())) < 1
-
-
-def test_a_level_the_catalogue_cannot_offer_is_named():
-    bare = [replace(product, attributes={}, sku_options={}, service=()) for product in make_catalogue(60)]
-    with pytest.raises(ArenaError, match=r"P4011.*hard voucher"):
-        synthesize(bare, seed=1, counts={"voucher": 1}, mix={"hard": 1})
-
-
-def test_difficulty_grows_with_every_constraint_and_every_namesake():
-    problem = _by_level()["medium"][0]
+def test_difficulty_grows_with_every_constraint_and_every_namesake(made):
+    problem = made[0]
     item = problem.rewards[0]
     more = replace(problem, rewards=(replace(item, service=(*item.service, "x")), *problem.rewards[1:]))
     assert measure_difficulty(more, _shelf()).points_e4 > measure_difficulty(problem, _shelf()).points_e4
@@ -104,8 +43,8 @@ def test_difficulty_grows_with_every_constraint_and_every_namesake():
     assert measure_difficulty(vague, _shelf()).namesakes[0] >= measure_difficulty(problem, _shelf()).namesakes[0]
 
 
-def test_counts_are_those_of_a_full_comparison():
-    for problem in (problem for problems in _by_level().values() for problem in problems[::12]):
+def test_counts_are_those_of_a_full_comparison(made):
+    for problem in made[::4]:
         counts = measure_ambiguity(problem, _shelf())
         for item, words, accepted, fitting in zip(
             problem.rewards, said_names(problem), counts.accepted, counts.fitting, strict=True
@@ -135,15 +74,15 @@ def bare(problem: Problem) -> Problem:
     return replace(problem, rewards=items, query=". ".join(" ".join(words) for words in said_names(problem)) + ".")
 
 
-def test_a_problem_that_many_products_satisfy_is_named():
-    problem = next(p for p in _by_level()["medium"] if p.bucket == "product" and p.rewards[0].attributes)
+def test_a_problem_that_many_products_satisfy_is_named(made):
+    problem = next(p for p in made if p.bucket == "product" and p.rewards[0].attributes)
     shelf, loose = stocked_with_copies(problem), bare(problem)
     counts = measure_ambiguity(loose, shelf)
     assert counts.accepted[0] >= 6 and counts.failure is not None and counts.failure.code == "P4019"
 
 
-def test_under_a_title_release_its_lists_decide():
-    problem = _by_level()["easy"][0]
+def test_under_a_title_release_its_lists_decide(made):
+    problem = made[0]
     item = replace(problem.rewards[0], sku_options=(), attributes=(), service=(), price=())
     others = frozenset(product.product_id for product in _shelf().products[:7])
     release = AcceptedTitles(name="r", accepted={item.title[0]: others | {"not in this catalogue"}})
@@ -172,14 +111,9 @@ def test_sets_made_one_after_the_other_share_no_class_and_repeat():
 
 def test_problems_that_come_out_apart_follow_from_seeds_of_their_own():
     counts: dict[Bucket, int] = {"product": 6, "voucher": 3}
-    made = list(ProblemMaker(_shelf()).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
+    made = list(ProblemMaker(_shelf()).make_apart(seed=1 << 255, counts=counts))
     assert [problem.bucket for problem in made] == ["product"] * 6 + ["voucher"] * 3
-    assert count_levels(measure_difficulty(problem, _shelf()) for problem in made) == {
-        "easy": 6,
-        "medium": 0,
-        "hard": 3,
-    }
-    assert made == list(ProblemMaker(_shelf()).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
+    assert made == list(ProblemMaker(_shelf()).make_apart(seed=1 << 255, counts=counts))
     assert len({problem.problem_id for problem in made}) == 9
     places = [_shelf().place(item.product_id) for problem in made for item in problem.rewards]
     assert len({int(_shelf().class_numbers[place]) for place in places if place is not None}) == len(places)
@@ -196,19 +130,3 @@ def test_a_small_year_of_batches_is_dealt_whole_without_a_refusal():
     assert found["answer_classes"] == found["answers"]  # no class answers twice
     assert found["pools"] == {"never_touch": 15, "eval": 75, "dev": 60, "train": 465}
     assert (found["clusters"], found["refused"]) == (615, 0)
-
-
-def test_a_shelf_gives_the_same_problems_as_its_products_in_any_order():
-    products = random.Random(3).sample(list(_shelf().products), 600)
-    counts = {"product": 4, "shop": 2, "voucher": 3}
-    assert synthesize(TitleIndex(products), seed=6, counts=counts) == synthesize(products[::-1], seed=6, counts=counts)
-
-
-def test_a_maker_goes_on_until_nothing_is_left_and_says_so():
-    products = make_catalogue(40)
-    maker = ProblemMaker(TitleIndex(products))
-    made = 0
-    with pytest.raises(ArenaError, match="P4011"):
-        for seed in range(100):
-            made += len(maker.make(seed=seed, counts={"product": 1}))
-    assert 30 <= made <= 40

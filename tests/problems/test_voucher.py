@@ -18,11 +18,6 @@ PERCENT = Voucher(
 )
 
 
-def test_a_third_of_a_cent_too_much_misses_the_budget():
-    bill = settle_bill([0.1, 0.2], ["s", "s"], replace(VOUCHER, budget=0.3))
-    assert bill.total_php == 0.30000000000000004 and not bill.is_within_budget
-
-
 def test_float_rounding_in_favour_of_the_shopper_stands():
     assert settle_bill([4000.0], ["s"], PERCENT).after_php == 2679.9999999999995
     assert settle_bill([4000.0], ["s"], PERCENT).is_within_budget
@@ -49,19 +44,6 @@ def test_the_threshold_is_inclusive():
 def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
     assert not settle_bill([300.0, 300.0], ["s", "t"], VOUCHER).is_eligible
     assert settle_bill([300.0, 300.0], ["s", "t"], replace(VOUCHER, voucher_type="platform")).is_eligible
-
-
-def test_without_the_voucher_the_plain_total_may_still_meet_the_budget():
-    bill = settle_bill([300.0, 300.0], ["s", "t"], VOUCHER)
-    assert bill.is_within_budget and bill.after_php == bill.total_php == 600
-
-
-def test_the_cap_limits_a_percentage():
-    assert settle_bill([10_000.0], ["s"], replace(PERCENT, discount=0.5, cap=100)).after_php == 9_900
-
-
-def test_a_face_value_above_the_total_gives_a_negative_price():
-    assert settle_bill([500.0], ["s"], replace(VOUCHER, face_value=700)).after_php == -200
 
 
 def test_a_discount_without_its_amounts_is_a_problem_fault():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from training.rewriting.model import CallTimeline
+from training.rewriting.known_facts import CallTimeline
 
 _HERE = Path(__file__).parent
 RUNS = msgspec.json.decode((_HERE / "judged_runs.json").read_bytes(), type=dict[str, CallTimeline])

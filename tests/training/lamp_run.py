@@ -10,9 +10,9 @@ import msgspec
 from harness.chat import Message
 from harness.inference.port import ModelReply
 from training.corpus.model import ExecutedTrace, Rewritten, TraceFacts, TraceSource, assemble_trace
-from training.rewriting.model import CallStep, CallTimeline, OmittedRun, Rewrite, RewriteRules
+from training.rewriting.known_facts import CallStep, CallTimeline
 from training.rewriting.scripted import ScriptedWriter
-from training.rewriting.writing import rewrite
+from training.rewriting.writing import OmittedRun, Rewrite, RewriteRules, rewrite
 from training.trac.asking import Answers, Asker
 
 QUERY = "I'm looking for a Lumora desk lamp with USB charging, in white, below 900 PHP, and a Tavik mouse pad."

@@ -11,7 +11,7 @@ from arena.chain.keys import verify
 from training.agents import distilled_prompt
 from training.corpus.exports import export_shards, open_export
 from training.corpus.model import CorpusRow, ExecutedTrace
-from training.rewriting.results import with_calls
+from training.rewriting.writing import with_calls
 
 
 class LiftedRows(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,24 +9,10 @@ import pytest
 
 from tests.training.short_rows import run_sft, sft_recipe
 from tests.training.stock import TOKENIZER
-from training.models.estimate import (
-    Work,
-    estimate_run,
-)
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.recipe import Recipe, parse_recipe, read_whole_text
+from training.recipe import Recipe
 
 PAPER = Path(__file__).parents[2] / "training" / "recipes" / "paper"
-
-
-def recipe_of(name: str) -> Recipe:
-    return parse_recipe(read_whole_text(PAPER / f"{name}.toml"))
-
-
-@pytest.mark.parametrize(("name", "memory_gb"), [("sft", 13.0), ("kto", 47.0), ("grpo_v19", 18.4)])
-def test_the_memory_of_the_papers_stages_is_what_the_readme_says(name: str, memory_gb: float) -> None:
-    estimate = estimate_run(recipe_of(name), Work(corpus_tokens=1, problems=1, taken=1))
-    assert round(estimate.memory_gb, 1) == memory_gb
 
 
 def test_neither_a_step_nor_the_evaluation_builds_the_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

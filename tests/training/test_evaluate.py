@@ -9,7 +9,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from tests.training.rollouts import make_result
-from tests.training.stock import EPISODE, ScriptedUpstream, Stock
+from tests.training.stock import ScriptedUpstream, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set
 from training.evaluation.run_eval import EvaluationPlan, by_endpoint, by_tokens, examine
@@ -132,11 +132,3 @@ def test_episodes_of_another_model_are_never_reported_as_this_ones(stock: Stock,
     with pytest.raises(ArenaError) as refused:
         examine(plan(stock), stock.held[:1], file, run, stock.bench, lineage_sha256="b" * 64, contamination="")
     assert refused.value.failure.code == "V2124"
-
-
-def test_greedy_draws_are_not_counted_twice(stock: Stock) -> None:
-    for wrong in ({"samples": 2}, {"seeds": (0, 1)}, {"samples": 0}, {"seeds": ()}):
-        with pytest.raises(ArenaError) as refused:
-            plan(stock, **wrong)
-        assert refused.value.failure.code == "V2120"
-    assert plan(stock, decode=EPISODE, samples=2, seeds=(0, 1)).samples == 2

@@ -84,21 +84,3 @@ def test_two_rows_of_one_prompt_write_on_places_of_their_own_and_read_the_prompt
     extend(other, (*HEAD, 2))
     assert is_right(one, (*HEAD, 1)) and is_right(other, (*HEAD, 2))
     assert one.path()[0] is other.path()[0]
-
-
-def test_what_was_used_last_is_dropped_last() -> None:
-    sequences = [(number, *HEAD) for number in range(3)]
-    tree = PrefixTree(ROOM)
-    places = [tree.place(sequence) for sequence in sequences]
-    for place, sequence in zip(places, sequences, strict=True):
-        extend(place, sequence)
-    for place in places:
-        tree.release(place)
-    bounded = PrefixTree(tree.held_bytes() - 1)
-    for sequence in (*sequences[:2], sequences[0], sequences[2]):
-        place = bounded.place(sequence)
-        if place.end < len(sequence):
-            extend(place, sequence)
-        bounded.release(place)
-    found = {sequence: bounded.place(sequence).end for sequence in sequences}
-    assert found == {sequences[0]: len(HEAD) + 1, sequences[1]: 0, sequences[2]: len(HEAD) + 1}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from training.recipe import ALL_LINEAR, ATTENTION, EXTENDS, parse_recipe, read_whole_text
+from training.recipe import ALL_LINEAR, ATTENTION, parse_recipe, read_whole_text
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 PAPER = sorted((RECIPES / "paper").glob("*.toml"))
-OVERLAYS = sorted(path for path in RECIPES.glob("*/**/*.toml") if EXTENDS in tomllib.loads(path.read_text("utf-8")))
 
 _SFT = {  # B.1
     "lora.targets": ALL_LINEAR,
@@ -79,22 +77,10 @@ OF_THE_PAPER: dict[str, dict[str, object]] = {
 }
 
 
-def _values(told: dict[str, Any]) -> dict[str, Any]:
-    """Every value of a TOML text by its dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in told.items():
-        found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
-    return found
-
-
 def _at(recipe: object, path: str) -> Any:
     for name in path.split("."):
         recipe = getattr(recipe, name)
     return recipe
-
-
-def test_every_recipe_of_the_paper_is_held_to_it() -> None:
-    assert {path.stem for path in PAPER} == OF_THE_PAPER.keys()
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
@@ -110,22 +96,9 @@ def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
     assert [line for line in unnamed if not line.startswith(("name = ", "stage = "))] == []
 
 
-@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_an_overlay_written_out_is_the_same_recipe_and_needs_no_other_file(path: Path) -> None:
-    text = read_whole_text(path)
-    assert EXTENDS not in tomllib.loads(text)
-    assert parse_recipe(text).recipe_sha256 == parse_recipe(read_whole_text(path)).recipe_sha256
-
-
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_a_recipe_that_asks_a_server_asks_it_for_its_parent(path: Path) -> None:
     """The name that `arena reenter --name` and the server are given (README of the recipes)."""
     recipe = parse_recipe(read_whole_text(path))
     assert recipe.stage in ("sft", "teacher", "kto") or recipe.sampler
     assert recipe.sampler_model == (f"paper-{Path(recipe.parent).name}" if recipe.sampler else "")
-
-
-@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
-def test_a_recipe_that_learns_from_episodes_names_the_train_pool(path: Path) -> None:
-    recipe = parse_recipe(read_whole_text(path))
-    assert recipe.stage == "sft" or recipe.data.problems == "problems/train.jsonl"

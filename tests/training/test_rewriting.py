@@ -11,8 +11,7 @@ from foundation.errors import ArenaError
 from harness.inference.port import ModelReply
 from tests.training.lamp_run import BY, HONEST, TIMELINE, WRITER, Writer, trace_of, written
 from training.rewriting.grounding import refusal
-from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
-from training.rewriting.writing import lifted, rewrite, timeline_of
+from training.rewriting.writing import OmittedRun, Rewrite, RewriteRules, lifted, rewrite, timeline_of
 from training.trac.asking import Answers, Asker
 
 

@@ -207,10 +207,3 @@ def test_a_hostile_server_costs_bounded_memory_and_time(stock: Stock, behave: Be
 
 
 # -- the scripted model
-
-
-def test_the_scripted_expert_solves_by_tokens_what_it_solves_by_messages(stock: Stock) -> None:
-    jobs = jobs_of(stock.bench.problems, 1, 0)
-    lines = stock.bench.sample(jobs, ScriptedSampler(stock.codec), stock.codec, EPISODE, 2)
-    solved = {line.result.problem_id for line in lines if line.result.is_success}
-    assert solved == {trace.facts.problem_id for trace in stock.traces()}

@@ -22,8 +22,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from tests.training.short_rows import engine_processes
@@ -41,7 +39,6 @@ from training.stages.run import (
     require_shareable,
     weights_sha256,
 )
-from training.stages.sft import FILLER, RowOrder
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "training" / "recipes" / "paper" / "fsdp2.yaml"
@@ -273,14 +270,3 @@ def test_a_checkpoint_lacking_a_process_is_not_gone_on_from_and_one_of_other_pro
     assert found == str(tmp_path / "checkpoint-2")
     with pytest.raises(ArenaError, match="is not of 1 processes: go on with as many as began"):
         newest_checkpoint(tmp_path, ALONE)
-
-
-@given(rows=st.integers(1, 60), size=st.integers(1, 12), seed=st.integers(0, 9))
-def test_every_row_of_an_epoch_is_dealt_once_and_only_the_filler_fills_up(rows: int, size: int, seed: int) -> None:
-    torch.manual_seed(seed)
-    order = RowOrder([1 + row % 7 for row in range(rows)], step_rows=4, size=size, seed=seed)
-    order.set_epoch(seed % 3)
-    dealt = list(order)
-    assert len(dealt) == len(order) and len(dealt) % size == 0 and len(dealt) - rows < size
-    assert sorted(dealt[:rows]) == list(range(rows)) and set(dealt[rows:]) <= {rows}
-    assert not any(FILLER.mask)

@@ -163,8 +163,7 @@ def test_a_target_is_grounded_where_the_prompt_s_words_find_it_early_enough() ->
     assert ungrounded(both, shelf, pages=2) == ("2",)
 
 
-@pytest.mark.parametrize("trials", [1, 3, 4, 8, 16])
-@pytest.mark.parametrize("chance_e4", [100, 500, 1_000])
+@pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 100), (4, 500), (16, 1_000)])
 def test_equal_models_reach_the_margin_no_more_often_than_allowed(trials: int, chance_e4: int) -> None:
     def chance(margin: int, skill: float) -> float:
         weight = [comb(trials, k) * skill**k * (1 - skill) ** (trials - k) for k in range(trials + 1)]
@@ -185,8 +184,7 @@ def attempts(student: int, teacher: int, calls: list[str]) -> Callable[[str, Tas
     return attempt
 
 
-@pytest.mark.parametrize("student", range(5))
-@pytest.mark.parametrize("teacher", range(5))
+@pytest.mark.parametrize(("student", "teacher"), [(0, 2), (0, 3), (1, 4), (2, 4), (3, 4)])
 def test_only_a_gap_beyond_luck_is_accepted(student: int, teacher: int) -> None:
     calls: list[str] = []
     found = verify(TASKLET, "student", "teacher", RULES, attempts(student, teacher, calls))

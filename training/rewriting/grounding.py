@@ -28,8 +28,7 @@ from training.rewriting.claims import (
     shop_together_claims,
     voucher_claims,
 )
-from training.rewriting.known_facts import NUMBER, KnownFacts, is_plain, listed_words, numbers_of, stems
-from training.rewriting.model import CallTimeline
+from training.rewriting.known_facts import NUMBER, CallTimeline, KnownFacts, is_plain, listed_words, numbers_of, stems
 
 THOUGHT_CHARS = (40, 1_200)
 

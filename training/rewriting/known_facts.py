@@ -20,7 +20,22 @@ import orjson
 
 from foundation.canonical import objects_in
 from harness.emission.wording import Passage, words_of
-from training.rewriting.model import CallTimeline
+
+
+class CallStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that code chose, with what came back. `arguments` is JSON text, both byte for byte as recorded."""
+
+    name: str
+    arguments: str
+    result: str
+
+
+class CallTimeline(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its calls in the order in which they were made."""
+
+    query: str
+    steps: tuple[CallStep, ...]
+
 
 _STEM_LETTERS = 3
 _ENDINGS = (

@@ -11,8 +11,7 @@ import unicodedata
 
 import msgspec
 
-from foundation.errors import Failure
-from harness.inference.port import ModelReply
+from training.trac.scripted import ScriptedAnswers
 
 _OTHER = re.compile(r"[^\w\s.,'/-]|_")
 _SEARCHES = (
@@ -46,27 +45,12 @@ class _Asked(msgspec.Struct, frozen=True):
     next: _Next
 
 
-class ScriptedWriter:
-    """An `Upstream` that thinks about what it is shown. Thread-safe: it has no state."""
+class ScriptedWriter(ScriptedAnswers):
+    """Thinks about what it is shown."""
 
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        """The thought before the next call of the first user message."""
-        fields = msgspec.json.decode(request)
-        shown = msgspec.json.decode(fields["messages"][1]["content"], type=_Asked)
-        text = msgspec.json.encode({"thought": _thought(shown)}).decode()
-        return ModelReply(
-            model=fields["model"],
-            content=text,
-            prompt_tokens=sum(len(message["content"]) for message in fields["messages"]) // 4,
-            completion_tokens=len(text) // 4,
-            message=msgspec.json.encode({"role": "assistant", "content": text}).decode(),
-        )
-
-    def probe(self, request: str) -> Failure | None:
-        """It always answers."""
-        return None
+    def answer(self, system: str, shown: str) -> object:
+        """The thought before the next call."""
+        return {"thought": _thought(msgspec.json.decode(shown, type=_Asked))}
 
 
 def _thought(shown: _Asked) -> str:

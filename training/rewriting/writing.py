@@ -2,37 +2,94 @@
 
 The writer is shown what was known before a step and the call that follows, never a later result; what it answers is
 checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up after as many
-replies as the rules allow. What comes out of `lifted` differs from the record in thoughts and system prompt alone.
+replies as the rules allow. What comes out of `lifted` differs from the record in thoughts and system prompt alone. The
+folder of a run holds thoughts, never rows: a corpus reads the calls from their export again and checks every thought
+once more, so a file that was changed lifts nothing that does not stand (V2149).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
 from foundation.canonical import text_hash
 from foundation.codes.names import NO_ANSWER_TO_THIS
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from judge.parse import RefusedReplyError
-from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace, assemble_trace
+from training.corpus.building import Sources
+from training.corpus.exports import LogShard, ViewShard
+from training.corpus.model import ExecutedTrace, Quarantined, RejectCode, Rewritten, Trace, assemble_trace
+from training.corpus.selection import Shard
 from training.rewriting.grounding import refusal
-from training.rewriting.known_facts import prompt_text
-from training.rewriting.model import (
-    LEFT_OUT_CODES,
-    CallStep,
-    CallTimeline,
-    LeftOutCode,
-    OmittedRun,
-    Rewrite,
-    RewriteReport,
-    RewriteRules,
-)
-from training.trac.annotation import read_json, refused_chat
-from training.trac.asking import Asker, Chat
+from training.rewriting.known_facts import CallStep, CallTimeline, prompt_text
+from training.trac.asking import Asker, Chat, read_json
+from training.trac.model import Usage
+
+REWRITE_VERSION = 1
+
+LeftOutCode = Literal[
+    "not_a_success",  # only successful runs show a way worth learning
+    "already_agentic",  # the model chose its calls: there is nothing to lift
+    "not_in_order",  # a call without a result: no steps to think between
+    "no_answer",  # nothing was recommended
+    "too_long",  # more steps than the rules allow
+    "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter
+    "not_answered",  # the writer's endpoint answers, but not the question about one step: too long, or too slow
+    "not_grounded",  # a thought was refused as often as the rules allow
+]
+LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
+
+
+class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How thoughts are asked for."""
+
+    steps_max: int = 40
+    replies_max: int = 3  # to one step, the refused ones included
+    reply_tokens_max: int = 400
+    result_chars: int = 6_000  # of one result that the writer is shown; checks read all of it
+
+
+class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
+    """The thoughts of one run, one before each call."""
+
+    version: int = REWRITE_VERSION
+    trace_id: str
+    place: str
+    by: Rewritten
+    thoughts: tuple[str, ...]
+    refused: int = 0  # replies that did not stand up to the checks on the way
+
+
+class OmittedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was not rewritten, and why."""
+
+    trace_id: str
+    place: str
+    code: LeftOutCode
+    detail: str = ""
+
+
+class RewriteReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: how many traces were rewritten and left out, by code, and what was paid."""
+
+    rules: RewriteRules
+    writer: str
+    prompt_sha256: str
+    sources: tuple[str, ...]  # sha256 of each manifest
+    traces: int
+    rewritten: int
+    steps: int  # thoughts in all
+    refused: int  # replies
+    left_out: tuple[tuple[LeftOutCode, int], ...]
+    usage: tuple[Usage, ...]
 
 
 def why_not(trace: Trace, timeline: CallTimeline | None, rules: RewriteRules) -> LeftOutCode | None:
@@ -149,28 +206,24 @@ def rewrite(
     thoughts: list[str] = []
     refused = 0
     for number, step in enumerate(timeline.steps):
-        chat, reason = thought_chat(timeline, thoughts, rules), ""
-        for _ in range(rules.replies_max):
-            try:
-                text = asker.ask(writer, chat, rules.reply_tokens_max)
-            except ArenaError as error:
-                if error.failure.code != NO_ANSWER_TO_THIS:
-                    raise
-                detail = f"step {number + 1}, {step.name}: {error.failure.detail}"
-                return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="not_answered", detail=detail)
-            try:
-                thought = read_json(text, _ThoughtReply).thought.strip()
-                reason = refusal(thought, timeline, number, thoughts) or ""
-            except RefusedReplyError as wrong:
-                reason = str(wrong)
-            if not reason:
-                thoughts.append(thought)
-                break
-            refused += 1
-            chat = refused_chat(chat, text, reason)
-        else:
-            detail = f"step {number + 1}, {step.name}: {reason}"
-            return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="not_grounded", detail=detail)
+
+        def read(text: str, number: int = number) -> str:
+            thought = read_json(text, _ThoughtReply).thought.strip()
+            if (reason := refusal(thought, timeline, number, thoughts)) is not None:
+                raise RefusedReplyError(reason)
+            return thought
+
+        try:
+            thought, more = asker.ask_checked(writer, thought_chat(timeline, thoughts, rules), rules, read)
+        except (RefusedReplyError, ArenaError) as wrong:
+            if isinstance(wrong, ArenaError) and wrong.failure.code != NO_ANSWER_TO_THIS:
+                raise
+            code = "not_answered" if isinstance(wrong, ArenaError) else "not_grounded"
+            said = wrong.failure.detail if isinstance(wrong, ArenaError) else str(wrong)
+            detail = f"step {number + 1}, {step.name}: {said}"
+            return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code=code, detail=detail)
+        thoughts.append(thought)
+        refused += more
     return Rewrite(
         trace_id=trace.trace_id,
         place=trace.source.place,
@@ -204,3 +257,74 @@ def thought_chat(timeline: CallTimeline, thoughts: list[str], rules: RewriteRule
     step = timeline.steps[len(thoughts)]
     shown = {"request": timeline.query, "done": done, "next": {"tool": step.name, "arguments": step.arguments}}
     return ("system", prompt_text("think")), ("user", msgspec.json.encode(shown).decode())
+
+
+THOUGHTS, LEFT_OUT, REPORT = "thoughts.jsonl", "left_out.jsonl", "rewriting.json"
+
+
+class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard in which runs with thoughts stand as if the model had chosen their calls; alone, or among the others.
+    Calling it reads it."""
+
+    shard: Shard
+    rewrites: Mapping[str, Rewrite]  # by the trace's id
+    prompt: str
+    is_alone: bool = False
+
+    def __call__(self) -> Iterator[Trace | Quarantined]:
+        """Its rows, in order; a run whose thoughts do not stand is quarantined."""
+        for row in self.shard():
+            made = self.rewrites.get(row.trace_id) if isinstance(row, ExecutedTrace) else None
+            if made is None or not isinstance(row, ExecutedTrace):
+                if not self.is_alone:
+                    yield row
+                continue
+            timeline = timeline_of(row)
+            reason = "its calls are in no order" if timeline is None else broken(made, timeline)
+            if timeline is None or reason is not None:
+                yield Quarantined(place=row.source.place, code="V2149", detail=str(reason))
+            else:
+                yield lifted(row, timeline, made.thoughts, self.prompt, made.by)
+
+
+def write_results(out: Path, found: Sequence[Rewrite | OmittedRun], report: RewriteReport) -> None:
+    """Write the thoughts, what was left out, and the report. Raises ArenaError V2027."""
+    made = (one for one in found if isinstance(one, Rewrite))
+    left = (one for one in found if isinstance(one, OmittedRun))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, rows in ((THOUGHTS, made), (LEFT_OUT, left)):
+            write_whole(out / name, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        write_whole(out / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
+
+
+def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_alone: bool = False) -> Sources:
+    """Sources in which runs with thoughts are lifted; without folders, as they are. The lineage names the files of
+    thoughts beside the exports.
+
+    `prompt` is the system prompt of the lifted rows; `is_alone` leaves every other run out. Raises ArenaError V2149 for
+    a file that can't be read.
+    """
+    if not folders:
+        return sources
+    rewrites: dict[str, Rewrite] = {}
+    hashes = set(sources.hashes)
+    for folder in folders:
+        try:
+            data = (folder / THOUGHTS).read_bytes()
+            rewrites |= {one.trace_id: one for one in msgspec.json.Decoder(Rewrite).decode_lines(data)}
+        except (OSError, msgspec.DecodeError) as wrong:
+            raise ArenaError("V2149", f"{folder / THOUGHTS}: {wrong}") from None
+        hashes.add(hashlib.sha256(data).hexdigest())
+    shards = tuple(
+        LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt, is_alone=is_alone)
+        for shard in sources.shards
+    )
+    return msgspec.structs.replace(sources, shards=shards, hashes=tuple(sorted(hashes)))
+
+
+def with_calls(shard: Shard) -> Shard:
+    """A shard of an export whose traces name every call that was executed; another shard as it is."""
+    return msgspec.structs.replace(shard, keeps_calls=True) if isinstance(shard, ViewShard | LogShard) else shard

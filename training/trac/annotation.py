@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ from judge.neutral import neutral_name
 from judge.parse import RefusedReplyError
 from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, span_text
 from training.corpus.model import Trace
-from training.trac.asking import Asker, Chat
+from training.trac.asking import Asker, Chat, read_json
 from training.trac.model import DIMENSIONS, Annotation, Dimension, OracleRules, SpanQuote, Tasklet
 
 PROMPT_CHARS = (20, 2_000)
@@ -40,16 +40,12 @@ def compile_tasklet(
     trace: RenderedTrace, targets: tuple[str, ...], model: str, rules: OracleRules, asker: Asker
 ) -> Tasklet:
     """A tasklet for these targets. Raises ArenaError U3051 with the last reason, and what `Asker.ask` raises."""
-    chat = author_chat(trace, targets)
-    reason = ""
-    for _ in range(rules.replies_max):
-        text = asker.ask(model, chat, rules.reply_tokens_max)
-        try:
-            return check_tasklet(text, targets)
-        except RefusedReplyError as refused:
-            reason = str(refused)
-            chat = refused_chat(chat, text, reason)
-    raise ArenaError("U3051", reason)
+    try:
+        return asker.ask_checked(model, author_chat(trace, targets), rules, lambda text: check_tasklet(text, targets))[
+            0
+        ]
+    except RefusedReplyError as refused:
+        raise ArenaError("U3051", str(refused)) from refused
 
 
 def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
@@ -90,10 +86,6 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
 
 
-_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
-_Form = TypeVar("_Form")
-
-
 def read_trace(trace: Trace) -> RenderedTrace:
     """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
     caps = DEFAULT_CAPS
@@ -118,16 +110,6 @@ def read_trace(trace: Trace) -> RenderedTrace:
             add("call", call.arguments, caps.arguments, neutral_name(call.name))
     shown = tuple(spans[: caps.spans])
     return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
-
-
-def read_json(text: str, form: type[_Form]) -> _Form:
-    """A reply that is one JSON object of a form, alone or in one code fence. Raises RefusedReplyError with a reason."""
-    bare = text.strip()
-    fenced = _FENCE.match(bare)
-    try:
-        return msgspec.json.decode(fenced.group(1) if fenced else bare, type=form)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise RefusedReplyError(f"the reply is not one JSON object of the agreed form: {error}") from error
 
 
 CITATIONS_MAX = 8
@@ -181,18 +163,11 @@ def annotate(trace: RenderedTrace, model: str, rules: OracleRules, asker: Asker)
     """
     found: list[Annotation] = []
     for dimension in DIMENSIONS:
-        chat = annotator_chat(trace, dimension, found)
-        reason = ""
-        for _ in range(rules.replies_max):
-            text = asker.ask(model, chat, rules.reply_tokens_max)
-            try:
-                found.append(check_annotation(text, trace, dimension))
-                break
-            except RefusedReplyError as refused:
-                reason = str(refused)
-                chat = refused_chat(chat, text, reason)
-        else:
-            raise ArenaError("U3050", f"{dimension}: {reason}")
+        read = functools.partial(check_annotation, trace=trace, dimension=dimension)
+        try:
+            found.append(asker.ask_checked(model, annotator_chat(trace, dimension, found), rules, read)[0])
+        except RefusedReplyError as refused:
+            raise ArenaError("U3050", f"{dimension}: {refused}") from refused
     return tuple(found)
 
 
@@ -237,12 +212,6 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
         explanation=reply.explanation[:_EXPLANATION_CHARS],
         train_use_decision=reply.train_use_decision,
     )
-
-
-def refused_chat(chat: Chat, text: str, reason: str) -> Chat:
-    """The conversation that asks again, with what was wrong."""
-    again = f"That reply is refused: {reason}. Answer again with the JSON object alone."
-    return *chat, ("assistant", text), ("user", again)
 
 
 @functools.cache

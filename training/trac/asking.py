@@ -9,12 +9,13 @@ without an answer, short ones too, is asked no more by this run. What was answer
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +32,7 @@ from foundation.codes.names import (
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
+from judge.parse import RefusedReplyError
 from training.trac.model import Price, Trial, Usage
 
 _Value = TypeVar("_Value")
@@ -72,6 +74,17 @@ _FREE = Price()
 _OF_ONE_QUESTION = (BAD_REQUEST, MODEL_FAILED, MODEL_UNREADABLE)
 Chat = tuple[tuple[str, str], ...]  # (role, text)
 _Answer = TypeVar("_Answer")
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+
+
+class ReplyRules(Protocol):
+    """How long one reply may be, and how many are asked for, the refused ones included."""
+
+    @property
+    def replies_max(self) -> int: ...
+
+    @property
+    def reply_tokens_max(self) -> int: ...
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +110,7 @@ class Asker:
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`seconds_max` counts from now by `clock_s`."""
-        self._upstream, self._answers, self._prices = upstream, answers, prices
+        self.upstream, self._answers, self._prices = upstream, answers, prices
         self._micro_usd_max, self._sleep = micro_usd_max, sleep
         self._clock_s, self._seconds_max = clock_s, seconds_max
         self._began_s = clock_s()
@@ -131,6 +144,26 @@ class Asker:
                 self._answers.keep(question, kept)
                 self._count(model, kept.prompt_tokens, kept.completion_tokens)
             return kept.text
+
+    def ask_checked(
+        self, model: str, chat: Chat, rules: ReplyRules, read: Callable[[str], _Value]
+    ) -> tuple[_Value, int]:
+        """What `read` makes of a reply, and how many it refused before: a refused one is asked for again with the
+        reason.
+
+        Raises RefusedReplyError with the last reason, and what `ask` raises.
+        """
+        refused = 0
+        while True:
+            text = self.ask(model, chat, rules.reply_tokens_max)
+            try:
+                return read(text), refused
+            except RefusedReplyError as wrong:
+                refused += 1
+                if refused >= rules.replies_max:
+                    raise
+                again = f"That reply is refused: {wrong}. Answer again with the JSON object alone."
+                chat = *chat, ("assistant", text), ("user", again)
 
     def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
         """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens.
@@ -222,7 +255,7 @@ class Asker:
     def _complete(self, model: str, request: str) -> ModelReply:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._upstream.complete(request)
+                return self.upstream.complete(request)
             except ArenaError as error:
                 if not error.entry.is_retryable or attempt == ATTEMPTS:
                     raise
@@ -235,9 +268,19 @@ class Asker:
         """Whether the endpoint answers a question that any with this model can."""
         said = [{"role": "user", "content": "Say yes."}]
         short = {"model": model, "messages": said, "temperature": 0, "max_tokens": 1}
-        return self._upstream.probe(msgspec.json.encode(short).decode()) is None
+        return self.upstream.probe(msgspec.json.encode(short).decode()) is None
 
 
 def prompt_tokens_bound(chat: Sequence[tuple[str, str]]) -> int:
     """More tokens than the conversation has."""
     return sum(len(text.encode()) // _BYTES_PER_TOKEN + 8 for _, text in chat)
+
+
+def read_json(text: str, form: type[_Value]) -> _Value:
+    """A reply that is one JSON object of a form, alone or in one code fence. Raises RefusedReplyError with a reason."""
+    bare = text.strip()
+    fenced = _FENCE.match(bare)
+    try:
+        return msgspec.json.decode(fenced.group(1) if fenced else bare, type=form)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise RefusedReplyError(f"the reply is not one JSON object of the agreed form: {error}") from error

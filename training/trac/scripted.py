@@ -35,26 +35,21 @@ class _Shown(NamedTuple):
     content: str
 
 
-class ScriptedOracle:
-    """An `Upstream` that plays every role. Thread-safe: it has no state."""
+class ScriptedAnswers:
+    """An `Upstream` whose every reply is one JSON object, made of what stands in the request. Thread-safe: it has no
+    state."""
 
     name = "scripted"
 
+    def answer(self, system: str, shown: str) -> object:
+        """The object for a system prompt and the first user message."""
+        raise NotImplementedError
+
     def complete(self, request: str) -> ModelReply:
-        """The reply to an annotator's or author's request under `ANNOTATOR`, else the scripted shopper's."""
+        """The reply to a request."""
         fields = msgspec.json.decode(request)
-        if fields["model"] in MODELS:
-            return read_reply(msgspec.json.encode(complete(fields)))
         system, shown = (message["content"] for message in fields["messages"][:2])
-        found: list[tuple[int, str, str, list[str]]] = []
-        for line in shown.split("\n"):
-            if header := _HEADER.match(line):
-                found.append((int(header[1]), header[2], header[3], []))
-            elif line.startswith("| ") and found:
-                found[-1][3].append(line[2:])
-        spans = [_Shown(number, kind, rest, "\n".join(lines)) for number, kind, rest, lines in found]
-        reply = _annotation(system, spans) if "You annotate" in system else _tasklet(spans)
-        text = msgspec.json.encode(reply).decode()
+        text = msgspec.json.encode(self.answer(system, shown)).decode()
         return ModelReply(
             model=fields["model"],
             content=text,
@@ -66,6 +61,30 @@ class ScriptedOracle:
     def probe(self, request: str) -> Failure | None:
         """It always answers."""
         return None
+
+
+class ScriptedOracle(ScriptedAnswers):
+    """Plays every role."""
+
+    def complete(self, request: str) -> ModelReply:
+        """The reply to an annotator's or author's request under `ANNOTATOR`, else the scripted shopper's."""
+        fields = msgspec.json.decode(request)
+        return (
+            read_reply(msgspec.json.encode(complete(fields)))
+            if fields["model"] in MODELS
+            else super().complete(request)
+        )
+
+    def answer(self, system: str, shown: str) -> object:
+        """An annotation or a tasklet."""
+        found: list[tuple[int, str, str, list[str]]] = []
+        for line in shown.split("\n"):
+            if header := _HEADER.match(line):
+                found.append((int(header[1]), header[2], header[3], []))
+            elif line.startswith("| ") and found:
+                found[-1][3].append(line[2:])
+        spans = [_Shown(number, kind, rest, "\n".join(lines)) for number, kind, rest, lines in found]
+        return _annotation(system, spans) if "You annotate" in system else _tasklet(spans)
 
 
 def _annotation(system: str, spans: list[_Shown]) -> dict[str, object]:

@@ -203,7 +203,7 @@ def _uses(record: Path, home: Path, address: str) -> Iterator[Finding]:
 def _rows(head: str, told: dict[str, object], expected: dict[str, tuple[object, ...]]) -> Iterator[Finding]:
     for name, wanted in expected.items():
         answer = told.get(name, "nothing: the program did not come to an end")
-        ran = f"the generated client's call for {name}"
+        ran = "generated client"
         shown = "the file, byte for byte" if name == "download" and answer in wanted else f"answered: {answer}"
         yield Finding(name=f"{head}: {name}", ran=ran, result=shown, is_red=answer not in wanted)
 

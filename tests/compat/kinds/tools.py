@@ -80,9 +80,7 @@ def examine(record: Path) -> Sequence[Finding]:
             shown = f"btcli {arguments}"
             if not is_red:
                 result = f"answered, with {', '.join(wanted)}"
-            found.append(
-                Finding(name=f"{release}: {shown}", ran=f"{shown} --network NODE", result=result, is_red=is_red)
-            )
+            found.append(Finding(name=release, ran=f"{shown} --network NODE", result=result, is_red=is_red))
     return found
 
 
