@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from arena.bank.batch import seal
-from arena.bank.port import Bank
 from arena.bank.sealing import encode_sealed, lock_batch
-from arena.bank.stock import BatchStock, SealedStock
+from arena.bank.stock import Bank, BatchStock, SealedStock
 from arena.chain.beacon import LocalBeacon, LocalTimelock, QuicknetTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.opening import open_beacon
