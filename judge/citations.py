@@ -9,7 +9,6 @@ carry, and how far a trace can get (`ceiling_e4`) is known without asking one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.trace import EvaluationBody
@@ -18,15 +17,13 @@ from judge.evidence.mentions import whole_sentences
 from judge.evidence.results import Evidence, Passage, evidence_of
 from judge.parse import ParsedReply, RefusedReplyError
 from judge.render import RenderedTrace, Span, cut_text, render
-from judge.rubric import GATES, Gate, Rubric, quality_of
+from judge.rubric import Gate, Rubric, quality_of
 from judge.verdict import Citation
 
 QUOTE_LENGTH_MIN = 12
 QUOTE_LENGTH_MAX = 1_000
 CITATIONS_MAX = 24
 ECHO_LIMIT_E4 = 5_000  # from this share on a completion repeats its request
-_EXPLANATION_CHARS = 160  # of a reply by a schema
-_QUOTED = re.compile(r"[^\n.!?。！？]+(?:[.!?。！？]+(?!\s|$)[^\n.!?。！？]+)*[.!?。！？]*")  # a sentence or line
 _GATES_WITH_CITATION: tuple[Gate, ...] = ("results_analysed", "data_cited", "candidates_compared")
 _LACKING: Mapping[Gate, str] = {
     "results_analysed": "no quote for results_analysed holds a word or number of an earlier tool result",
@@ -151,51 +148,3 @@ def is_inference_present(trace: RenderedTrace, rubric: Rubric) -> bool:
 def is_reasoning(span: Span, rubric: Rubric) -> bool:
     """A completion long enough to reason that is not mostly its own request."""
     return span.kind == "completion" and span.tokens >= rubric.inference_tokens_min and span.echo_e4 < ECHO_LIMIT_E4
-
-
-def reply_schema(trace: RenderedTrace) -> dict[str, object]:
-    """A JSON schema of the usable replies to one trace, for endpoints that write by a schema: a quality stands with its
-    gates, and each gate that passes with a quote that code takes for it. A model too weak to copy one chooses.
-
-    It offers one quote a gate: a comparison over two completions is not in it.
-    """
-    evidence = evidence_of(trace)
-    first_result = min((span.number for span in trace.spans if span.kind == "result"), default=len(trace.spans) + 1)
-    said = [
-        (span.number, quote, whole_sentences(quote, own_text(span)))
-        for span in trace.deliberation
-        if span.number > first_result and own_text(span)
-        for quote in dict.fromkeys([*map(str.strip, _QUOTED.findall(span.content)), span.content.strip()])
-        if QUOTE_LENGTH_MIN <= len(_squeeze(quote)) <= QUOTE_LENGTH_MAX
-    ]
-    cited: list[dict[str, object]] = []  # of each gate that can pass
-    replies = [_reply_form(cited)]
-    for gate in _GATES_WITH_CITATION:
-        quotes: list[object] = [
-            _object_form({"span": {"const": number}, "quote": {"const": quote}, "gate": {"const": gate}})
-            for number, quote, whole in said
-            if whole and supports(gate, [(whole, number)], evidence)
-        ]
-        if not quotes:
-            break
-        cited = [*cited, {"anyOf": quotes}]
-        replies.append(_reply_form(cited))
-    return {"anyOf": replies}
-
-
-def _reply_form(cited: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """The replies that pass the first gate and one for each citation."""
-    passed = 1 + len(cited)
-    each = {"prefixItems": list(cited), "items": False, "minItems": len(cited)} if cited else {"maxItems": 0}
-    return _object_form(
-        {
-            "gates": _object_form({gate: {"const": place < passed} for place, gate in enumerate(GATES)}),
-            "quality": {"const": quality_of(passed) / 10_000},
-            "citations": {"type": "array", **each},
-            "explanation": {"type": "string", "maxLength": _EXPLANATION_CHARS},
-        }
-    )
-
-
-def _object_form(fields: Mapping[str, object]) -> dict[str, object]:
-    return {"type": "object", "additionalProperties": False, "required": list(fields), "properties": dict(fields)}

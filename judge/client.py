@@ -9,18 +9,16 @@ sent. Endpoints differ in what they take: JSON by a schema, and the name of the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import orjson
 
 from foundation.backoff import Backoff
-from foundation.canonical import foreign_text
 from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import ModelReply, RetryLaterError
-from judge.citations import reply_schema
 from judge.parse import REPLY_SCHEMA
 from judge.port import JudgeReply
 from judge.prompts import prompt_sha256, prompt_text
@@ -44,7 +42,6 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     `reasoning_tokens` are added to the limit for models that think before they write; `reasoning_effort` is sent where
     it is set. An endpoint that wants a pause longer than `retry_after_max_ms` is not waited for.
-    `is_quoting_by_schema`: the schema that is sent offers the quotes that may be given, for models too weak to copy.
     """
 
     timeout_ms: int = 90_000
@@ -54,7 +51,6 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 3_072
     reasoning_tokens: int = 0
     reasoning_effort: str = ""
-    is_quoting_by_schema: bool = False
 
 
 DEFAULT_PATIENCE = RetryPolicy()
@@ -74,7 +70,6 @@ class OpenAIJudge:
     ) -> None:
         """`base_url` has its version path, e.g. https://host/v1. `sleep` takes seconds."""
         self._model = model
-        self._base_url = base_url
         self._upstream = OpenAIUpstream(model, base_url, api_key, patience.timeout_ms)
         self._patience = patience
         self._sleep = sleep
@@ -85,25 +80,16 @@ class OpenAIJudge:
         """The model id as the rubric names it."""
         return self._model
 
-    @property
-    def sampling(self) -> str:
-        """What beside the messages decides a reply, as JSON text: the endpoint and the limits of tokens."""
-        patience = self._patience
-        limits = {"completion": patience.completion_tokens, "reasoning": patience.reasoning_tokens}
-        asked = {"at": self._base_url, "temperature": 0, "tokens": limits, "effort": patience.reasoning_effort}
-        return foreign_text({**asked, "quotes": "schema"} if patience.is_quoting_by_schema else asked)
-
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """One reply to one trace. Raises ArenaError U3020 when no attempt succeeded, V2030 for another prompt."""
         messages = judge_messages(trace, rubric, refusals)
-        schema = reply_schema(trace) if self._patience.is_quoting_by_schema else REPLY_SCHEMA
         backoff = Backoff(first_ms=self._patience.backoff_ms, most_ms=_BACKOFF_MAX_MS)
         detail, pause_ms = "no attempt was made", 0
         for attempt in range(1, self._patience.attempts + 1):
             if pause_ms:
                 self._sleep(pause_ms / 1000)
             try:
-                reply = self._complete(messages, schema)
+                reply = self._complete(messages)
             except ArenaError as error:
                 detail = f"{self.model}: {error.failure.detail}"[:_DETAIL_CHARS]
                 pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else backoff.pause_ms(attempt)
@@ -119,9 +105,9 @@ class OpenAIJudge:
             )
         raise ArenaError("U3020", detail)
 
-    def _complete(self, messages: list[dict[str, str]], schema: Mapping[str, object]) -> ModelReply:
+    def _complete(self, messages: list[dict[str, str]]) -> ModelReply:
         """One attempt, by the fullest way that the endpoint takes. Raises ArenaError as `Upstream.complete`."""
-        form = {"name": "judge_reply", "strict": True, "schema": schema}
+        form = {"name": "judge_reply", "strict": True, "schema": REPLY_SCHEMA}
         for place in range(self._way, len(_WAYS)):
             limit, is_by_schema = _WAYS[place]
             asked: dict[str, object] = {

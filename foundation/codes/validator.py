@@ -167,9 +167,9 @@ ROWS = (
     ),
     row(
         "V2052",
-        "verification process died",
-        "exit code 3; what it had before it is not verified, and the command stops",
-        "look for memory pressure, then run the command again, with `--processes 0` to stay in one process",
+        "worker process died",
+        "exit code 3; what it had before it is not done, and the command stops",
+        "look for memory pressure, then run the command again, with fewer processes if it was memory",
     ),
     row(
         "V2053",
@@ -268,29 +268,16 @@ ROWS = (
         True,
     ),
     row(
-        "V2140",
-        "tokenizer library is not installed",
-        "no tokens are counted; every other part of the filter runs",
-        "in the project's folder: pip install -c constraints.txt -e '.[train]'; or count with the stand-in",
+        "V2141",
+        "tokenizer cannot be used",
+        STOPS,
+        "give the tokenizer.json of the model that is trained; the library comes with the extra `train`",
     ),
-    row("V2141", "tokenizer file cannot be used", STOPS, "give the tokenizer.json of the model that is trained"),
     row(
         "V2142",
         "source changed while it was filtered",
         "no corpus is written",
         "filter a finished export that nobody writes to, then repeat the command",
-    ),
-    row(
-        "V2145",
-        "process that filters traces died",
-        "no corpus is written; token counts made before stay",
-        "look for memory pressure, then repeat the command, with fewer processes if it was memory",
-    ),
-    row(
-        "V2144",
-        "corpus folder exists already",
-        "nothing was written",
-        "choose another --out; a corpus is never changed",
     ),
     row(
         "V2100",

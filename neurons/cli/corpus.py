@@ -19,9 +19,7 @@ from foundation.errors import ArenaError
 from neurons.cli.options import (
     AnswerTimeoutOption,
     ClusterOption,
-    CoefficientOption,
     CorpusArgument,
-    CorpusPoolOption,
     JsonOption,
     TrustUnsignedOption,
     command,
@@ -29,7 +27,7 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, show, show_progress
 from neurons.cli.store_reading import state_folder
 from neurons.cli.trac import trac
-from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, read_plan, usage_lines
+from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, usage_lines
 from neurons.practice.opening import SCRIPTED
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-_E4 = 10_000
 _COUNTS = "token_counts"
 
 _StateDir = Annotated[
@@ -79,7 +76,6 @@ _Exports = Annotated[
         callback=refuse_files,
     ),
 ]
-_Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")]
 _Foreign = Annotated[
     list[Path] | None,
     typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
@@ -88,12 +84,6 @@ _Rewritten = Annotated[
     list[Path] | None,
     typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
 ]
-_RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
-_TokensMax = Annotated[int | None, typer.Option("--tokens-max", min=1, help="Token budget of a trace.")]
-_PerProblem = Annotated[int | None, typer.Option("--per-problem", min=1, help="Most traces of a problem.")]
-_Off = Annotated[list[str] | None, typer.Option("--off", help="Switch a rule off by its code. Repeatable.")]
-_Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Draw this many, by seed.")]
-_Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Of that draw.")]
 _Ablation = Annotated[
     list[str] | None,
     typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
@@ -101,35 +91,29 @@ _Ablation = Annotated[
 _Tokenizer = Annotated[
     Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
 ]
-_Catalogue = Annotated[
-    Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
-]
-_Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
+_Rule = Annotated[
+    list[str] | None,
+    typer.Option("--rule", metavar="KEY=VALUE", help="One rule, over the file's: pool=dev, off=tokens,pairing."),
 ]
 
 
 @command(app)
 def build(
     context: typer.Context,
-    out: _Out,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")],
     leaks: LeakFlags,
     exports: _Exports = None,
     foreign: _Foreign = None,
     rewritten: _Rewritten = None,
     trust_unsigned: TrustUnsignedOption = False,
-    rules: _RulesFile = None,
-    pool: CorpusPoolOption = None,
-    coefficient: CoefficientOption = None,
-    tokens_max: _TokensMax = None,
-    per_problem: _PerProblem = None,
-    off: _Off = None,
-    rows: _Rows = None,
-    seed: _Seed = None,
+    rules: Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")] = None,
+    rule: _Rule = None,
     ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
-    catalogue: _Catalogue = None,
-    workers: _Workers = None,
+    catalogue: Annotated[Path | None, typer.Option("--catalogue", help="Built index: which ids exist.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
+    ] = None,
     cluster: ClusterOption = "",
     state_dir: _StateDir = None,
     as_json: JsonOption = False,
@@ -147,21 +131,23 @@ def build(
 
     arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
 
+    arena corpus build day1 --out corpora/dev --rule pool=dev --rule coefficient_e4_min=8000
+
     arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
+
+    Rules: coefficient_e4_min (9000), tokens_max (14336), pool (train or dev), per_problem_max (2), near_duplicate_e4
+    (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from arena.chain.keys import verify
     from neurons.cluster.choice import open_executor
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
-    from training.corpus.report import render_page
     from training.rewriting.writing import with_rewrites
 
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
-    flags = {"pool": pool, "tokens_max": tokens_max, "per_problem_max": per_problem, "off": off, "rows": rows}
-    share_e4 = None if coefficient is None else round(coefficient * _E4)
-    plan = read_plan(rules, flags | {"coefficient_e4_min": share_e4, "seed": seed})
+    plan = building.read_rules(rules, rule or ())
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = leaks.guard(catalogue, plan.pool)
@@ -184,9 +170,9 @@ def build(
         journal.discard()
         _show_nothing(filtered, as_json=as_json)
     with show_progress(is_quiet=as_json) as bar:
-        built = building.write_filtered(filtered, out, guard, origin, draw=render_page, executor=executor, progress=bar)
+        built = building.write_filtered(filtered, out, guard, origin, executor=executor, progress=bar)
     journal.discard()
-    _show_built(built, filtered.work, as_json=as_json)
+    show({"built": built, "tokens": filtered.work}, _built_lines(built, filtered.work), as_json=as_json)
 
 
 @app.command("show")
@@ -198,7 +184,7 @@ def show_corpus(
     """Show what a corpus was made from and what was dropped on the way.
 
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
-    before and after; the long tail; who wrote the calls. The page is the same with plots, in one file.
+    before and after; who wrote the calls. The page is the same with plots, in one file.
     """
     from training.corpus.corpus_files import read_funnel, read_lineage
 
@@ -207,17 +193,12 @@ def show_corpus(
         from training.corpus.report import render_page
 
         html.write_text(render_page(lineage, funnel), "utf-8")
-    if as_json:
-        echo_json({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel})
-        return
-    _show_funnel(funnel)
-    typer.echo(f"\nidentity   {content_hash(lineage)}")
-    typer.echo(f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}")
-    typer.echo(f"sources    {' '.join(lineage.sources)}")
+    lines = [_funnel_text(funnel), "", f"identity   {content_hash(lineage)}"]
+    lines += [f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}", f"sources    {' '.join(lineage.sources)}"]
     if lineage.is_trusted_unsigned:
-        typer.echo("read from unsigned or unverified sources, because somebody said to trust them")
-    if html:
-        typer.echo(f"page       {html}")
+        lines.append("read from unsigned or unverified sources, because somebody said to trust them")
+    lines += [f"page       {html}"] if html else []
+    show({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}, lines, as_json=as_json)
 
 
 @app.command()
@@ -267,57 +248,49 @@ def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bo
 
 
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
-    """How traces are appraised; a catalogue says which ids there are, and of which category."""
+    """How traces are appraised; a catalogue says which ids there are."""
     from training.corpus.appraisal import Task
 
     if tokenizer is not None and tokenizer.is_dir():
         tokenizer /= "tokenizer.json"
     known: frozenset[str] | None = None
-    categories: dict[str, str] | None = None
     if catalogue is not None:
         from harness.catalogue.native import open_catalogue
 
-        categories = {one.product_id: one.category for one in open_catalogue(catalogue).products()}
-        known = frozenset(categories)
-    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
+        known = frozenset(one.product_id for one in open_catalogue(catalogue).products())
+    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known)
 
 
 def _refuse_existing(path: Path) -> None:
-    """Raises ArenaError V2144: found before hours of reading, not after them."""
+    """Raises ArenaError V2027: found before hours of reading, not after them."""
     if path.exists():
-        from foundation.errors import ArenaError
-
-        raise ArenaError("V2144", str(path))
+        raise ArenaError("V2027", f"{path} exists already; choose another --out")
 
 
 def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
-    empty = [(arm.name, one) for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept]
+    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if as_json:
-        echo_json({"built": [], "funnels": dict(empty), "tokens": filtered.work})
+        echo_json({"built": [], "funnels": empty, "tokens": filtered.work})
     else:
-        for _, one in empty[:1]:
-            _show_funnel(one, filtered.work)
-    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(name for name, _ in empty)}")
+        typer.echo(_funnel_text(next(iter(empty.values())), filtered.work))
+    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
 
 
-def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> None:
-    if as_json:
-        echo_json({"built": built, "tokens": work})
-        return
-    _show_funnel(built[0].funnel, work)
-    typer.echo("")
+def _built_lines(built: tuple[Built, ...], work: TokenWork) -> Iterator[str]:
+    yield _funnel_text(built[0].funnel, work)
+    yield ""
     for one in built:
-        codes = f"  ({one.name})" if len(built) > 1 else ""
-        typer.echo(f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{codes}")
-    typer.echo(f"page: {Path(built[0].folder) / 'report.html'}")
-    typer.echo(f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50")
+        name = f"  ({one.name})" if len(built) > 1 else ""
+        yield f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{name}"
+    yield f"page: {Path(built[0].folder) / 'report.html'}"
+    yield f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50"
 
 
-def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
+def _funnel_text(funnel: Funnel, work: TokenWork | None = None) -> str:
     from training.corpus.report import plain_text, sections
 
-    typer.echo(plain_text(sections(funnel, work)))
+    return plain_text(sections(funnel, work))
 
 
 @command(app)
@@ -330,8 +303,7 @@ def rewrite(
     leaks: LeakFlags,
     writer: Annotated[str, typer.Option("--writer", help="Model that writes the thoughts.")] = "scripted-writer",
     trust_unsigned: TrustUnsignedOption = False,
-    pool: CorpusPoolOption = None,
-    coefficient: CoefficientOption = None,
+    rule: _Rule = None,
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
     ] = None,
@@ -363,7 +335,7 @@ def rewrite(
     """
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
-    from training.corpus.building import open_sources, trajectories_in
+    from training.corpus.building import open_sources, read_rules, trajectories_in
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
@@ -372,8 +344,7 @@ def rewrite(
 
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
-    share_e4 = None if coefficient is None else round(coefficient * 10_000)
-    plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
+    plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)
     guard, every, rules = leaks.guard(None, plan.pool), gates(), writing.RewriteRules()
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)

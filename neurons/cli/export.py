@@ -30,7 +30,7 @@ FormatOption = Annotated[
     list[str] | None,
     typer.Option(
         "--format",
-        help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable; the log is always there.",
+        help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable. Default: the log and Parquet.",
         autocompletion=complete_format,
     ),
 ]
@@ -103,7 +103,8 @@ def export(
         "coefficient_e4_min": round(min_coefficient * _E4),
         "is_agentic_only": agentic,
     }
-    asked: dict[str, object] = {"formats": formats or ["jsonl"], "pools": pool or ["train"], "filters": filters}
+    wanted = formats or ["jsonl", "parquet"]
+    asked: dict[str, object] = {"formats": wanted, "pools": pool or ["train"], "filters": filters}
     asked["validator"] = ""
     if arguments != "text":
         asked["arguments"] = arguments

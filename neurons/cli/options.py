@@ -124,12 +124,6 @@ TitlesOption = Annotated[
 TrustUnsignedOption = Annotated[
     bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
 ]
-CorpusPoolOption = Annotated[
-    str | None, typer.Option("--pool", help="train (default), or dev: held out, never learnt.")
-]
-CoefficientOption = Annotated[
-    float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
-]
 AnswerTimeoutOption = Annotated[
     int, typer.Option("--timeout", min=1, help="Seconds to wait for one answer of the endpoint.")
 ]

@@ -114,8 +114,6 @@ def report(
         list[Path] | None, typer.Option("--run", help="Folder of a run, for its curves; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
-    title: Annotated[str, typer.Option(help="Title of the page.")] = "Post-training report",
-    note: Annotated[list[str] | None, typer.Option("--note", help="A line to stand on top; repeatable.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Lay evaluations beside the paper's Table 1.
@@ -134,7 +132,7 @@ def report(
     if not found and not curves:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
     try:
-        document = make_document(found, curves, title=title, notes=note or ())
+        document = make_document(found, curves, title="Post-training report")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if out is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from problems.model import Pool, Problem
     from training.corpus.leak_guard import Guard
-    from training.corpus.model import CorpusPool, Rules
+    from training.corpus.model import CorpusPool
     from training.model import RunLineage
     from training.models.estimate import Work
     from training.recipe import Recipe
@@ -81,14 +81,6 @@ def parse_price(text: str) -> tuple[str, Price]:
     if not model or min(prompt, completion) < 0:
         raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
     return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
-
-
-def read_plan(path: Path | None, flags: Mapping[str, object]) -> Rules:
-    """The file's rules with the flags over them. Raises ArenaError V2146."""
-    from training.corpus.building import read_rules, rules_of
-
-    given = msgspec.to_builtins(read_rules(path)) if path else {}
-    return rules_of(given | {name: value for name, value in flags.items() if value is not None}, "flags")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import zstandard
 
 from arena.chain.keys import generate_signer, verify
 from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, file_hash, read_lines, read_manifest, write_manifest
-from arena.export.model import FORMATS
+from arena.export.model import FORMATS, Filters
 from arena.export.verification import verify_export
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -271,6 +271,19 @@ def test_what_is_no_export_is_refused_and_another_signer_shown(copy: Path, tmp_p
         assert verify_export(copy, verify).wrong[0].place == MANIFEST
         with pytest.raises(ArenaError, match="V2074"):
             read_manifest(copy)
+
+
+def test_rows_that_the_stated_request_keeps_back_are_found(copy: Path) -> None:
+    (copy / SIGNATURE).unlink()
+    manifest = read_manifest(copy)
+    for request, words in (
+        (replace(manifest.request, row_bytes_max=10), "larger than the request allows"),
+        (replace(manifest.request, pools=("eval",)), "should be withheld: pool"),
+        (replace(manifest.request, filters=Filters(buckets=("shop",))), "filters leave it out"),
+        (replace(manifest.request, filters=Filters(agents=("nobody",))), "should be withheld: filter"),
+    ):
+        write_manifest(copy, replace(manifest, request=request))
+        assert words in verify_export(copy, verify).wrong[0].detail
 
 
 # What only the exporter can know: who made it, what an earlier export brought, the block the chain names; and filters

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.chain.keys import verify
+from arena.export.exporter import continued
 from arena.export.files import read_manifest
 from arena.export.verification import verify_export
 from arena.records.body import decode_content
 from arena.records.model import Context, EvaluationRecord
 from foundation.errors import ArenaError
-from tests.arena.export_stand import ExportLog, export, released_race, replace, rows
+from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of, rows
 from tests.arena.log_stand import attempt, episode, gate, release, settlement
 
 
@@ -118,6 +119,19 @@ def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_on
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
     assert report.signer == log.validator
+
+
+def test_an_earlier_export_is_continued_by_the_same_request_alone(log, tmp_path):
+    released_race(log, "r1")
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out")
+    assert export(log, tmp_path / "out") == manifest, "a finished export is given back"
+    assert continued(manifest, request_of(log)) == manifest.cursor
+    for other in ({"pools": ("eval",)}, {"races": ("r1",)}):
+        with pytest.raises(ArenaError, match="V2073"):
+            continued(manifest, request_of(log, **other))
+        with pytest.raises(ArenaError, match="V2070"):
+            export(log, tmp_path / "out", **other)
 
 
 @settings(max_examples=25, deadline=None)

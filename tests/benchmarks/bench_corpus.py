@@ -24,11 +24,12 @@ from foundation.executors.processes import executor_of
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
+from tests.training.labelled import select
 from training.corpus.appraisal import Task
 from training.corpus.exports import export_shards, open_export
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules, Trace
-from training.corpus.selection import Shard, decide, kept_rows, select
+from training.corpus.selection import Shard, decide, kept_rows
 from training.corpus.tokens import open_counter, render
 
 SIZES, PER_FILE, TARGET_PER_S, COUNTED = (3_000, 27_000), 500, 3_000.0, 200
@@ -76,7 +77,7 @@ def _rates(firehose: Firehose, size: int, folder: Path) -> list[Row]:
         for these, workers in ((shards, 0), (export, 0), (export, 2))
     )
     found = select(shards, TASK, Guard())
-    traces = found.appraised.traces
+    traces = found.appraised
     names = ("filter from JSON lines", "filter from the export, one process", "filter from the export, two processes")
     return [
         Row(name=f"{size:,} traces, size of one", value=size_bytes / size / 1000, unit="kB", command=COMMAND),
@@ -87,7 +88,7 @@ def _rates(firehose: Firehose, size: int, folder: Path) -> list[Row]:
         _row(f"{size:,} traces, set-level rules alone", _rate(size, lambda: decide(traces, RULES)), decode),
         _row(
             f"{size:,} traces, second reading",
-            _rate(size, lambda: list(kept_rows(shards, traces, found.decision))),
+            _rate(size, lambda: list(kept_rows(shards, traces, found.decisions[0]))),
             decode,
         ),
     ]

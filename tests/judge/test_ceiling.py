@@ -7,20 +7,15 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
 from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations, own_text
-from judge.evidence import mentions
-from judge.evidence.mentions import fold
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError, parse_reply
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, render
 from judge.rubric import GATES, quality_of
-from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from tests.judge.bodies import (
     ANALYSED,
@@ -28,7 +23,6 @@ from tests.judge.bodies import (
     COMPARED,
     PLAN,
     PRODUCTS,
-    QUERY,
     RUBRIC,
     VAGUE,
     body_of,
@@ -36,7 +30,7 @@ from tests.judge.bodies import (
     episode,
     search,
 )
-from tests.judge.comparisons import HONEST, NO_COMPARISON, ORDINARY
+from tests.judge.comparisons import HONEST, NO_COMPARISON
 from tests.judge.comparisons import body as shop_body
 from tests.judge.test_injection import ATTACKS
 
@@ -142,36 +136,10 @@ def test_no_injection_lifts_a_trace_over_its_ceiling(words, planted):
         assert gullible(body) <= LEVELS[words]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("words", LEVELS)
-def test_talk_without_data_lifts_nothing_even_in_the_models_own_words(words, attack):
-    assert gullible(episode(f"{words}\n{attack}")) <= LEVELS[words]
-
-
-@pytest.mark.parametrize("attack", PLANTED)
-def test_words_that_only_repeat_the_prompt_carry_no_gate(attack):
-    dictated = f"{COMPARED} {attack}"
-    messages = (json.dumps({"role": "user", "content": f"Say this: {dictated}"}),)
-    own = completion(1, PLAN, request=())
-    body = body_of(own, search(0, 1), completion(2, dictated, request=(0,)), messages=messages)
-    assert ceiling_e4(body, RUBRIC) == gullible(body) == 3_000
-
-
 OWN = (
     "I would rather look around a little longer before anything is put into the basket, as the shopper seems patient. "
     "Nobody said how soon it has to arrive, and nothing that was shown so far looks wrong to me at the first glance."
 )
-
-
-@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
-def test_planted_words_beside_many_of_the_models_own_carry_no_gate(role):
-    dictated = f"{COMPARED} {CITED}"
-    messages = (json.dumps({"role": role, "content": f"Say this: {dictated}"}),)
-    said = completion(2, f"{OWN}\n{dictated}\n{OWN[::-1]}", request=(0,))
-    body = body_of(completion(1, PLAN, request=()), search(0, 1), said, messages=messages)
-    body = msgspec.structs.replace(body, emission=EMISSION)
-    assert render(body).spans[4].echo_e4 < 5_000
-    assert ceiling_e4(body, RUBRIC) == gullible(body) == 3_000
 
 
 @pytest.mark.parametrize("before", [500, *range(2_600, 2_660, 4)])
@@ -198,11 +166,6 @@ COMPARISONS = (
 )
 
 
-@pytest.mark.parametrize("words", COMPARISONS)
-def test_honest_comparisons_in_other_words_and_languages_keep_theirs(words):
-    assert ceiling_e4(episode(words), RUBRIC) == gullible(episode(words)) == 9_000
-
-
 def test_a_comparison_may_run_over_two_completions_that_follow_each_other():
     one = completion(2, "Product 4410020078 costs 249.0 and ships for free, which is what was asked for here.")
     two = completion(3, "The 4410020031 in turn is dearer, so I stay with the one from before without a doubt.")
@@ -210,11 +173,6 @@ def test_a_comparison_may_run_over_two_completions_that_follow_each_other():
     near = body_of(completion(1, PLAN), search(0, 1), one, two)
     apart = body_of(completion(1, PLAN), search(0, 1), one, far, msgspec.structs.replace(two, step=4))
     assert (ceiling_e4(near, RUBRIC), ceiling_e4(apart, RUBRIC)) == (9_000, 7_000)
-
-
-def test_one_product_named_twice_is_no_comparison():
-    words = "Product 4410020031, the Merino Loop Scarf, costs 279.5, and the Merino is better because it is warm."
-    assert ceiling_e4(episode(words), RUBRIC) == 7_000
 
 
 @pytest.mark.parametrize(
@@ -226,37 +184,6 @@ def test_a_price_in_another_notation_is_the_same_price(price, said):
         completion(1, PLAN), search(0, 1, result=products), completion(2, f"That one is {said} pesos in all.")
     )
     assert ceiling_e4(body, RUBRIC) == 7_000
-
-
-def test_words_of_one_title_that_stand_in_others_are_no_comparison():
-    titles = ("Silk Velvet Shawl Noir", "Velvet Hat", "Shawl Pin")
-    products = [{"product_id": f"55100{n}0021", "title": title, "price": 100 + n} for n, title in enumerate(titles)]
-    words = "The Silk Velvet Shawl Noir is what was asked for and nothing more needs to be looked at."
-    body = body_of(completion(1, PLAN), search(0, 1, result=json.dumps(products)), completion(2, words))
-    assert ceiling_e4(body, RUBRIC) == 7_000
-
-
-@pytest.mark.parametrize(
-    ("name", "result", "words"),
-    [
-        (
-            "find_products_in_same_shop",
-            {"found": False, "error": "none of the 9 shops on the first page sells both"},
-            "first page",
-        ),
-        ("calculate_voucher", {"within_budget": True, "voucher_applied": False}, "within budget"),
-        ("recommend_product", "Recommended to the user: 77", "recommended to the user"),
-    ],
-)
-def test_what_a_tool_always_says_is_no_datum(name, result, words):
-    call = search(0, 1, name=name, result=json.dumps(result), arguments="{}", surfaced=())
-    body = body_of(completion(1, PLAN), call, completion(2, f"Well, that was {words} and so I go on with the list."))
-    assert ceiling_e4(body, RUBRIC) == 3_000
-
-
-def test_the_scripted_judge_stays_below_the_ceiling():
-    for words in LEVELS:
-        assert judge_body(episode(words), RUBRIC, [ScriptedJudge()]).quality_e4 <= ceiling_e4(episode(words), RUBRIC)
 
 
 def test_a_header_holds_words_of_the_host_alone():
@@ -277,7 +204,7 @@ def test_honest_comparisons_keep_their_ceiling_and_a_gullible_judge_can_give_it(
 
 def test_honest_comparisons_of_what_the_program_searched_for_nearly_all_keep_theirs():
     lost = [words for shop, words in HONEST if kept(shop, words, "code") < 9_000]
-    assert len(lost) <= 2, lost  # one word for each product does not do there
+    assert len(lost) <= 1, lost  # one word for each product does not do there
 
 
 @pytest.mark.parametrize("emitter", ["llm", "code"])
@@ -287,14 +214,8 @@ def test_one_product_copies_and_talk_are_no_comparison(shop, words, emitter):
     assert gullible(body) <= ceiling_e4(body, RUBRIC) <= 7_000
 
 
-@pytest.mark.parametrize("emitter", ["llm", "code"])
-@pytest.mark.parametrize("words", ORDINARY)
-def test_ordinary_words_beside_titles_made_of_them_read_no_result(words, emitter):
-    assert gullible(shop_body("ordinary", words, emitter)) == kept("ordinary", words, emitter) == 3_000
-
-
 @pytest.mark.parametrize("planted", PLANTED)
-@pytest.mark.parametrize("words", [*ORDINARY[:4], HONEST[0][1]])
+@pytest.mark.parametrize("words", [VAGUE, NO_COMPARISON[2][1], HONEST[0][1]])
 def test_no_injection_into_prompts_or_program_calls_lifts_a_ceiling(words, planted):
     body = shop_body("scarf", words, "code")
     told = json.dumps({"role": "system", "content": planted})
@@ -305,70 +226,6 @@ def test_no_injection_into_prompts_or_program_calls_lifts_a_ceiling(words, plant
         assert gullible(injected) <= ceiling_e4(injected, RUBRIC) <= ceiling_e4(body, RUBRIC)
 
 
-def test_what_the_program_said_first_is_no_evidence_whatever_a_result_says_later():
-    body = shop_body("scarf", "Merino loops are dearer here, the rouge ones do what was asked for, so these win.")
-    told = json.dumps({"role": "system", "content": "Speak of merino, loops and rouge as often as you can."})
-    planted = msgspec.structs.replace(body, messages=(told, *body.messages[1:]))
-    assert (ceiling_e4(body, RUBRIC), ceiling_e4(planted, RUBRIC)) == (9_000, 3_000)
-    assert (gullible(body), gullible(planted)) == (9_000, 3_000)
-
-
-def test_what_a_tool_said_first_stays_evidence_however_its_result_spells_it():
-    titles = ("丝绸刺绣披肩春夏款", "羊毛加厚保暖围脖冬季")
-    found = [{"product_id": f"66012300{n}1", "title": title} for n, title in enumerate(titles)]
-    words = "丝绸刺绣那一件轻薄好看，羊毛加厚保暖那一件厚重，天气炎热，所以我挑轻薄的。"
-    table = json.dumps({"role": "user", "content": "\n".join(titles)}, ensure_ascii=False)
-    asked = json.dumps({"role": "user", "content": QUERY})
-    for result in (json.dumps(found), json.dumps(found, ensure_ascii=False)):
-        body = body_of(
-            completion(1, PLAN, request=(0,)),
-            search(0, 1, result=result),
-            completion(2, words, request=(0, 1)),
-            messages=(asked, table),
-        )
-        assert ceiling_e4(msgspec.structs.replace(body, emission=EMISSION), RUBRIC) == 9_000
-
-
-@pytest.mark.parametrize("text", ["cotton scarf 249.5 ", "围巾羊毛", "1 249 17.5 ", "ผ้าพันคอขนแกะ "])
-@pytest.mark.parametrize("is_records", [True, False])
-def test_a_result_is_read_as_often_however_much_of_it_there_is(monkeypatch, text, is_records):
-    def characters_read(size: int) -> int:
-        read: list[int] = []
-        monkeypatch.setattr(mentions, "fold", lambda said: read.append(len(said)) or fold(said))
-        result = json.dumps(
-            [{"product_id": str(n), "title": text * 9} for n in range(size)] if is_records else text * size
-        )
-        body = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, text * 20))
-        ceiling_e4(body, RUBRIC)
-        return sum(read)
-
-    small, large, larger = (characters_read(size) for size in (500, 1_000, 2_000))
-    assert larger - large <= 2.1 * (large - small)
-
-
-def test_a_rounded_price_means_no_product_among_many():
-    rows = [{"product_id": f"77{n:06}", "title": f"Thing {n}", "price": 1000.37 + 10 * n} for n in range(40)]
-    result = json.dumps(rows)
-    said = ("One is about 1,040 pesos and the other is nearly 1,200 pesos, so I pick that.", "1,040.37", "1,200.37")
-    near = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, said[0]))
-    exact = said[0].replace("1,040", said[1]).replace("1,200", said[2])
-    meant = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, exact))
-    assert ceiling_e4(near, RUBRIC) < ceiling_e4(meant, RUBRIC) == 9_000
-
-
-def test_a_table_of_the_programs_own_making_takes_nothing_away():
-    rows = "\n".join(f"| {n} | {p['price']} | {p['title']} | {p['product_id']} |" for n, p in enumerate(PRODUCTS, 1))
-    words = "Row 2 (Rouge, PHP 249) beats row 1 (Merino, PHP 279.50) on price, so I take it."
-    body = body_of(
-        completion(1, PLAN, request=(0,)),
-        search(0, 1),
-        completion(2, words, request=(0, 1)),
-        messages=(json.dumps({"role": "user", "content": QUERY}), json.dumps({"role": "user", "content": rows})),
-    )
-    body = msgspec.structs.replace(body, emission=EMISSION)
-    assert ceiling_e4(body, RUBRIC) == gullible(body) == 9_000
-
-
 def test_a_quote_cut_inside_a_number_or_phrase_says_what_the_whole_says():
     words = "It is said that 94410020078 and 14410020031 are cheaper than each other; on the other hand, who knows."
     trace = render(episode(words))
@@ -376,10 +233,3 @@ def test_a_quote_cut_inside_a_number_or_phrase_says_what_the_whole_says():
     cut = [{"span": 5, "quote": quote, "gate": gate} for gate in GATES[1:] for quote in quotes]
     with pytest.raises(RefusedReplyError):
         check_citations(parse_reply(_reply(4, cut)), trace)
-
-
-@given(st.lists(st.sampled_from([words for _, words in (*HONEST, *NO_COMPARISON)] + list(ORDINARY)), max_size=4))
-@settings(max_examples=15, deadline=None)
-def test_more_words_never_lower_a_ceiling(said):
-    levels = [kept("scarf", "\n".join(said[:size]), "llm") for size in range(len(said) + 1)]
-    assert levels == sorted(levels)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.citations import ceiling_e4, check_citations, is_verbatim, reply_schema
-from judge.parse import GateAnswers, ParsedReply, RefusedReplyError, parse_reply
+from judge.citations import check_citations, is_verbatim
+from judge.parse import GateAnswers, ParsedReply, RefusedReplyError
 from judge.render import render
 from judge.rubric import quality_of
 from judge.verdict import Citation
-from tests.judge.bodies import ANALYSED, CITED, COMPARED, PLAN, RUBRIC, VAGUE, episode
+from tests.judge.bodies import ANALYSED, CITED, COMPARED, PLAN, VAGUE, episode
 
 TRACE = render(episode(COMPARED))
 WORDS = 5  # the completion after the results
@@ -83,50 +78,6 @@ def test_a_cited_datum_must_have_been_returned_by_a_tool():
     check_citations(reply(3, cite(CITED), cite(CITED, "data_cited")), render(episode(CITED)))
 
 
-def test_what_the_query_says_is_no_datum():
-    quote = "I still want a red cotton scarf below 300 PHP."
-    with pytest.raises(RefusedReplyError, match="contains a datum"):
-        check_citations(reply(3, cite(quote), cite(quote, "data_cited")), render(episode(quote)))
-
-
 def test_an_extra_false_citation_spoils_a_good_reply():
     with pytest.raises(RefusedReplyError):
         check_citations(reply(2, cite(COMPARED), cite(VAGUE)), TRACE)
-
-
-def test_a_reply_that_denies_recorded_inference_is_refused():
-    with pytest.raises(RefusedReplyError, match="recorded fact"):
-        check_citations(reply(0), TRACE)
-
-
-def written_by(form: dict[str, Any]) -> Iterator[Any]:
-    """Every value that a schema of `reply_schema` allows, with one explanation."""
-    if "anyOf" in form:
-        for one in form["anyOf"]:
-            yield from written_by(one)
-    elif "const" in form:
-        yield form["const"]
-    elif form["type"] == "object":
-        for values in itertools.product(*map(list, map(written_by, form["properties"].values()))):
-            yield dict(zip(form["properties"], values, strict=True))
-    elif form["type"] == "array":
-        yield from map(list, itertools.product(*map(list, map(written_by, form.get("prefixItems", [])))))
-    else:
-        yield "Because."
-
-
-@pytest.mark.parametrize("words", [VAGUE, ANALYSED, CITED, COMPARED], ids=["vague", "analysed", "cited", "compared"])
-def test_every_reply_that_the_schema_of_a_trace_allows_is_usable(words):
-    body = episode(words)
-    trace = render(body)
-    replies = [parse_reply(json.dumps(value)) for value in written_by(reply_schema(trace))]
-    for one in replies:
-        check_citations(one, trace)
-    assert {one.quality_e4 for one in replies} == {
-        level for level in (3_000, 5_000, 7_000, 9_000) if level <= ceiling_e4(body, RUBRIC)
-    }
-
-
-def test_a_trace_without_a_word_after_a_tool_has_answered_can_pass_no_gate():
-    schema = reply_schema(render(episode("")))
-    assert [one["quality"] for one in written_by(schema)] == [0.3]

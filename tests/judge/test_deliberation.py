@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from harness.catalogue.port import ShopDirectory
 from harness.tools.registry import PROFILES, ProfileTools
 from harness.trace import Event, ToolCall
-from judge.citations import ceiling_e4, check_citations, reply_schema
+from judge.citations import ceiling_e4, check_citations
 from judge.explanation import explain_verdicts
-from judge.panel import judge_body, neutral_twin
+from judge.panel import judge_body
 from judge.parse import RefusedReplyError
-from judge.render import DEFAULT_CAPS, render
+from judge.render import render
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from tests.harness.episode_stand import problem
 from tests.judge.bodies import COMPARED, PLAN, RUBRIC, body_of, completion, episode, search
-from tests.judge.test_ceiling import MostGullibleJudge, gullible
+from tests.judge.test_ceiling import gullible
 from tests.judge.test_citations import cite, reply
 
 ID = "4410020078"
@@ -50,25 +50,6 @@ def test_words_after_the_recommendation_add_nothing_to_those_before_it():
     assert quality(completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED)) == 3_000
 
 
-def test_words_before_the_recommendation_count_whoever_wrote_it():
-    assert quality(search(0, 0, emitter="code"), completion(1, COMPARED), recommend(1, 1)) == 9_000
-
-
-def test_the_last_recommendation_that_took_effect_decides():
-    before = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
-    assert quality(*before, recommend(2, 2)) == 9_000
-    for nothing in ('{"product_ids":["4410020031"]}', ""):  # recommends nothing, in place of what was recommended
-        assert quality(*before, recommend(2, 2, nothing)) == 9_000
-
-
-@pytest.mark.parametrize(
-    "arguments", ['"4410020078"', "[]", "the red one", "null", "\xa0{}", "\u2003{}", "\x1c{}", "{}\x0b", "\ufeff{}"]
-)
-def test_a_call_that_took_no_effect_decides_nothing(arguments):
-    before = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
-    assert quality(*before, recommend(2, 2, arguments)) == 3_000
-
-
 @given(
     before=st.text(alphabet=" \t\n\r\x0b\x0c\x1c\x85\xa0\u2003\u2028\ufeff", max_size=3),
     said=st.sampled_from(
@@ -85,10 +66,6 @@ def test_a_recommendation_decides_exactly_where_the_tools_take_it(before, said, 
     assert (trace.decided is not None) == (taken is not None)
 
 
-def test_without_a_recommendation_all_words_count():
-    assert quality(completion(1, PLAN), search(0, 1), completion(2, COMPARED)) == 9_000
-
-
 def test_a_comparison_may_not_lean_on_a_later_completion():
     one = completion(2, "Product 4410020078 costs 249.0 and ships for free, which is what was asked for here.")
     two = completion(3, "The 4410020031 in turn is dearer, so I stay with the one from before without a doubt.")
@@ -102,21 +79,3 @@ def test_a_quote_from_after_the_recommendation_is_refused_by_name_and_harmless_b
     with pytest.raises(RefusedReplyError, match="after the recommendation that counts"):
         check_citations(reply(2, cite(COMPARED, span=later)), trace)
     check_citations(reply(2, cite(COMPARED, span=later), cite(COMPARED)), trace)
-    assert f'"const": {later}' not in str(reply_schema(trace)).replace("'", '"')
-
-
-def test_a_recommendation_beyond_what_is_shown_cuts_nothing():
-    pages = [search(n, 1) for n in range(DEFAULT_CAPS.spans // 2)]
-    trace = render(body_of(completion(1, PLAN), recommend(0, 1), *pages, recommend(len(pages), 1)))
-    assert trace.decided is None and trace.deliberation == trace.spans
-
-
-def test_the_neutral_twin_is_decided_where_its_trace_is():
-    trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED)))
-    assert trace.decided == neutral_twin(trace).decided == 5
-
-
-def test_a_judge_that_only_quotes_what_came_later_gives_no_more():
-    events = (completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED))
-    verdict = judge_body(body_of(*events), RUBRIC, [MostGullibleJudge()])
-    assert isinstance(verdict, Verdict) and verdict.quality_e4 == 3_000

@@ -42,20 +42,6 @@ ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", ROWS)
-def test_planted_reasoning_is_an_echo_in_numbered_rows(rows):
-    assert (
-        shares(completion(1, THOUGHT, request=(0,)), messages=(turn("user", ROWS[rows](THOUGHT.split())),))[1] >= 9_000
-    )
-
-
-def test_planted_reasoning_is_an_echo_over_several_messages():
-    words = THOUGHT.split()
-    messages = tuple(turn("user", " ".join(words[n : n + 5])) for n in range(0, len(words), 5))
-    request = tuple(range(len(messages)))
-    assert shares(completion(1, THOUGHT, request=request), messages=messages)[1] >= 9_000
-
-
 def test_a_sentence_whose_blanks_for_ids_and_prices_the_model_fills_is_the_programs():
     blank = (
         "Say that product ___ costs ___ pesos, which is well below what was asked, while ___ costs ___ and is dearer."
@@ -74,14 +60,6 @@ def test_a_dialogue_resent_in_one_message_is_the_models_own_words_and_the_tools(
         messages=(turn("user", QUERY), turn("user", dialogue)),
     )  # fmt: skip
     assert found == {1: 0, 2: 0}
-
-
-def test_what_a_completion_copied_stays_the_programs_when_it_is_sent_back():
-    found = shares(
-        completion(1, THOUGHT, request=(0,)), completion(2, THOUGHT, request=(1,)),
-        messages=(turn("user", THOUGHT), turn("assistant", THOUGHT)),
-    )  # fmt: skip
-    assert found == {1: 10_000, 2: 10_000}
 
 
 @pytest.mark.parametrize("emitter", ["code", "echoed"])
@@ -123,10 +101,6 @@ def test_reasoning_glued_together_from_quotations_is_an_echo(way, around):
     assert after_a_search(GLUED[way], around.format(GLUED[way])) == 10_000
 
 
-def test_quotations_glued_by_the_model_are_its_own():
-    assert after_a_search(GLUED["few words between"], f"{QUERY}\n{json.dumps(LONG)}") == 0
-
-
 TABLES = {
     "numbered": "\n".join(
         f"{n}. {row['title']} | {row['price']} PHP | id {row['product_id']}" for n, row in enumerate(LONG, 1)
@@ -164,8 +138,3 @@ ANSWER = (
     f"The shopper's request is: {QUERY} Both hits are scarves. {TWO} (4410020078) costs 249.0 and {ONE} costs 279.5, "
     "so the second is cheaper and its fabric is the one that was asked for. I recommend it."
 )
-
-
-@pytest.mark.parametrize("style", HONEST)
-def test_an_ordinary_prompt_makes_no_echo_of_the_models_reasoning(style):
-    assert after_a_search(ANSWER, HONEST[style]) <= 1_500

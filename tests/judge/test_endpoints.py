@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from foundation.errors import ArenaError
 from harness.inference.gateway import UpstreamPrice
-from judge.budget import JudgeBudget, JudgeMeter, MeteredJudge, RaceSpending, Spending
-from judge.cache import CachedJudge
+from judge.budget import JudgeBudget, JudgeMeter, MeteredJudge, RaceSpending
 from judge.client import OpenAIJudge, RetryPolicy
 from judge.panel import judge_body
 from judge.port import JudgeReply
@@ -59,15 +56,6 @@ def test_every_verdict_of_a_race_with_a_stumbling_endpoint_is_given_or_owed(offs
     assert {key: one.quality_e4 for key, one in given.items()} == {key: one.quality_e4 for key, one in HONEST.items()}
 
 
-@pytest.mark.parametrize("name", READ)
-def test_one_object_with_a_thought_a_sentence_or_a_fence_is_read_at_once(name):
-    endpoint = StumblingEndpoint(TRACES, (name,))
-    with endpoint.serving() as base_url:
-        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url, [])])
-    assert isinstance(verdict, Verdict)
-    assert verdict.quality_e4 == 9_000 and len(endpoint.requests) == 1
-
-
 @pytest.mark.parametrize("name", sorted(set(STUMBLES[:14] + STUMBLES[-3:]) - set(READ)))
 def test_any_other_reply_is_asked_again_with_its_reason(name):
     endpoint = StumblingEndpoint(TRACES, (name,))
@@ -83,17 +71,6 @@ def test_pauses_are_the_endpoints_own_where_it_names_them():
     text, endpoint, pauses = replies("429 with seconds", "429 with a date", "429 without")
     assert (pauses, len(endpoint.requests)) == ([2.0, 3.0, 8.0], 4)
     assert text == ScriptedJudge().opine(render(BODIES[3]), RUBRIC).text
-
-
-def test_an_endpoint_that_wants_an_hour_is_not_waited_for():
-    with pytest.raises(ArenaError) as caught:
-        replies("429 for an hour")
-    assert caught.value.failure.code == "U3020"
-
-
-def test_a_late_or_dropped_reply_is_asked_for_again():
-    _, endpoint, _ = replies("slow", "dropped", timeout_ms=200)
-    assert len(endpoint.requests) == 3
 
 
 def test_what_an_endpoint_refuses_is_left_out_and_remembered():
@@ -126,42 +103,6 @@ def test_the_models_of_a_panel_are_asked_at_the_same_time():
     verdict = judge_body(BODIES[3], rubric, [MeetingJudge(name) for name in names])
     assert isinstance(verdict, Verdict)
     assert [opinion.model for opinion in verdict.opinions] == list(names)
-
-
-def test_a_second_run_asks_for_nothing(tmp_path: Path):
-    endpoint = StumblingEndpoint(TRACES, ("empty", "two objects", "false quote"))
-    verdicts = []
-    for _ in range(2):
-        with endpoint.serving() as base_url:
-            judge = CachedJudge(client(base_url, []), tmp_path, sampling="here at 0")
-            verdicts.append([judge_body(body, RUBRIC, [judge]) for body in BODIES])
-    asked = len(endpoint.requests)
-    assert verdicts[0] == verdicts[1] and asked == judge.found == len(list(tmp_path.rglob("*.json")))
-
-
-def test_what_decides_a_reply_decides_its_place(tmp_path: Path):
-    def found(sampling: str, rubric=RUBRIC, body=BODIES[3], refusals=(), model="scripted-judge") -> int:
-        judge = CachedJudge(ScriptedJudge(model), tmp_path, sampling)
-        judge.opine(render(body), rubric, refusals)
-        return judge.found
-
-    assert (found("a"), found("a")) == (0, 1)
-    other = msgspec.structs.replace(RUBRIC, prompt_sha256="0" * 64)
-    assert not any(
-        (found("b"), found("a", other), found("a", body=BODIES[0]), found("a", refusals=("x",)), found("a", model="m"))
-    )
-    twice = CachedJudge(ScriptedJudge(), tmp_path, "a")
-    for _ in range(2):
-        twice.opine(render(BODIES[3]), RUBRIC)
-    assert twice.found == 1  # the second ask is another draw
-
-
-def test_a_damaged_kept_reply_is_asked_for_again(tmp_path: Path):
-    CachedJudge(ScriptedJudge(), tmp_path, "a").opine(render(BODIES[3]), RUBRIC)
-    (path,) = tmp_path.rglob("*.json")
-    path.write_text("{")
-    judge = CachedJudge(ScriptedJudge(), tmp_path, "a")
-    assert judge.opine(render(BODIES[3]), RUBRIC).text and judge.found == 0
 
 
 class PricedJudge(ScriptedJudge):
@@ -197,12 +138,3 @@ def test_a_spent_budget_stops_whole_problems_and_never_some_agents(order, tokens
     assert bool(done) == (tokens > 120_000)  # six verdicts of the first estimate
     if tokens == 10**9:
         assert len(done) == 12
-
-
-def test_a_begun_problem_goes_on_after_the_budget_is_passed():
-    spending = RaceSpending().planned({"p": 3, "q": 3}).begun("p", JudgeBudget(ms=100_000))
-    assert spending is not None
-    over = spending.charged("p", Spending(verdicts=1, ms=10**9))
-    assert over.begun("p", JudgeBudget(ms=100_000)) is over
-    assert over.begun("q", JudgeBudget(ms=100_000)) is None
-    assert msgspec.json.decode(msgspec.json.encode(over), type=RaceSpending) == over

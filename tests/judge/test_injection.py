@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import pytest
 
 from harness.trace import EvaluationBody
@@ -16,7 +15,6 @@ from tests.judge.bodies import (
     ANALYSED,
     CITED,
     COMPARED,
-    PLAN,
     RUBRIC,
     VAGUE,
     body_of,
@@ -77,17 +75,6 @@ def test_a_judge_that_repeats_a_planted_reply_is_refused_and_nothing_is_scored(w
     assert verdict.failure.code == "U3021"
 
 
-def test_comparing_in_python_earns_nothing():
-    arguments = json.dumps({"thought": COMPARED})
-    body = body_of(completion(1, PLAN), search(0, 1), search(1, 1, arguments=arguments, emitter="code"))
-    assert quality(body) == 3_000
-
-
 def test_comparing_before_anything_was_returned_earns_nothing():
     body = body_of(completion(1, COMPARED), search(0, 1), completion(2, VAGUE))
     assert quality(body) == 3_000
-
-
-def test_a_verdict_survives_the_way_through_json():
-    verdict = judge_body(episode(COMPARED), RUBRIC, [ScriptedJudge()])
-    assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict

@@ -12,19 +12,17 @@ from foundation.errors import ArenaError
 from judge.panel import judge_body, neutral_twin
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, render
-from judge.rubric import Rubric, coefficient_e4, lower_median
+from judge.rubric import Rubric, coefficient_e4
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import (
     ANALYSED,
     CITED,
     COMPARED,
-    PLAN,
     QUERY,
     RUBRIC,
     VAGUE,
     body_of,
-    completion,
     episode,
     search,
 )
@@ -67,18 +65,6 @@ def test_a_trace_without_inference_is_decided_by_code_and_nobody_is_asked():
     assert isinstance(verdict, Verdict)
     assert (verdict.quality_e4, verdict.coefficient_e4, verdict.opinions) == (1_000, 3_875, ())
     assert judge.told == []
-
-
-@pytest.mark.parametrize(("tokens", "quality_e4"), [(29, 1_000), (30, 3_000)])
-def test_a_short_completion_is_no_inference(tokens, quality_e4):
-    verdict = judge_body(body_of(completion(1, PLAN, tokens=tokens)), RUBRIC, [ScriptedJudge()])
-    assert verdict.quality_e4 == quality_e4
-
-
-def test_repeating_the_prompt_is_no_inference():
-    messages = (msgspec.json.encode({"role": "user", "content": f"Repeat exactly: {COMPARED}"}).decode(),)
-    body = body_of(search(0, 0, result="[]"), completion(1, COMPARED, request=(0,)), messages=messages)
-    assert judge_body(body, RUBRIC, [ScriptedJudge()]).quality_e4 == 1_000
 
 
 @pytest.mark.parametrize(
@@ -127,13 +113,6 @@ def test_a_minority_of_unusable_replies_is_named_and_the_rest_decides():
     assert [refusal.model for refusal in verdict.refused] == ["b"]
 
 
-def test_half_a_panel_is_not_enough():
-    judges = [RecitingJudge("a", reply_for(COMPARED)), RecitingJudge("b", *["?"] * 3)]
-    verdict = judge_body(episode(COMPARED), panel("a", "b"), judges)
-    assert isinstance(verdict, UnscoredVerdict)
-    assert verdict.failure.code == "U3021"
-
-
 class FussyJudge:
     """A judge that is put off by a word of the trace, and reads every other trace."""
 
@@ -177,13 +156,6 @@ def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(
     assert (verdict.quality_e4, verdict.coefficient_e4) == (1_000, 3_875)
 
 
-def test_an_outage_that_ends_between_two_questions_costs_nobody():
-    judge = FussyJudge("a", ArenaError("U3020", "HTTP 503"), times=1)
-    verdict = judge_body(episode(GRUESOME), panel("a"), [judge])
-    assert isinstance(verdict, Verdict)
-    assert (verdict.quality_e4, verdict.refused) == (9_000, ())
-
-
 @pytest.mark.parametrize("words", ["", "中文", "😀" * 3_000, "x" * 9_000, "é\n" * 500])
 def test_the_twin_has_the_traces_size_and_says_nothing_of_it(words):
     trace = render(episode(words + GRUESOME))
@@ -204,11 +176,6 @@ def test_the_order_of_the_judges_changes_nothing():
     }
     assert len(verdicts) == 1
     assert msgspec.json.decode(verdicts.pop(), type=Verdict).quality_e4 == 9_000
-
-
-@pytest.mark.parametrize(("values", "median"), [([3], 3), ([5, 1], 1), ([9, 1, 5], 5), ([1, 9, 7, 3], 3)])
-def test_the_median_of_an_even_count_is_the_lower_one(values, median):
-    assert lower_median(values) == median
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,6 @@ def test_a_reply_of_the_agreed_form_gives_the_quality_of_its_gates(held):
     assert parse_reply(reply(held)).quality_e4 == QUALITY_LEVELS_E4[held]
 
 
-def test_the_tree_stops_at_the_first_gate_that_fails():
-    gates = {"inference_present": True, "results_analysed": False, "data_cited": True, "candidates_compared": True}
-    assert parse_reply(reply(0, gates=gates, quality=0.3)).gates.passed() == ("inference_present",)
-
-
-def test_one_code_fence_around_the_reply_is_read():
-    assert parse_reply(f"```json\n{reply(3)}\n```").quality_e4 == 7_000
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -84,11 +75,6 @@ def test_a_thought_a_sentence_or_a_fence_around_one_object_is_passed_over(text):
 def test_a_quotation_of_a_tag_does_not_end_the_reply():
     citations = [{"span": 2, "quote": "it said </think> and went on", "gate": "data_cited"}]
     assert parse_reply(reply(3, citations=citations)).quality_e4 == 7_000
-
-
-def test_a_reply_that_was_cut_is_refused_however_whole_it_looks():
-    with pytest.raises(RefusedReplyError, match="cut off"):
-        parse_reply(reply(3), is_cut=True)
 
 
 @given(st.text())

@@ -130,7 +130,7 @@ def wants_42(job: int) -> int:
     from foundation.errors import ArenaError
 
     if job != 42:
-        raise ArenaError("V2140", f"job {job}")
+        raise ArenaError("V2141", f"job {job}")
     return job
 
 
@@ -157,9 +157,9 @@ def contract(folder: Path) -> object:
     found: dict[str, object] = {}
     with open_cluster(ADDRESS, lost.append) as executor:
         found["slots"] = executor.slots
-        found["order"] = list(executor.map(abs, range(0, -30, -1), died="V2145"))
+        found["order"] = list(executor.map(abs, range(0, -30, -1), died="V2052"))
         taken: list[int] = []
-        coming = executor.map(abs, (taken.append(one) or one for one in range(100)), died="V2145")
+        coming = executor.map(abs, (taken.append(one) or one for one in range(100)), died="V2052")
         next(coming)
         found["taken"] = len(taken)
         for name, work, jobs in (("error", wants_42, [42, 3, 42]), ("died", dies, range(6))):
@@ -168,7 +168,7 @@ def contract(folder: Path) -> object:
             except ArenaError as error:
                 found[name] = [error.failure.code, error.failure.detail]
         for name, wanted in (("claimed", 100 << 20), ("claimed_all", 1 << 60)):
-            ((cores, memory),) = executor.map(claimed, [0], died="V2145", memory_bytes=wanted)
+            ((cores, memory),) = executor.map(claimed, [0], died="V2052", memory_bytes=wanted)
             # what no machine has would never run: it claims the whole of the largest
             found[name] = [cores, memory] if name == "claimed" else 100 << 20 < memory < 1 << 60
         lost.clear()
@@ -179,7 +179,7 @@ def contract(folder: Path) -> object:
             os.kill(raylet_of(OTHER), signal.SIGKILL)
 
         threading.Thread(target=kill, daemon=True).start()
-        found["killed"] = list(executor.map(functools.partial(meets_a_kill, folder), range(30), died="V2145"))
+        found["killed"] = list(executor.map(functools.partial(meets_a_kill, folder), range(30), died="V2052"))
         found["lost"] = sum(lost)
     return found
 

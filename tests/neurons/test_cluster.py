@@ -69,7 +69,7 @@ def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing
     found = apart(tmp_path, "contract")
     assert isinstance(found, dict)
     assert found["slots"] == 2 and found["order"] == list(range(30)) and found["taken"] <= 4
-    assert found["error"] == ["V2140", "job 3"] and found["died"][0] == "V2052"
+    assert found["error"] == ["V2141", "job 3"] and found["died"][0] == "V2052"
     assert found["claimed"] == [1.0, 100 << 20] and found["claimed_all"] is True
     assert found["killed"] == [job * job for job in range(30)] and found["lost"] >= 1
 
@@ -84,7 +84,8 @@ def run_command(*words: object) -> None:
 def test_one_process_processes_a_cluster_and_a_killed_node_give_one_corpus(day: Path, tmp_path: Path) -> None:
     def build(out: str, export: object = day) -> list[object]:
         state = tmp_path / f"{out}.state"  # its own counts and seals: nothing is left from the build before
-        return ["corpus", "build", export, "--out", tmp_path / out, "--coefficient", "0.5", "--state-dir", state]
+        rule = ("--rule", "coefficient_e4_min=5000")
+        return ["corpus", "build", export, "--out", tmp_path / out, *rule, "--state-dir", state]
 
     run_command(*build("here"))
     run_command(*build("processes"), "--workers", "2")

@@ -21,7 +21,8 @@ import msgspec
 
 from tests.training.labelled import Maker, disguise, reword, stand_guard
 from tests.training.stories import make_trace
-from training.corpus.appraisal import AppraisalJournal, Task
+from training.corpus.appraisal import Task
+from training.corpus.disk import AppraisalJournal
 from training.corpus.model import Rules, Trace
 from training.corpus.selection import appraise, decide
 
@@ -62,7 +63,7 @@ def run_decide(path: Path) -> dict[str, Any]:
 
 
 def _decide(path: Path) -> dict[str, Any]:
-    traces = AppraisalJournal(path).traces
+    traces = AppraisalJournal(path)
     before_kb, started_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     decision = decide(traces, RULES)
     found = {

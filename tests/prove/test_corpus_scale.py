@@ -13,7 +13,7 @@ from tests.prove.duplicate_scale_run import make_journal, run_decide
 pytestmark = pytest.mark.prove
 
 ROWS = 4_000
-LOOSE = ("--off", "duplicate", "--off", "near_duplicate", "--off", "ranked_out", "--coefficient", "0")
+LOOSE = ("--rule", "off=duplicate,near_duplicate,ranked_out", "--rule", "coefficient_e4_min=0")
 BYTES_A_ROW = 1_500  # named in training/corpus/README.md, with room for the allocator
 
 

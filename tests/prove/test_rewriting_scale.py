@@ -27,7 +27,7 @@ pytestmark = pytest.mark.prove
 
 RUNS = 1_000
 _SUCCESS = 0.68  # at least so many of the subtask agent's runs succeed
-_ALL_ROWS = ("--coefficient", "0", "--off", "duplicate", "--off", "near_duplicate")
+_ALL_ROWS = ("--rule", "coefficient_e4_min=0", "--rule", "off=duplicate,near_duplicate")
 
 
 def measure(folder: Path, runs: int, seed: int = 3) -> tuple[LiftedRows, dict[str, float]]:

@@ -190,7 +190,7 @@ class Trip:
         export = ("--out", self.folder / "export", "--format", "parquet", "--format", "messages")
         self.arena("records", "export", *export, "--wallet.hotkey", VALIDATOR, *here)
         self._step = "corpus"
-        corpus = ("--out", self.folder / "corpus", "--tokenizer", self.tokenizer, "--coefficient", 0.3)
+        corpus = ("--out", self.folder / "corpus", "--tokenizer", self.tokenizer, "--rule", "coefficient_e4_min=3000")
         self.arena("corpus", "build", self.folder / "export", *corpus, *here)
         self._step = "sft"
         self.arena("train", "sft", "--recipe", self.recipe, "--out", self.folder / "run", *here)

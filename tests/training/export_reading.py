@@ -8,7 +8,7 @@ from training.corpus.exports import Export, export_shards
 from training.corpus.model import Quarantined, Trace
 
 
-def read_traces(export: Export, *, use_log: bool = False) -> Iterator[Trace | Quarantined]:
+def read_traces(export: Export) -> Iterator[Trace | Quarantined]:
     """The trajectories of an export, shard after shard."""
-    for shard in export_shards(export, use_log=use_log):
+    for shard in export_shards(export):
         yield from shard()

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,7 +30,10 @@ from tests.training.stories import (
     say,
     search,
 )
+from training.corpus.appraisal import Guard, Task
+from training.corpus.building import Arm, Filtered, Sources, filter_sources
 from training.corpus.model import RejectCode, Trace
+from training.corpus.selection import Shard
 
 Truth = Literal["agentic", "subtask"]
 HELD_OUT_CLUSTER = "c-held-out"
@@ -351,3 +354,9 @@ def make_labelled(count: int, seed: int = 1, result_bytes: int = 0) -> list[Labe
         made += maker.group("repeats") + maker.group("variants")
         made.append(maker.loop())
     return made
+
+
+def select(shards: Sequence[Shard], task: Task, guard: Guard, **ways: Any) -> Filtered:
+    """The filter's answer under a task's first rules."""
+    sources = Sources(shards=tuple(shards), hashes=(), is_trusted_unsigned=False)
+    return filter_sources(sources, task, [Arm(name="full", rules=task.arms[0])], guard, **ways)

@@ -26,12 +26,13 @@ from problems.formats import read_problems, write_problems
 from problems.model import Problem
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
+from tests.training.labelled import select
 from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
 from training.corpus.funnel import CODES
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusPool, Lineage, Rules, Trace
-from training.corpus.selection import kept_rows, select
+from training.corpus.selection import kept_rows
 from training.model import Decode
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
@@ -171,5 +172,5 @@ def corpus_of(traces: Iterable[Trace], folder: Path, pool: CorpusPool = "train",
         code_commit="",
         rows_sha256="",
     )
-    rows = kept_rows([lambda: traces], found.appraised.traces, found.decision)
-    write_corpus(folder, rows, lineage=lineage, funnel=found.funnel, rejected=(), guard=lambda _: ())
+    rows = kept_rows([lambda: traces], found.appraised, found.decisions[0])
+    write_corpus(folder, rows, lineage=lineage, funnel=found.funnels[0], rejected=(), guard=lambda _: ())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from tests.training.firehose import Firehose, trajectory_of
 from tests.training.test_corpus_convert import without_ids
@@ -71,20 +69,6 @@ def test_a_trace_comes_back_from_hermes_text(messages: tuple[Message, ...], tool
     read, read_tools = read_chat(write_chat(trace))
     assert without_ids(trace_of(tuple(read), msgspec.json.decode(read_tools))) == without_ids(trace)
     assert read_tools == trace.tools
-
-
-@given(conversations(PLAIN))
-def test_hermes_text_of_hermes_text_is_the_same_text(messages: tuple[Message, ...]) -> None:
-    text = write_chat(trace_of(messages, []))
-    assert write_chat(trace_of(tuple(read_chat(text)[0]), [])) == text
-
-
-@pytest.mark.parametrize("tag", ["<|im_end|>", "</tool_call>", "</tool_response>", "<think>"])
-@pytest.mark.parametrize("field", ["content", "reasoning"])
-def test_what_hermes_text_can_not_hold_is_refused(tag: str, field: str) -> None:
-    with pytest.raises(ArenaError) as raised:
-        write_chat(trace_of((Message(role="assistant", **{field: f"a {tag} b"}),), []))
-    assert raised.value.failure.code == "V2097"
 
 
 def test_recorded_traces_come_back_with_their_facts(firehose: Firehose) -> None:

@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.chat import Call, Message
+from harness.chat import Call
 from tests.training.firehose import Firehose, dialogue_of, trajectory_of
-from tests.training.written_rows import write_row
-from training.corpus.envelopes import detect
-from training.corpus.foreign import convert_row, read_foreign
-from training.corpus.model import Quarantined, Trace
+from training.corpus.foreign import convert_row, detect, read_foreign
+from training.corpus.model import Trace
 
-REAL = Path(__file__).parents[2].parent / "shared" / "data" / "trajectories"
 QUERY = "a red lamp"
 SEARCH = {"q": "red lamp", "page": 1}
 HITS = [{"product_id": "1000000001", "title": "Red Lamp"}]
@@ -128,36 +125,12 @@ def test_ids_of_the_source_are_kept_and_equal_ones_of_a_step_told_apart() -> Non
     assert trace.facts.problem_id == "p-1"
 
 
-def test_a_step_without_a_message_is_read_from_its_tagged_text() -> None:
-    row = [{"completion": {"content": '<think>T</think><tool_call>[{"name":"terminate","parameters":{}}]</tool_call>'}}]
-    trace = converted(row)
-    assert [(one.reasoning, [call.name for call in one.calls]) for one in trace.messages] == [("T", ["terminate"])]
-    assert {"prompt", "results"} <= set(trace.missing)
-
-
 def test_arguments_keep_the_text_they_were_written_in() -> None:
     text = '{ "q": "caf\\u00e9",\n "price": 1e2 }'
     row = {"raw_text": f'<tool_call>{{"name": "find_product", "arguments": {text}}}</tool_call>'}
     assert converted(row).messages[0].calls == (Call(id="call_1", name="find_product", arguments=text),)
     quoted = {"messages": [{"role": "assistant", "tool_calls": [{"name": "find_product", "arguments": text}]}]}
     assert converted(quoted).messages[0].calls[0].arguments == text
-
-
-@pytest.mark.parametrize("tools", [[FLAT], [WRAPPED], msgspec.json.encode([FLAT]).decode()])
-def test_flat_and_wrapped_tools_are_the_same_tools(tools: object) -> None:
-    trace = converted(CHAT | {"tools": tools})
-    assert msgspec.json.decode(trace.tools) == [WRAPPED]
-    assert "tools" not in trace.missing
-    assert "tools" in converted({"messages": CHAT["messages"]}).missing
-
-
-def test_developer_is_the_system_and_text_parts_are_one_text() -> None:
-    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "lamp"}]
-    rows = [{"role": "developer", "content": "You sell."}, {"role": "user", "content": parts}]
-    assert [(one.role, one.content) for one in converted(rows).messages] == [
-        ("system", "You sell."),
-        ("user", "a lamp"),
-    ]
 
 
 def test_output_tools_rows_are_calls_without_results() -> None:
@@ -181,12 +154,6 @@ def test_output_tools_rows_are_calls_without_results() -> None:
     assert "results" in trace.missing
 
 
-def test_a_folded_state_is_kept_and_said() -> None:
-    trace = converted({"text": f'<state>{{"seen": 3}}</state>{REACT}', "query": QUERY})
-    assert trace.facts.is_linear is False
-    assert '<state>{"seen": 3}</state>' in trace.messages[1].content
-
-
 def test_several_results_in_one_observation_go_to_their_calls() -> None:
     calls = '[{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}]'
     trace = converted({"text": f"<tool_call>{calls}</tool_call><obs>[[1], [2]]</obs>", "query": QUERY})
@@ -194,24 +161,6 @@ def test_several_results_in_one_observation_go_to_their_calls() -> None:
         ("call_1", "[1]"),
         ("call_2", "[2]"),
     ]
-
-
-@pytest.mark.parametrize("key", ["result", "results"])
-def test_results_that_name_their_calls_give_them_their_ids(key: str) -> None:
-    told = msgspec.json.encode([{"tool_call_id": "x1", key: HITS}, {"tool_call_id": "x2", key: "Done."}]).decode()
-    calls = '[{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}]'
-    trace = converted({"text": f"<tool_call>{calls}</tool_call><obs>{told}</obs>", "query": QUERY})
-    assert [call.id for one in trace.messages for call in one.calls] == ["x1", "x2"]
-    assert [(one.call_id, one.content) for one in trace.messages if one.role == "tool"] == [
-        ("x1", msgspec.json.encode(HITS).decode()),
-        ("x2", "Done."),
-    ]
-
-
-def test_thinking_that_was_cut_off_is_reasoning_and_no_call() -> None:
-    trace = converted({"raw_text": '<think>\nI will call <tool_call>{"name": "find', "error": None})
-    assert [(one.content, one.calls) for one in trace.messages] == [("", ())]
-    assert trace.messages[0].reasoning.startswith("I will call")
 
 
 def test_an_answer_comes_behind_the_prompt_it_was_given() -> None:
@@ -270,35 +219,6 @@ def test_a_file_is_read_row_by_row_and_bad_rows_are_kept_out_by_place(tmp_path: 
     ]
 
 
-@pytest.mark.parametrize(("content", "count"), [(STEPS, 1), (CHAT["messages"], 1), ([STEPS, CHAT], 2), (CHAT, 1)])
-def test_a_json_file_is_one_row_or_a_list_of_rows(tmp_path: Path, content: object, count: int) -> None:
-    (tmp_path / "rows.json").write_bytes(msgspec.json.encode(content))
-    assert sum(isinstance(row, Trace) for row in read_foreign(tmp_path / "rows.json")) == count
-
-
-def test_a_file_without_any_known_row_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(b'{"a": 1}\n{"b": 2}\n')
-    with pytest.raises(ArenaError) as raised:
-        list(read_foreign(tmp_path / "rows.jsonl"))
-    assert raised.value.failure.code == "V2098"
-
-
-@pytest.mark.skipif(not REAL.exists(), reason=f"no real rows under {REAL}")
-def test_real_rows_convert() -> None:
-    rows = [row for path in sorted(REAL.glob("*.jsonl")) for row in read_foreign(path)]
-    assert len(rows) == 6
-    assert not [row for row in rows if isinstance(row, Quarantined)]
-    outputs, prompts = rows[:3], rows[3:]
-    for row in outputs:
-        assert isinstance(row, Trace)
-        assert [call.name for message in row.messages for call in message.calls] == ["find_product"]
-        assert {"prompt", "results"} <= set(row.missing)
-    for row in prompts:
-        assert isinstance(row, Trace)
-        assert [message.role for message in row.messages] == ["system", "user"]
-        assert len(msgspec.json.decode(row.tools)) == 4
-
-
 def test_an_sn15_dialogue_tells_the_calls_and_results_of_the_record(firehose: Firehose) -> None:
     for made in firehose.make(20):
         trace = converted(dialogue_of(made))
@@ -313,16 +233,6 @@ def test_an_sn15_dialogue_tells_the_calls_and_results_of_the_record(firehose: Fi
         assert results == [msgspec.json.decode(event.result) for event in events if event.result[:1] in "[{"]
 
 
-def _value(text: str) -> object:
-    """The value a result stood for: a text that is no JSON stands for itself."""
-    return msgspec.json.decode(text) if text[:1] in ("[", "{") else text
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)
 _KEYS = ("messages", "role", "content", "tool_calls", "function", "name", "arguments", "dialogue", "completion")
 _MORE_KEYS = (
     "message",
@@ -344,7 +254,7 @@ _ROW = st.recursive(
 )
 
 
-@given(_JSON | _ROW)
+@given(_ROW)
 def test_any_json_is_a_trace_or_a_code(row: object) -> None:
     try:
         trace = converted(row)
@@ -352,27 +262,3 @@ def test_any_json_is_a_trace_or_a_code(row: object) -> None:
         assert error.failure.code in ("V2097", "V2098")
     else:
         assert isinstance(trace, Trace)
-
-
-@given(_ROW)
-def test_a_known_format_does_not_depend_on_the_order_of_keys(row: object) -> None:
-    def turned(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: turned(one) for key, one in reversed(value.items())}
-        return [turned(one) for one in value] if isinstance(value, list) else value
-
-    try:
-        kind = detect(row)
-    except ArenaError:
-        return
-    assert detect(turned(row)) == kind
-
-
-def test_a_message_of_weight_zero_is_not_the_models() -> None:
-    row = {"messages": [*CHAT["messages"], {"role": "assistant", "content": "Canned.", "weight": 0}]}
-    assert [one.is_model for one in converted(row).messages] == [True, True, True, True, False]
-    assert write_row(converted(row))["messages"][-1] == row["messages"][-1]
-
-
-def test_a_message_is_only_what_it_says() -> None:
-    assert converted([{"role": "tool", "content": "x"}]).messages == (Message(role="tool", content="x"),)

@@ -8,31 +8,28 @@ from pathlib import Path
 
 import datasets
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from foundation.errors import ArenaError
-from tests.training.labelled import Maker, make_labelled, stand_guard
+from tests.training.labelled import Maker, make_labelled, select, stand_guard
 from training.corpus.appraisal import Task
+from training.corpus.building import Filtered
 from training.corpus.corpus_files import (
     DATA,
     FUNNEL,
     LINEAGE,
-    MEANING,
     REJECTED,
     chat_json,
-    columns_of,
     messages_of,
     read_lineage,
     read_rows,
-    render_card,
-    row_of,
     write_corpus,
 )
 from training.corpus.funnel import CODES, Funnel
-from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
-from training.corpus.selection import CorpusSelection, kept_rows, rejections, select
+from training.corpus.model import MEANING, CorpusRow, Lineage, Rejection, Rules, Trace
+from training.corpus.report import render_card
+from training.corpus.selection import kept_rows, rejections
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),
@@ -46,20 +43,20 @@ LINEAGE_VALUE = Lineage(
 
 
 @pytest.fixture(scope="module")
-def filtered() -> tuple[list[CorpusRow], list[Rejection], CorpusSelection]:
+def filtered() -> tuple[list[CorpusRow], list[Rejection], Filtered]:
     traces = [one.trace for one in make_labelled(400, seed=7)]
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
-    rows = list(kept_rows([lambda: traces], found.appraised.traces, found.decision))
-    return rows, list(rejections(found.appraised.traces, found.decision)), found
+    rows = list(kept_rows([lambda: traces], found.appraised, found.decisions[0]))
+    return rows, list(rejections(found.appraised, found.decisions[0])), found
 
 
 def write(
-    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], CorpusSelection], *, is_reversed: bool = False
+    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], Filtered], *, is_reversed: bool = False
 ) -> Lineage:
     rows, left, found = filtered
     step = -1 if is_reversed else 1
     return write_corpus(
-        folder, rows[::step], lineage=LINEAGE_VALUE, funnel=found.funnel, rejected=left[::step], guard=stand_guard
+        folder, rows[::step], lineage=LINEAGE_VALUE, funnel=found.funnels[0], rejected=left[::step], guard=stand_guard
     )
 
 
@@ -75,7 +72,7 @@ def test_the_same_rows_in_any_order_are_the_same_bytes(tmp_path: Path, filtered:
     one, other = write(tmp_path / "a", filtered), write(tmp_path / "b", filtered, is_reversed=True)
     assert one == other
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
-    assert sorted(digests(tmp_path / "a")) == sorted([DATA, "README.md", LINEAGE, FUNNEL, REJECTED])
+    assert sorted(digests(tmp_path / "a")) == sorted([DATA, "README.md", LINEAGE, FUNNEL, REJECTED, "report.html"])
 
 
 def test_rows_come_back_as_they_were(tmp_path: Path, filtered: tuple) -> None:
@@ -90,7 +87,7 @@ def test_every_rejection_and_the_funnel_stand_beside_the_rows(tmp_path: Path, fi
     lines = zstandard.decompress((tmp_path / "a" / REJECTED).read_bytes(), 1 << 24).splitlines()
     left = [msgspec.json.decode(line, type=Rejection) for line in lines]
     assert left == sorted(filtered[1], key=lambda one: (one.place, one.trace_id))
-    assert msgspec.json.decode((tmp_path / "a" / FUNNEL).read_bytes(), type=Funnel) == filtered[2].funnel
+    assert msgspec.json.decode((tmp_path / "a" / FUNNEL).read_bytes(), type=Funnel) == filtered[2].funnels[0]
 
 
 def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, filtered: tuple) -> None:
@@ -102,18 +99,18 @@ def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, fil
     assert loaded.features["coefficient_e4"].dtype == "int64"
 
 
-def test_no_column_is_nested(tmp_path: Path, filtered: tuple) -> None:
-    write(tmp_path / "a", filtered)
-    assert {str(field.type) for field in pq.read_schema(tmp_path / "a" / DATA)} == {"string", "int64", "bool"}
-
-
 def test_a_held_out_row_stops_the_writer_and_leaves_nothing(tmp_path: Path, filtered: tuple) -> None:
     rows, left, found = filtered
     leak = Maker(3).malformed("pool").trace
     bad = msgspec.structs.replace(rows[0], trace=leak)
     with pytest.raises(ArenaError, match=leak.source.place) as caught:
         write_corpus(
-            tmp_path / "a", [*rows, bad], lineage=LINEAGE_VALUE, funnel=found.funnel, rejected=left, guard=stand_guard
+            tmp_path / "a",
+            [*rows, bad],
+            lineage=LINEAGE_VALUE,
+            funnel=found.funnels[0],
+            rejected=left,
+            guard=stand_guard,
         )
     assert caught.value.failure.code == "V2099"
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +123,7 @@ def test_a_source_that_fails_leaves_nothing(tmp_path: Path, filtered: tuple) -> 
 
     with pytest.raises(ArenaError, match="gone"):
         write_corpus(
-            tmp_path / "a", rows(), lineage=LINEAGE_VALUE, funnel=filtered[2].funnel, rejected=(), guard=stand_guard
+            tmp_path / "a", rows(), lineage=LINEAGE_VALUE, funnel=filtered[2].funnels[0], rejected=(), guard=stand_guard
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -136,7 +133,7 @@ def test_a_corpus_is_never_written_over(tmp_path: Path, filtered: tuple) -> None
     before = digests(tmp_path / "a")
     with pytest.raises(ArenaError) as caught:
         write(tmp_path / "a", filtered)
-    assert caught.value.failure.code == "V2144"
+    assert caught.value.failure.code == "V2027"
     assert digests(tmp_path / "a") == before
 
 
@@ -146,18 +143,6 @@ def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tu
     (tmp_path / "b" / DATA).replace(tmp_path / "a" / DATA)
     with pytest.raises(ArenaError, match="lineage"):
         list(read_rows(tmp_path / "a"))
-
-
-def test_a_corpus_of_no_rows_is_one(tmp_path: Path, filtered: tuple) -> None:
-    write(tmp_path / "a", ([], *filtered[1:]))
-    assert list(read_rows(tmp_path / "a")) == []
-
-
-def test_facts_nobody_knows_come_back_unknown() -> None:
-    trace = Maker(1).good("silent").trace
-    bare = msgspec.structs.replace(trace, facts=type(trace.facts)(), missing=("agent",))
-    row = CorpusRow(trace=bare, signals=_signals(trace), tokens=None, rank=1)
-    assert row_of(columns_of(row)) == row
 
 
 def test_messages_are_plain_chat_and_what_departs_from_it_is_marked() -> None:
@@ -175,10 +160,10 @@ def test_messages_are_plain_chat_and_what_departs_from_it_is_marked() -> None:
 def test_the_card_names_every_code_and_says_when_sources_were_only_trusted(filtered: tuple) -> None:
     assert set(MEANING) == set(CODES)
     trusted = msgspec.structs.replace(LINEAGE_VALUE, is_trusted_unsigned=True)
-    card = render_card(trusted, filtered[2].funnel, len(filtered[0]))
+    card = render_card(trusted, filtered[2].funnels[0], len(filtered[0]), ())
     assert "unsigned" in card
-    assert "unsigned" not in render_card(LINEAGE_VALUE, filtered[2].funnel, 1)
-    assert all(f"| {one.code} | {one.count:,} |" in card for one in filtered[2].funnel.codes)
+    assert "unsigned" not in render_card(LINEAGE_VALUE, filtered[2].funnels[0], 1, ())
+    assert all(f"| {one.code} | {one.count:,} |" in card for one in filtered[2].funnels[0].codes)
 
 
 def _signals(trace: Trace) -> object:

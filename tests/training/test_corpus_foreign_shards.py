@@ -10,7 +10,6 @@ import msgspec
 import pytest
 import zstandard
 
-from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
@@ -63,27 +62,6 @@ def test_the_pieces_are_the_file(
         read = list(shard())
         assert 1 <= len(read) <= most_rows
         assert len(read) == 1 or sum(map(len, rows()[shard.first - 1 : shard.first - 1 + len(read)])) <= most_bytes
-
-
-def test_a_file_that_is_one_json_value_is_one_piece(tmp_path: Path) -> None:
-    path = tmp_path / "rows.json"
-    path.write_bytes(b"[" + b",".join(row for row in rows() if row[:1] == b"{" and len(row) > 1) + b"]")
-    (shard,) = foreign_shards(path)
-    assert list(shard()) == list(read_foreign(path))
-
-
-@pytest.mark.parametrize(("content", "count"), [(b"", 0), (b"\n \n", 0), (b"{", 1)])
-def test_a_file_of_few_rows(tmp_path: Path, content: bytes, count: int) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(content)
-    assert len(foreign_shards(tmp_path / "rows.jsonl")) == count
-
-
-def test_a_file_without_any_known_row_is_refused_before_it_is_cut(tmp_path: Path, small: None) -> None:
-    path = put(tmp_path, "rows.jsonl", [b'{"a": 1}'] * 50)
-    with pytest.raises(ArenaError) as raised:
-        foreign_shards(path)
-    assert raised.value.failure.code == "V2098"
-    assert len(foreign_shards(put(tmp_path, "rows.jsonl", [*[b'{"a": 1}'] * 50, *rows()]))) > 12
 
 
 def build(out: Path, shards: Sequence[ForeignShard], *, workers: int = 0, ends_after: int | None = None) -> str:

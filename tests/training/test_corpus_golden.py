@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from tests.training.labelled import make_labelled, stand_guard
+from tests.training.labelled import make_labelled, select, stand_guard
 from training.corpus.appraisal import Appraisal, Task
 from training.corpus.building import arms_of, filter_sources, open_sources
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
-from training.corpus.selection import Decision, select
+from training.corpus.selection import Decision
 
 GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
 LABELLED, SEED = 240, 7
@@ -34,7 +34,7 @@ def told(traces: Sequence[Appraisal], decision: Decision) -> dict[str, str]:
 def test_the_same_export_gives_the_same_selection(day: Path, name: str) -> None:
     rules = Rules() if name == "paper" else Rules(coefficient_e4_min=0, off=("subtask", "ranked_out"))
     found = filter_sources(open_sources([day], [], verify), Task(arms=(rules,)), arms_of(rules, ()), Guard())
-    assert told(found.appraised.traces, found.decisions[0]) == GOLDEN[name]
+    assert told(found.appraised, found.decisions[0]) == GOLDEN[name]
 
 
 def test_the_same_labelled_traces_give_the_same_selection() -> None:
@@ -42,6 +42,6 @@ def test_the_same_labelled_traces_give_the_same_selection() -> None:
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
     answers = [
         str(rank) if rank else " ".join(codes)
-        for rank, codes in zip(found.decision.ranks, found.decision.codes, strict=True)
+        for rank, codes in zip(found.decisions[0].ranks, found.decisions[0].codes, strict=True)
     ]
     assert answers == GOLDEN["labelled"]

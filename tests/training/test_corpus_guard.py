@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
 
-from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from problems.clusters import content_words
 from problems.model import BUCKETS, Pool, Problem
-from problems.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
-from problems.suites import SUITES, load_shipped
+from problems.partition import OpenPartition, freeze
 from problems.synthesis import synthesize
 from tests.problems.disguises import disguises
-from tests.training.export_reading import read_traces
-from tests.training.firehose import Firehose
-from tests.training.firehose_export import write_day
-from training.corpus.exports import open_export
 from training.corpus.foreign import convert_row
-from training.corpus.leak_guard import Guard, answered
+from training.corpus.leak_guard import Guard
 from training.corpus.model import Trace, TraceFacts
 
 replace = msgspec.structs.replace
@@ -84,13 +75,6 @@ def arena(trace: Trace, **facts: object) -> Trace:
     return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(TraceFacts(), **facts))
 
 
-def test_the_pools_are_those_of_the_design(by_pool: dict[Pool, list[Problem]]) -> None:
-    assert Counter(problem.bucket for problem in by_pool["eval"]) == EVAL_COUNTS
-    assert Counter(problem.bucket for problem in by_pool["dev"]) == DEV_COUNTS
-    assert len(by_pool["never_touch"]) >= 90
-    assert by_pool["train"]
-
-
 def test_a_released_row_enters_by_its_pool_and_cluster(
     guard: Guard, partition: OpenPartition, by_pool: dict[Pool, list[Problem]]
 ) -> None:
@@ -133,17 +117,6 @@ def test_a_released_dev_row_may_name_what_is_trained_on_and_no_other_pools_answe
         assert guard(arena(foreign(asked, ids=named), pool="dev", cluster_id=row.cluster)) == codes
 
 
-def test_results_of_any_form_are_looked_through(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
-    """What an agent's own code showed its model may have a list where an id belongs."""
-    asked, held = by_pool["train"][0], by_pool["eval"][0].rewards[0]
-    trace = foreign(asked, ids=["9"], titles=[held.title[0]])
-    shown = msgspec.json.encode([{"product_id": ["9"], "title": "x"}, {"product_id": "9", "title": ["y"]}]).decode()
-    strange = tuple(replace(one, content=shown) if one.role == "tool" else one for one in trace.messages)
-    released = {"pool": "train", "cluster_id": "ab" * 32}
-    assert guard(arena(replace(trace, messages=strange), **released)) == ()
-    assert guard(arena(trace, **released)) == ("leak",)
-
-
 @pytest.mark.parametrize("facts", [{"suite": "v1", "pool": "train", "cluster_id": "c"}, {"cluster_id": "c"}])
 def test_a_row_of_a_suite_or_of_no_release_does_not_enter(
     guard: Guard, bank: Sequence[Problem], facts: dict[str, object]
@@ -183,15 +156,6 @@ def test_no_disguise_of_a_held_out_problem_enters_with_its_answer(
     assert made >= 5 * len(held_out["eval"])
 
 
-def test_training_rows_from_elsewhere_enter(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
-    entered = [
-        problem
-        for problem in by_pool["train"]
-        if not guard(foreign(problem, ids=[item.product_id for item in problem.rewards]))
-    ]
-    assert entered == by_pool["train"]
-
-
 def test_where_nothing_is_known_nothing_enters(guard: Guard, bank: Sequence[Problem]) -> None:
     assert Guard()(foreign(bank[-1])) == ("leak",)
     unasked = convert_row({"raw_text": "<think>x</think>"}, "rows.jsonl:1", "00" * 32)
@@ -207,12 +171,6 @@ def test_what_a_foreign_row_says_of_its_pool_can_only_keep_it_out(
     assert guard(replace(trace, facts=replace(trace.facts, pool="eval"))) == ("pool",)
 
 
-def test_the_shipped_suites_are_held_out_by_their_own_queries_and_answers() -> None:
-    suites = [problem for name in SUITES for problem in load_shipped(name).problems]
-    guard = Guard(None, {"never_touch": suites})
-    assert all(guard(foreign(problem)) == ("leak",) for problem in suites)
-
-
 def test_a_join_stops_at_the_first_leak_and_names_places(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
     clean = [arena(foreign(problem), pool="train", cluster_id="ab" * 32) for problem in by_pool["train"][:3]]
     guard.require_clean(clean)
@@ -225,29 +183,6 @@ def test_a_join_stops_at_the_first_leak_and_names_places(guard: Guard, by_pool: 
 def test_problems_of_the_training_pool_can_not_be_held_out(bank: Sequence[Problem]) -> None:
     with pytest.raises(ValueError, match="training pool"):
         Guard(None, {"train": bank})
-
-
-def test_the_guard_is_the_same_in_another_process(guard: Guard, held_out: dict[Pool, list[Problem]]) -> None:
-    again = pickle.loads(pickle.dumps(guard))
-    assert again.partition_sha256 == guard.partition_sha256
-    assert again(foreign(held_out["dev"][0])) == ("leak",)
-
-
-def test_rows_of_a_dev_race_are_kept_out_of_a_read_export(firehose: Firehose, tmp_path: Path) -> None:
-    problem_ids = sorted({made.problem_id for made in firehose.make(30)})
-    pools: dict[str, Pool] = {problem_ids[0]: "dev", problem_ids[1]: "eval"}
-    write_day(firehose, tmp_path / "export", 30, pool_of=pools, pools=("train", "dev", "eval"))
-    guard = Guard()
-    for trace in read_traces(open_export(tmp_path / "export", verify)):
-        assert isinstance(trace, Trace)
-        assert guard(trace) == (("pool",) if trace.facts.problem_id in pools else ())
-
-
-def test_an_answer_is_every_id_a_row_names_or_recommends(bank: Sequence[Problem]) -> None:
-    trace = foreign(bank[0], ids=["1", "2"])
-    assert answered(trace) == ("1", "2")
-    assert answered(replace(trace, facts=replace(trace.facts, recommended=("3", "1")))) == ("3", "1", "2")
-    assert answered(replace(trace, messages=trace.messages[:1])) == ()
 
 
 def test_a_query_is_found_behind_another_and_among_other_text(

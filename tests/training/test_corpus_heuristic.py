@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from harness.chat import Call, Message
 from tests.training.firehose import TRUTH, Firehose, dialogue_of
 from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
 from training.corpus.foreign import convert_row
-from training.corpus.gates import looks_subtask, signs_of, subtask
-from training.corpus.model import EMITTERS, Rules, Trace, TraceFacts, TraceSource
+from training.corpus.gates import looks_subtask, subtask
+from training.corpus.model import EMITTERS, Rules
 
 EACH = 40
-MISTAKEN = {"speaks in forms", "searches first", "prose on demand"}  # what no reader of the text could tell, by design
-PRECISION_E4_MIN, RECALL_E4_MIN = 8_500, 7_500  # one of six agentic styles is taken for subtask, two of eight pass
+MISTAKEN = {"form filler", "searches first", "prose on demand"}  # what no reader of the text could tell, by design
+PRECISION_E4_MIN, RECALL_E4_MIN = 9_500, 6_000  # no agentic style is taken for subtask, three of eight pass
 
 
 def test_on_recorded_episodes_told_as_sn15_does_the_guess_is_what_was_recorded(firehose: Firehose) -> None:
@@ -24,9 +23,7 @@ def test_on_recorded_episodes_told_as_sn15_does_the_guess_is_what_was_recorded(f
     assert {one.agent for one in made} == set(TRUTH)
     assert all(trace.facts.is_agentic is None and EMITTERS in trace.missing for trace in told)
     wrong = [
-        (one.agent, signs_of(trace))
-        for one, trace in zip(made, told, strict=True)
-        if looks_subtask(trace) is one.evaluation.is_agentic
+        one.agent for one, trace in zip(made, told, strict=True) if looks_subtask(trace) is one.evaluation.is_agentic
     ]
     assert not wrong
 
@@ -52,11 +49,3 @@ def test_a_guess_is_made_only_where_nothing_was_recorded() -> None:
     assert subtask(guessed, Rules()) == "subtask_guess"
     assert subtask(maker.good("silent").trace, Rules()) is None
     assert subtask(maker.emitted("code").trace, Rules()) == "subtask"
-
-
-def test_signs_of_a_trace_that_is_hardly_one_are_listed_without_an_exception() -> None:
-    odd = Message(role="assistant", calls=(Call(id="1", name="find_product", arguments="[1"),))
-    source = TraceSource(kind="openai", place="x", sha256="", is_verified=False)
-    for messages in ((), (odd,), (Message(role="tool"), odd, odd, odd)):
-        trace = Trace(trace_id="0", source=source, messages=messages, tools="[]", query="", facts=TraceFacts())
-        assert isinstance(looks_subtask(trace), bool)

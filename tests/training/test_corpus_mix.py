@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import get_args
 
 import pytest
@@ -12,11 +11,7 @@ from hypothesis import strategies as st
 from training.corpus.building import (
     PER_TRACE,
     SET_LEVEL,
-    Arm,
     ablations,
-    arms_of,
-    matched,
-    matched_by_tokens,
     without,
 )
 from training.corpus.gates import NEVER_OFF
@@ -44,19 +39,6 @@ def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_ma
     for draw in drawn:
         row = (corpus if draw.is_corpus else rollouts)[draw.index]
         assert draw.copy < (times if row.bucket == "voucher" else 1)
-
-
-def test_vouchers_stand_three_times_where_everything_is_taken() -> None:
-    corpus, rollouts = rows(30, "c"), rows(30, "r")
-    drawn = mix(corpus, rollouts, Mix())
-    buckets = Counter((corpus if draw.is_corpus else rollouts)[draw.index].bucket for draw in drawn)
-    assert buckets == {"product": 20, "shop": 20, "voucher": 60}
-
-
-def test_a_mix_is_as_large_as_the_smaller_part_allows() -> None:
-    assert len(mix(rows(100, "c"), rows(10, "r"), Mix(voucher_times=1))) == 20
-    assert len(mix(rows(100, "c"), rows(30, "r"), Mix(voucher_times=1, corpus_share_e4=7_000))) == 100
-    assert len(mix(rows(9, "c"), [], Mix(voucher_times=1, corpus_share_e4=10_000))) == 9
 
 
 def test_the_draw_depends_on_seed_and_keys_and_not_on_the_order_of_rows() -> None:
@@ -98,22 +80,6 @@ def test_the_sweep_moves_the_threshold_alone() -> None:
     assert [arm.rules for arm in arms] == [
         Rules(seed=4, coefficient_e4_min=one) for one in (0, 5_000, 7_000, 8_000, 10_000)
     ]
-
-
-def test_matched_arms_have_the_size_of_the_smallest() -> None:
-    arms = (Arm(name="a", rules=Rules()), Arm(name="b", rules=without(Rules(), ("pairing",))))
-    assert [arm.rules.rows for arm in matched(arms, {"a": 7, "b": 40})] == [7, 7]
-    with pytest.raises(ValueError, match="nothing"):
-        matched(arms, {"a": 0, "b": 40})
-
-
-def test_an_arm_by_tokens_has_the_tokens_of_the_first_and_its_rows_decide_nothing() -> None:
-    arms = arms_of(Rules(), ["no_structural_filter", "no_structural_filter_by_tokens"])
-    assert [arm.by for arm in arms] == ["rows", "rows", "tokens"] and arms[1].rules == arms[2].rules
-    kept = {"full": 7, "no_structural_filter": 40, "no_structural_filter_by_tokens": 3}
-    sized = matched_by_tokens(matched(arms, kept), 900)
-    assert [arm.rules.rows for arm in sized] == [7, 7, None]
-    assert [arm.rules.tokens for arm in sized] == [None, None, 900]
 
 
 def test_the_guard_and_unknown_codes_cannot_be_switched_off() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.export.elsewhere import bring_export
-from arena.store.objects import ObjectFolder, folder_location, open_objects
+from arena.store.objects import folder_location, open_objects
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
@@ -21,7 +21,7 @@ from neurons.cli.app import main
 from tests.arena.conftest import bucket, s3  # noqa: F401 - fixtures
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.firehose_export import write_real_day
-from training.corpus.exports import LogShard, ViewShard, export_shards, open_export
+from training.corpus.exports import ViewShard, export_shards, open_export
 from training.corpus.model import Quarantined, Trace
 
 
@@ -49,7 +49,7 @@ def put(location: str, name: str, content: bytes) -> None:
     obstore.put(open_objects(location)._opened(), name, content)
 
 
-def rows_of(shard: ViewShard | LogShard) -> list[Trace | Quarantined]:
+def rows_of(shard: ViewShard) -> list[Trace | Quarantined]:
     return list(shard())
 
 
@@ -68,17 +68,14 @@ def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str
         open_export(folder, verify)
 
 
-@pytest.mark.parametrize("use_log", [False, True])
-def test_a_machine_without_the_folder_reads_the_same_rows_by_url(
-    location: str, day: Path, tmp_path: Path, *, use_log: bool
-) -> None:
+def test_a_machine_without_the_folder_reads_the_same_rows_by_url(location: str, day: Path, tmp_path: Path) -> None:
     folder = bring_export(location, tmp_path / "exports")
-    plain = [rows_of(shard) for shard in export_shards(open_export(day, verify), use_log=use_log)]
-    shards = export_shards(open_export(folder, verify, location=location), use_log=use_log)
+    plain = [rows_of(shard) for shard in export_shards(open_export(day, verify))]
+    shards = export_shards(open_export(folder, verify, location=location))
     folder.rename(tmp_path / "gone")
     assert sum(map(len, plain)) == 40
     for executor in (HERE, ProcessExecutor(2)):
-        assert list(executor.map(rows_of, shards, died="V2145")) == plain
+        assert list(executor.map(rows_of, shards, died="V2052")) == plain
 
 
 def test_a_shard_that_was_changed_in_the_store_since_is_not_read(location: str, tmp_path: Path) -> None:
@@ -89,11 +86,6 @@ def test_a_shard_that_was_changed_in_the_store_since_is_not_read(location: str, 
     with pytest.raises(ArenaError, match="is not the file that was verified") as caught:
         rows_of(shard)
     assert caught.value.failure.code == "V2050"
-
-
-def test_an_empty_place_and_a_bucket_that_is_not_there_are_said(location: str, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match=r"V2074|V2029"):
-        bring_export(location.replace("/there", "/nowhere").replace("/prefix", "/other"), tmp_path / "exports")
 
 
 @pytest.mark.parametrize(
@@ -122,13 +114,6 @@ def test_a_name_that_could_drive_a_terminal_is_refused_before_anything_is_fetche
     assert code in said and said.replace("\n", "").isprintable()
 
 
-def test_a_name_with_nul_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "there").mkdir()
-    monkeypatch.setattr(ObjectFolder, "names", lambda self: ["a\0b"])  # no store here holds one
-    with pytest.raises(ArenaError, match=r"V2050.*'a\\x00b' is no file of an export"):
-        bring_export(folder_location(tmp_path / "there"), tmp_path / "exports")
-
-
 def test_a_corpus_from_a_store_is_that_of_the_folder_and_the_export_verifies(
     location: str, day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,7 +127,7 @@ def test_a_corpus_from_a_store_is_that_of_the_folder_and_the_export_verifies(
     state = ["--state-dir", tmp_path / "state"]
     found = msgspec.json.decode(call("records", "verify", "--export", location, "--json", *state))
     assert found["ok"] and found["trajectories"] == 40
-    build = ["--coefficient", "0.5", *state]
+    build = ["--rule", "coefficient_e4_min=5000", *state]
     call("corpus", "build", day, "--out", tmp_path / "plain", *build)
     call("corpus", "build", location, "--out", tmp_path / "brought", "--workers", "2", *build)
     assert folder_sha256(tmp_path / "plain") == folder_sha256(tmp_path / "brought")

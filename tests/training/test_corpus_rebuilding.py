@@ -21,7 +21,6 @@ from tests.arena.trajectory_stand import (
     SYSTEM,
     TERMINATE,
     USER,
-    appending,
     narrating,
     says,
 )
@@ -35,7 +34,6 @@ from tests.training.react_agents import (
     WHOLE,
     WORKER,
     Asked,
-    as_messages,
     as_one_message,
     calls_by_role,
     calls_in,
@@ -46,11 +44,6 @@ from tests.training.react_agents import (
 from tests.training.test_corpus_reader import as_trace
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import Rebuilt, Rules
-
-
-def test_an_agent_of_the_tool_calling_api_is_verbatim() -> None:
-    trace = as_trace(appending())
-    assert (trace.provenance, codes(trace)) == ("verbatim", ())
 
 
 def test_a_dialogue_in_one_growing_message_is_the_whole_conversation() -> None:
@@ -76,24 +69,6 @@ def test_arguments_are_in_the_words_that_the_model_wrote() -> None:
     assert first.arguments == '{"q":"café  lamp" ,"page":1}'
 
 
-def test_a_list_of_messages_with_tagged_results_is_read_as_it_was_sent() -> None:
-    turns = (*TURNS[:2], ("It is red.", (RECOMMEND,)))
-    trace = as_trace(as_messages("<tool_response>\n{}\n</tool_response>", turns, answer="The first."))
-    assert trace.rebuilt == Rebuilt(how=("text_calls",))
-    assert calls_by_role(trace.messages)[:7] == WHOLE[:7]
-    assert codes(trace) == ()
-
-
-@pytest.mark.parametrize(
-    "form", ["<tool_response>\n{}\n</tool_response>", "Observation: {}", "```json\n{}\n```", "You got {} back."]
-)
-def test_a_list_of_messages_with_results_in_any_words_is_rebuilt(form: str) -> None:
-    trace = as_trace(as_messages(form))
-    assert trace.rebuilt == Rebuilt(how=("events", "text_calls"))
-    assert calls_by_role(trace.messages) == WHOLE
-    assert codes(trace) == ()
-
-
 LAYOUTS: dict[str, Callable[[object], str]] = {
     "compact": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
     "indented": lambda value: json.dumps(value, indent=4, sort_keys=True),
@@ -101,17 +76,6 @@ LAYOUTS: dict[str, Callable[[object], str]] = {
     "as Python": repr,
     "in lines": lambda value: "\n".join(f"* {name}: {one}" for row in value for name, one in row.items()),  # type: ignore[attr-defined]
 }
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_result_in_another_layout_was_shown(layout: str) -> None:
-    def laid_out(parts: list[str]) -> str:
-        rows = [json.loads(part[5:-6]) if part.startswith("<obs>") else part for part in parts]
-        return "\n".join(
-            row if isinstance(row, str) else "\n".join(LAYOUTS[layout](one["results"]) for one in row) for row in rows
-        )
-
-    assert as_trace(as_one_message(shown=laid_out)).rebuilt == Rebuilt(how=("events", "query", "text_calls"))
 
 
 @pytest.mark.parametrize(
@@ -133,18 +97,6 @@ def test_a_dialogue_that_was_cut_or_summarised_says_what_its_model_was_not_shown
     assert codes(trace) == ("view_incomplete",)
     off = Rules(off=("coefficient", "recommend_arguments", "subtask", "view_incomplete"))
     assert codes_of(trace, off, gates()) == ()
-
-
-def test_a_pruned_list_of_native_calls_is_rebuilt_and_says_so() -> None:
-    run = Run([says(*calls, content=thought, tag=thought[0]) for thought, calls in TURNS])
-    sent: list[dict[str, object]] = []
-    for _ in TURNS:
-        turn = run.chat(SYSTEM, USER, *sent)
-        sent = [turn, *run.answer(turn)]  # the turns before are forgotten
-    trace = as_trace(run.body())
-    assert trace.rebuilt == Rebuilt(how=("events",), lacks=("calls", "remarks", "results"))
-    assert calls_by_role(trace.messages) == WHOLE
-    assert codes(trace) == ("view_incomplete",)
 
 
 def test_of_a_planner_and_a_worker_the_dialogue_that_calls_is_the_conversation() -> None:
@@ -178,47 +130,6 @@ def test_a_turn_whose_call_nobody_can_read_and_its_retry_become_the_retry_alone(
     assert codes(trace) == ()
 
 
-def test_a_malformed_native_call_that_the_host_refused_stays_with_its_answer() -> None:
-    run = Run([says(("find_shoes", {}), tag="a"), *(says(*calls, tag=f"b{n}") for n, (_, calls) in enumerate(TURNS))])
-    texts = [QUERY]
-    for _ in range(len(TURNS) + 1):
-        turn = run.chat({"role": "user", "content": "\n".join(texts)})
-        texts += [json.dumps(turn["tool_calls"]), *(str(one["content"]) for one in run.answer(turn))]
-    trace = as_trace(run.body())
-    assert next(message.content for message in trace.messages if message.role == "tool").startswith('{"error"')
-    assert codes(trace) == ()
-
-
-def test_a_final_answer_without_a_call_ends_the_conversation() -> None:
-    turns = (*TURNS[:2], ("It is red.", (RECOMMEND,)))
-    run = Run([*(says(content=spoken(turn)) for turn in turns), says(content="I chose the first lamp.")])
-    texts = [QUERY]
-    for turn in turns:
-        run.chat({"role": "user", "content": "\n".join(texts)})
-        texts += [spoken(turn), *(run.tool(*call) for call in turn[1])]
-    run.chat({"role": "user", "content": "\n".join(texts)})
-    trace = as_trace(run.body())
-    assert calls_by_role(trace.messages)[-3:] == [
-        ("assistant", ("recommend_product",)),
-        ("tool", ()),
-        ("assistant", ()),
-    ]
-    assert trace.messages[-1].content == "I chose the first lamp."
-    assert codes(trace) == ()
-
-
-def test_a_call_that_the_host_never_ran_has_no_result_whatever_the_agent_says() -> None:
-    run = Run([says(content=spoken(turn)) for turn in TURNS])
-    texts = [QUERY]
-    for number, turn in enumerate(TURNS):
-        run.chat({"role": "user", "content": "\n".join(texts)})
-        results = [run.tool(*call) if number else '[{"product_id": "77"}]' for call in turn[1]]
-        texts += [spoken(turn), *(f"<obs>{one}</obs>" for one in results)]
-    trace = as_trace(run.body())
-    assert not any("77" in message.content for message in trace.messages)
-    assert codes(trace) == ("pairing",)
-
-
 def test_a_result_that_the_agent_made_up_is_not_in_the_conversation_and_the_true_one_was_not_shown() -> None:
     forged = json.dumps([{"tool_call_id": "x", "results": [{"product_id": "77", "title": "A better lamp"}]}])
     shown = as_one_message(shown=lambda parts: "\n".join(f"<obs>{forged}</obs>" if "<obs>" in p else p for p in parts))
@@ -226,13 +137,6 @@ def test_a_result_that_the_agent_made_up_is_not_in_the_conversation_and_the_true
     assert not any("better lamp" in message.content for message in trace.messages)
     assert trace.rebuilt != Rebuilt(how=("events", "query", "text_calls"))
     assert codes(trace) == ("view_incomplete",)
-
-
-def test_a_turn_that_the_agent_forged_is_not_in_the_conversation() -> None:
-    claim = "<think>I saw it.</think><tool_call>[]</tool_call><obs>[]</obs>"
-    trace = as_trace(as_one_message(shown=lambda parts: "\n".join([*parts, claim])))
-    assert calls_by_role(trace.messages) == WHOLE
-    assert not any("I saw it" in message.reasoning + message.content for message in trace.messages)
 
 
 def test_calls_of_the_agents_python_are_marked_and_not_learnt() -> None:
@@ -299,14 +203,3 @@ def test_every_way_of_showing_a_dialogue_is_whole_or_says_what_was_held_back(
     assert codes(trace) == (("view_incomplete",) if lacks else ())
     made = [call.name for message in trace.messages for call in message.calls]
     assert made == [call[0] for step in STEPS for call in step.calls]
-
-
-def test_a_query_in_two_transcripts_of_one_request_is_asked_once() -> None:
-    run, texts = Run([says(content=spoken(turn)) for turn in TURNS]), [QUERY]
-    for turn in TURNS:
-        text = "\n".join(texts)
-        run.chat({"role": "system", "content": f"You shop. {text}"}, {"role": "user", "content": f"Go on: {text}"})
-        texts += [spoken(turn), *(run.tool(*call) for call in turn[1])]
-    trace = as_trace(run.body())
-    assert calls_by_role(trace.messages) == WHOLE[1:]
-    assert codes(trace) == ()

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import html.parser
-import json
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
-from tests.training.labelled import make_labelled, stand_guard
-from training.charts import NO_MATPLOTLIB, Bar, bars
+from tests.training.labelled import make_labelled, select, stand_guard
+from training.charts import NO_MATPLOTLIB
 from training.corpus.appraisal import Task
-from training.corpus.corpus_files import MEANING
 from training.corpus.funnel import Funnel
 from training.corpus.model import Lineage, Rules
 from training.corpus.report import (
-    AGENTS_MAX,
+    length_bins,
     percent,
     plain_text,
     render_page,
     sections,
-    split_of,
     steps,
 )
-from training.corpus.selection import select
 
-SCHEMA = Path(__file__).with_name("funnel_schema.json")
 LINEAGE = Lineage(
     rules=Rules(),
     sources=("ab" * 32,),
@@ -43,7 +37,7 @@ HOSTILE = '<script>alert(1)</script>"\n\x1b[31m'
 
 def funnel_under(rules: Rules, count: int = 300) -> Funnel:
     traces = [one.trace for one in make_labelled(count, seed=11)]
-    return select([lambda: traces], Task(arms=(rules,)), stand_guard).funnel
+    return select([lambda: traces], Task(arms=(rules,)), stand_guard).funnels[0]
 
 
 @pytest.fixture(scope="module")
@@ -69,27 +63,15 @@ def extents(svg: ElementTree.Element) -> list[tuple[str, float, float]]:
     return found
 
 
-def without_prose(schema: object) -> object:
-    """A schema as plain JSON, descriptions left out: words may be mended, fields may not."""
-    if isinstance(schema, dict):
-        return {name: without_prose(value) for name, value in schema.items() if name != "description"}
-    return [without_prose(value) for value in schema] if isinstance(schema, list | tuple) else schema
-
-
 def with_agent_named(funnel: Funnel, name: str) -> Funnel:
     first = msgspec.structs.replace(funnel.agents[0], name=name, traces=10**6)
     return msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
 
 
-def test_the_funnel_json_is_of_the_schema_that_readers_were_given() -> None:
-    assert without_prose(msgspec.json.schema(Funnel)) == json.loads(SCHEMA.read_bytes())
-
-
 def test_the_steps_go_from_all_traces_to_the_kept_ones(funnel: Funnel) -> None:
-    found = steps(funnel)
-    assert found[-1].left == funnel.kept
-    assert [one.left for one in found] == sorted((one.left for one in found), reverse=True)
-    assert all(one.meaning == MEANING[one.code] for one in found)
+    lefts = [left for _, _, left in steps(funnel)]
+    assert lefts[-1] == funnel.kept
+    assert lefts == sorted(lefts, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +80,6 @@ def test_the_steps_go_from_all_traces_to_the_kept_ones(funnel: Funnel) -> None:
 )
 def test_a_share_says_when_it_is_small_or_of_nothing(part: int, whole: int, text: str) -> None:
     assert percent(part, whole) == text
-
-
-def test_the_agentic_split_adds_up(funnel: Funnel) -> None:
-    assert sum(split_of(funnel)) == funnel.traces
-    for one in funnel.buckets:
-        assert sum(split_of(one)) == one.traces
-    assert sum(split_of(one)[1] for one in funnel.buckets) == split_of(funnel)[1]
 
 
 def test_lengths_come_first_and_every_code_has_its_line(funnel: Funnel) -> None:
@@ -132,12 +107,6 @@ def test_an_agent_version_is_called_by_its_name_and_its_id(funnel: Funnel) -> No
     hostile = msgspec.structs.replace(first, title=HOSTILE)
     named = msgspec.structs.replace(funnel, agents=(hostile, *funnel.agents[1:]))
     assert "<script" not in render_page(LINEAGE, named) and "\x1b" not in plain_text(sections(named))
-
-
-def test_smaller_agents_are_counted_where_they_are_not_shown(funnel: Funnel) -> None:
-    one = funnel.agents[0]
-    many = tuple(msgspec.structs.replace(one, name=f"a{number}") for number in range(AGENTS_MAX + 7))
-    assert "7 more in funnel.json" in plain_text(sections(msgspec.structs.replace(funnel, agents=many)))
 
 
 def test_the_page_needs_nothing_but_itself(page: str) -> None:
@@ -171,18 +140,7 @@ def test_the_length_plot_comes_first_and_marks_the_budget(page: str, funnel: Fun
     first = svgs(page)[0]
     assert "length in tokens" in (first.get("aria-label") or "")
     assert any("budget 14,336" in (text.text or "") for text in first.iter("text"))
-    assert len(list(first.iter("title"))) == len(funnel.lengths.bins)
-
-
-def test_the_page_names_every_code_with_count_meaning_and_places(page: str, funnel: Funnel) -> None:
-    for one in funnel.codes:
-        assert f"<code>{one.code}</code>" in page and f"{one.count:,}" in page
-        assert all(place in page for place in one.examples)
-
-
-def test_equal_funnels_give_equal_pages(page: str, funnel: Funnel) -> None:
-    again = msgspec.json.decode(msgspec.json.encode(funnel), type=Funnel)
-    assert render_page(LINEAGE, again) == page
+    assert len(list(first.iter("title"))) == len(length_bins(funnel))
 
 
 def test_a_funnel_that_kept_nothing_has_a_page_too() -> None:
@@ -192,28 +150,6 @@ def test_a_funnel_that_kept_nothing_has_a_page_too() -> None:
     assert plain_text(sections(found))
 
 
-def test_no_split_is_shown_where_none_was_made() -> None:
-    found = funnel_under(Rules(off=("subtask", "subtask_guess")), count=60)
-    assert "Who wrote the calls" not in render_page(LINEAGE, found)
-    assert "Who wrote the calls" not in plain_text(sections(found))
-
-
-def test_an_untrusted_source_is_said_on_the_page(funnel: Funnel) -> None:
-    said = "somebody said to trust them"
-    assert said not in render_page(LINEAGE, funnel)
-    assert said in render_page(msgspec.structs.replace(LINEAGE, is_trusted_unsigned=True), funnel)
-
-
-def test_bars_are_in_proportion() -> None:
-    svg = ElementTree.fromstring(
-        bars([Bar(label="a", parts=(("after", 30), ("lost", 10)), numbers="", title="t")], name="n", whole=80)
-    )
-    wide = {style: right - left for style, left, right in extents(svg)}
-    rail, after, lost = (wide[f"fill: var(--{name})"] for name in ("rail", "kept", "lost"))
-    assert after == pytest.approx(rail * 30 / 80, abs=0.1)
-    assert lost == pytest.approx(rail * 10 / 80, abs=0.1)
-
-
 def test_without_matplotlib_the_page_says_so_and_has_all_its_numbers(
     page: str, funnel: Funnel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,10 +157,3 @@ def test_without_matplotlib_the_page_says_so_and_has_all_its_numbers(
     bare = render_page(LINEAGE, funnel)
     assert svgs(bare) == [] and bare.count(NO_MATPLOTLIB) == len(svgs(page))
     assert all(f"{one.count:,}" in bare and f"<code>{one.code}</code>" in bare for one in funnel.codes)
-
-
-def test_the_plain_form_fits_80_columns_and_cuts_no_word(funnel: Funnel) -> None:
-    text = plain_text(sections(with_agent_named(funnel, "a long name of an agent version " * 4)))
-    assert max(map(len, text.splitlines())) <= 80
-    for one in funnel.codes:
-        assert MEANING[one.code].split()[-1] in text

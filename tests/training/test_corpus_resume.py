@@ -17,11 +17,10 @@ from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
-from training.corpus.appraisal import AppraisalJournal, Task
+from training.corpus.appraisal import Task
 from training.corpus.building import Origin, Sources, arms_of, filter_sources, open_journal, write_filtered
-from training.corpus.disk_sort import sorted_on_disk
-from training.corpus.model import Rules, Signals, Trace
-from training.corpus.ranking import RankedTrace, sort_bytes, sort_key
+from training.corpus.disk import AppraisalJournal, sorted_on_disk
+from training.corpus.model import Rules, Trace
 
 RULES = Rules()
 ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
@@ -104,7 +103,7 @@ def test_a_journal_cut_or_damaged_anywhere_gives_up_only_what_it_lost(
     place = random.Random(seed).randrange(len(content))
     content[place] ^= 0x55
     journal.write_bytes(content[: max(0, len(content) - cut)])
-    assert build(out, sources) < shards
+    assert build(out, sources) <= shards
     assert folder_sha256(out) == whole
 
 
@@ -157,26 +156,6 @@ def test_a_comparison_that_is_killed_leaves_no_part_of_itself(tmp_path: Path) ->
     assert sorted(one.name for one in out.iterdir()) == ["full", "no_ranking"]
 
 
-@given(st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=60), st.integers(1, 2_000))
-def test_pairs_sorted_on_disk_are_sorted_whatever_the_size_of_a_run(
-    pairs: list[tuple[bytes, bytes]], run_bytes: int
-) -> None:
-    assert list(sorted_on_disk(pairs, run_bytes=run_bytes)) == sorted(pairs)
-
-
-_SIGNALS = st.builds(
-    Signals,
-    depth=st.integers(0, 300),
-    reformulations=st.integers(0, 3),
-    has_verification=st.booleans(),
-    longest_repeat=st.integers(0, 5),
-    shape=st.just(()),
-)
-_RANKED = st.builds(
-    RankedTrace, signals=_SIGNALS, identity=st.tuples(st.text("abé", max_size=3), st.text("a:1é", max_size=3))
-)
-
-
-@given(_RANKED, _RANKED)
-def test_the_bytes_a_trace_is_sorted_by_compare_as_its_key(one: RankedTrace, other: RankedTrace) -> None:
-    assert (sort_bytes(one) < sort_bytes(other)) == (sort_key(one) < sort_key(other))
+@given(st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=60))
+def test_pairs_sorted_on_disk_are_sorted(pairs: list[tuple[bytes, bytes]]) -> None:
+    assert list(sorted_on_disk(pairs)) == sorted(pairs)

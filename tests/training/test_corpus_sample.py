@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.chat import Message
-from tests.training.labelled import make_labelled, stand_guard
+from tests.training.labelled import make_labelled, select, stand_guard
 from training.corpus.appraisal import Task
 from training.corpus.model import CorpusRow, Rules
 from training.corpus.sampling import (
@@ -21,14 +21,14 @@ from training.corpus.sampling import (
     sheet_csv,
     sheet_html,
 )
-from training.corpus.selection import kept_rows, select
+from training.corpus.selection import kept_rows
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[CorpusRow]:
     traces = [one.trace for one in make_labelled(300, seed=13)]
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
-    kept = kept_rows([lambda: traces], found.appraised.traces, found.decision)
+    kept = kept_rows([lambda: traces], found.appraised, found.decisions[0])
     secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 7_531, "race_id": "race-secret"}
     return [
         msgspec.structs.replace(
@@ -43,26 +43,6 @@ def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[C
     for sheet in (sheet_csv(items), sheet_html(items)):
         assert "secret" not in sheet and "7531" not in sheet and "emitter" not in sheet
         assert all(key.trace_id not in sheet and key.place not in sheet for key in keys)
-
-
-def test_the_sheet_shows_every_call_with_its_arguments(rows: list[CorpusRow]) -> None:
-    items, keys = draw_sample(rows, 10, seed=1)
-    traces = {row.trace.trace_id: row.trace for row in rows}
-    for item, key in zip(items, keys, strict=True):
-        calls = [text for who, text in item.turns if who == "call"]
-        wanted = [call for message in traces[key.trace_id].messages for call in message.calls]
-        assert calls == [f"{call.name} {call.arguments}" for call in wanted]
-        assert item.query == traces[key.trace_id].query
-
-
-def test_the_draw_depends_on_the_seed_and_not_on_the_order(rows: list[CorpusRow]) -> None:
-    assert draw_sample(rows, 8, seed=1) == draw_sample(rows[::-1], 8, seed=1)
-    assert draw_sample(rows, 8, seed=1) != draw_sample(rows, 8, seed=2)
-
-
-def test_a_small_corpus_gives_what_it_has(rows: list[CorpusRow]) -> None:
-    items, keys = draw_sample(rows[:3], 50, seed=1)
-    assert len(items) == len(keys) == 3
 
 
 def test_the_key_says_what_each_item_is(rows: list[CorpusRow]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,12 +13,13 @@ import pytest
 
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
-from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
+from tests.training.labelled import Labelled, make_labelled, select, stand_guard
 from training.corpus.appraisal import Task, codes_under
-from training.corpus.building import ablations
+from training.corpus.building import Filtered, ablations
+from training.corpus.funnel import funnel_of
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace, UnreadCount
-from training.corpus.selection import CorpusSelection, appraise, decide, funnel, kept_rows, rejections, select
+from training.corpus.selection import appraise, decide, kept_rows, rejections
 
 TASK = Task(arms=(Rules(),))
 
@@ -59,119 +60,64 @@ def traces(labelled: list[Labelled]) -> list[Trace]:
 
 
 @pytest.fixture(scope="module")
-def selection(traces: list[Trace]) -> CorpusSelection:
+def selection(traces: list[Trace]) -> Filtered:
     return select([Stored(traces)], TASK, stand_guard)
 
 
-def rows_of(shards: Sequence[Stored], found: CorpusSelection, workers: int = 0) -> list[CorpusRow]:
-    rows = kept_rows(shards, found.appraised.traces, found.decision, executor=executor_of(workers))
+def rows_of(shards: Sequence[Stored], found: Filtered, workers: int = 0) -> list[CorpusRow]:
+    rows = kept_rows(shards, found.appraised, found.decisions[0], executor=executor_of(workers))
     return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
 
 
-def rejected(found: CorpusSelection) -> list[Rejection]:
-    return sorted(rejections(found.appraised.traces, found.decision), key=lambda one: one.place)
-
-
-def test_a_disk_that_does_not_take_what_is_compared_is_told(selection: CorpusSelection, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError) as caught:
-        decide(selection.appraised.traces, Rules(), folder=tmp_path / "absent")
-    assert caught.value.failure.code == "V2027"
-    assert "absent" in caught.value.failure.detail
+def rejected(found: Filtered) -> list[Rejection]:
+    return sorted(rejections(found.appraised, found.decisions[0]), key=lambda one: one.place)
 
 
 def test_the_comparison_tells_how_far_it_is_and_leaves_nothing_in_its_folder(
-    selection: CorpusSelection, tmp_path: Path
+    selection: Filtered, tmp_path: Path
 ) -> None:
     told: list[tuple[int, int]] = []
     found = decide(
-        selection.appraised.traces, Rules(), folder=tmp_path, progress=lambda done, total: told.append((done, total))
+        selection.appraised, Rules(), folder=tmp_path, progress=lambda done, total: told.append((done, total))
     )
-    assert found == selection.decision
-    passing = sum(not codes_under(one, Rules()) for one in selection.appraised.traces)
+    assert found == selection.decisions[0]
+    passing = sum(not codes_under(one, Rules()) for one in selection.appraised)
     assert told == [(done, 2 * passing) for done in range(1, 2 * passing + 1)]
     assert not list(tmp_path.iterdir())
 
 
-def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(
-    traces: list[Trace], selection: CorpusSelection
-) -> None:
+def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Trace], selection: Filtered) -> None:
     shuffled = traces[:]
     random.Random(3).shuffle(shuffled)
     shards = [Stored(shuffled[start::7]) for start in range(7)]
     other = select(shards, TASK, stand_guard)
     assert rows_of(shards, other) == rows_of([Stored(traces)], selection)
     assert rejected(other) == rejected(selection)
-    assert other.funnel == selection.funnel
+    assert other.funnels[0] == selection.funnels[0]
 
 
-def test_two_processes_give_what_one_gives(traces: list[Trace], selection: CorpusSelection) -> None:
+def test_two_processes_give_what_one_gives(traces: list[Trace], selection: Filtered) -> None:
     shards = [Stored(traces[start::3]) for start in range(3)]
     other = select(shards, TASK, stand_guard, executor=executor_of(2))
-    assert other.funnel == selection.funnel
+    assert other.funnels[0] == selection.funnels[0]
     assert rows_of(shards, other, workers=2) == rows_of([Stored(traces)], selection)
 
 
-def test_of_copies_exactly_one_stays_and_of_variants_both(labelled: list[Labelled], selection: CorpusSelection) -> None:
-    kept: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for one, rank in zip(labelled, selection.decision.ranks, strict=True):
-        if one.group:
-            kept[one.relation, one.group].append(rank)
-    assert {sum(rank > 0 for rank in ranks) for (kind, _), ranks in kept.items() if kind == "repeats"} == {1}
-    assert {tuple(sorted(ranks)) for (kind, _), ranks in kept.items() if kind == "variants"} == {(1, 2)}
-
-
-def test_the_duplicate_codes_are_precise_and_complete(labelled: list[Labelled], selection: CorpusSelection) -> None:
-    repeated = {"duplicate", "near_duplicate"}
-    for one, codes in zip(labelled, selection.decision.codes, strict=True):
-        if one.relation != "repeats":
-            assert not repeated.intersection(codes), one.kind
-        else:
-            assert repeated.issuperset(codes)
-    outs = Counter(
-        codes for one, codes in zip(labelled, selection.decision.codes, strict=True) if one.relation == "repeats"
-    )
-    groups = outs[()]
-    assert sum(outs.values()) == 4 * groups
-
-
 def test_a_kept_trace_breaks_no_rule_and_a_rejection_lists_all_it_breaks(
-    traces: list[Trace], selection: CorpusSelection
+    traces: list[Trace], selection: Filtered
 ) -> None:
     every = gates()
-    for trace, codes, rank in zip(traces, selection.decision.codes, selection.decision.ranks, strict=True):
+    for trace, codes, rank in zip(traces, selection.decisions[0].codes, selection.decisions[0].ranks, strict=True):
         alone = {*codes_of(trace, Rules(), every), *stand_guard(trace)}
         assert bool(rank) is not bool(codes)
         if alone:
             assert set(codes) == alone
 
 
-def test_a_loop_gives_way_to_better_runs_at_its_problem() -> None:
-    maker = Maker(8)
-    loop, goods = maker.loop().trace, maker.good("silent").trace
-    better = [maker.good("linear unknown").trace, maker.good("parallel calls").trace]
-    same = [msgspec.structs.replace(t, facts=msgspec.structs.replace(t.facts, problem_id="p")) for t in (loop, *better)]
-    found = select([Stored([*same, goods])], TASK, stand_guard)
-    assert found.decision.codes[0] == ("ranked_out",)
-    assert sorted(found.decision.ranks) == [0, 1, 1, 2]
-
-
-def test_without_a_problem_id_the_query_is_the_problem() -> None:
-    maker = Maker(9)
-    goods = maker.goods()
-    traces = [maker.good("silent").trace for _ in range(3)]
-    bare = [
-        msgspec.structs.replace(
-            t, query=f" Find  {goods.words[0]}", facts=msgspec.structs.replace(t.facts, problem_id=None)
-        )
-        for t in traces
-    ]
-    assert select([Stored(bare)], TASK, stand_guard).decision.kept == 2
-
-
-def test_the_funnel_adds_up(traces: list[Trace], selection: CorpusSelection) -> None:
-    one = selection.funnel
+def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
+    one = selection.funnels[0]
     assert one.traces == len(traces)
-    assert one.kept == selection.decision.kept
+    assert one.kept == selection.decisions[0].kept
     assert sum(count for _, count in one.removed) == one.traces - one.kept
     for parts in (one.days, one.buckets, one.agents):
         assert sum(part.traces for part in parts) == one.traces
@@ -181,7 +127,7 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: CorpusSelection) -> 
     for code in one.codes:
         places = {
             trace.source.place
-            for trace, codes in zip(traces, selection.decision.codes, strict=True)
+            for trace, codes in zip(traces, selection.decisions[0].codes, strict=True)
             if code.code in codes
         }
         assert code.count == len(places)
@@ -190,27 +136,16 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: CorpusSelection) -> 
     assert one.before.turns.traces == one.traces
     assert one.after.turns.traces == one.kept
     assert one.after.tokens.missing == 0
-    assert one.queries.after <= one.queries.before
-    assert one.queries.rare_after <= one.queries.rare_before <= one.queries.before
-    assert one.tools.after == 4
-    assert one.categories is None
-    assert one.diversity_after.teams == 5
-    assert one.diversity_before.shape_entropy_mbit > 0
+    assert one.after.teams == 5
+    assert one.before.shape_entropy_mbit > 0
 
 
-def test_categories_are_counted_where_the_caller_knows_them(traces: list[Trace]) -> None:
-    category_of = {one: f"cat {number % 9}" for number, t in enumerate(traces) for one in t.facts.recommended or ()}
-    found = select([Stored(traces)], msgspec.structs.replace(TASK, category_of=category_of), stand_guard)
-    assert found.funnel.categories is not None
-    assert found.funnel.categories.before == 9
-
-
-def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], selection: CorpusSelection) -> None:
+def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], selection: Filtered) -> None:
     broken = Quarantined(place="x:1", code="V2097", detail="")
     mixed = [row for trace in traces for row in (broken, trace)]
     found = select([Stored(mixed)], TASK, stand_guard)
     assert found.appraised.quarantined == (UnreadCount(code="V2097", count=len(traces), example="x:1"),)
-    assert found.funnel.quarantined == len(traces)
+    assert found.funnels[0].quarantined == len(traces)
     assert rows_of([Stored(mixed)], found) == rows_of([Stored(traces)], selection)
 
 
@@ -220,15 +155,15 @@ def test_one_reading_serves_every_ablation(traces: list[Trace], tmp_path: Path) 
     read_once = appraise([shard], Task(arms=tuple(arm.rules for arm in arms), cache=tmp_path), stand_guard)
     for arm in arms:
         alone = select([shard], Task(arms=(arm.rules,), cache=tmp_path), stand_guard)
-        decision = decide(read_once.traces, arm.rules)
-        assert decision.codes == alone.decision.codes
-        assert funnel(read_once, decision).kept == alone.funnel.kept
-        assert "leak" in {code.code for code in alone.funnel.codes}
+        decision = decide(read_once, arm.rules)
+        assert decision.codes == alone.decisions[0].codes
+        assert funnel_of(read_once, decision).kept == alone.funnels[0].kept
+        assert "leak" in {code.code for code in alone.funnels[0].codes}
 
 
-def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace], selection: CorpusSelection) -> None:
-    read_once = selection.appraised.traces
-    whole = {i for i, rank in enumerate(selection.decision.ranks) if rank}
+def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace], selection: Filtered) -> None:
+    read_once = selection.appraised
+    whole = {i for i, rank in enumerate(selection.decisions[0].ranks) if rank}
     draws = []
     for seed in (1, 1, 2):
         decision = decide(read_once, Rules(rows=30, seed=seed))
@@ -249,30 +184,23 @@ def test_rules_that_ask_for_the_outcome_keep_successes_alone(traces: list[Trace]
     (rules,) = [arm.rules for arm in ablations(Rules()) if arm.name == "outcome_only"]
     found = select([Stored(told)], Task(arms=(rules,)), stand_guard)
     own = select([Stored(told)], TASK, stand_guard)
-    for trace, codes, others in zip(told, found.decision.codes, own.decision.codes, strict=True):
+    for trace, codes, others in zip(told, found.decisions[0].codes, own.decisions[0].codes, strict=True):
         assert ("failed" in codes) is (trace.facts.is_success is not True)
         assert set(codes) <= {"failed", "tokens", "pool", "leak"} and "failed" not in others
-    assert found.decision.kept
+    assert found.decisions[0].kept
 
 
-def test_a_smaller_draw_is_a_part_of_a_larger_one(selection: CorpusSelection) -> None:
-    def drawn(rows: int) -> set[int]:
-        return {i for i, rank in enumerate(decide(selection.appraised.traces, Rules(rows=rows)).ranks) if rank}
-
-    assert drawn(10) < drawn(20) < drawn(40)
-
-
-def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: CorpusSelection) -> None:
+def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: Filtered) -> None:
     for changed in (traces[1:], traces[:1]):
         with pytest.raises(ArenaError) as caught:
-            list(kept_rows([Stored(changed)], selection.appraised.traces, selection.decision))
+            list(kept_rows([Stored(changed)], selection.appraised, selection.decisions[0]))
         assert caught.value.failure.code == "V2142"
 
 
 def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
     with pytest.raises(ArenaError) as caught:
         appraise([Dying(), Dying()], TASK, stand_guard, executor=executor_of(2))
-    assert caught.value.failure.code == "V2145"
+    assert caught.value.failure.code == "V2052"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -285,25 +213,11 @@ def test_an_error_of_a_shard_is_raised_and_tokens_counted_before_it_stay(
     assert appraise([Stored(traces[:40])], task, stand_guard).work.counted == 0
 
 
-def test_a_budget_without_a_counter_is_refused() -> None:
-    with pytest.raises(ValueError, match="tokens"):
-        Task(arms=(Rules(),), counts_tokens=False)
-    with pytest.raises(ValueError, match="no rules"):
-        Task(arms=())
-
-
 @pytest.mark.parametrize("tokens_max", [0, 500, 14_336])
 def test_the_token_budget_is_applied_last(traces: list[Trace], tokens_max: int) -> None:
     rules = Rules(tokens_max=tokens_max)
     found = appraise([Stored(traces[:80])], Task(arms=(rules,)), stand_guard)
-    for one in found.traces:
+    for one in found:
         codes: tuple[RejectCode, ...] = codes_under(one, Rules(off=("tokens",)))
         expected = codes or (("tokens",) if (one.tokens or 0) > tokens_max else ())
         assert codes_under(one, rules) == expected
-
-
-def test_an_empty_set_gives_an_empty_corpus() -> None:
-    found = select([Stored([])], TASK, stand_guard)
-    assert (found.funnel.traces, found.funnel.kept, found.funnel.codes) == (0, 0, ())
-    assert found.funnel.before.turns.quantile(5_000) is None
-    assert list(kept_rows([Stored([])], found.appraised.traces, found.decision)) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.chat import Call, Message
+from harness.chat import Message
 from harness.trace import Completion, EvaluationBody
 from tests.training.agent_styles import STYLES, StyleRow, run_styles, table
 from tests.training.test_corpus_rebuilt_rows import _sent
@@ -52,12 +52,6 @@ def test_the_readme_has_the_table(rows: dict[str, StyleRow]) -> None:
     assert table(rows) in README.read_text("utf-8")
 
 
-def test_a_final_answer_is_the_end_of_its_row(rows: dict[str, StyleRow]) -> None:
-    for trace, body in rows["final answer without a call"].traces:
-        last = [event for event in body.events if isinstance(event, Completion)][-1]
-        assert (trace.messages[-1].content, trace.messages[-1].calls) == (last.content, ())
-
-
 def completions(body: EvaluationBody) -> list[Completion]:
     return [event for event in body.events if isinstance(event, Completion)]
 
@@ -88,16 +82,6 @@ def test_what_is_trained_on_decodes_to_what_the_model_wrote(
         left.pop(0)
 
 
-def test_the_check_sees_a_turn_that_the_model_did_not_write() -> None:
-    written = Completion(
-        step=1, model="m", request=(), request_sha256="", response="", content="I search.", reasoning="", calls=(),
-        finish_reason="stop", prompt_tokens=1, completion_tokens=1,
-    )  # fmt: skip
-    assert is_of(Message(role="assistant", content="I search."), written)
-    assert not is_of(Message(role="assistant", content="I look."), written)
-    assert not is_of(Message(role="assistant", calls=(Call(id="1", name="find_product", arguments="{}"),)), written)
-
-
 def prompts(trace: Trace, body: EvaluationBody, codec: Qwen3Codec) -> list[tuple[int, ...]]:
     """What was sent for each turn of the row, as a sampler would have tokenised it."""
     opening = trace.messages[0].content
@@ -117,22 +101,3 @@ def test_the_prompt_that_was_sent_is_the_training_prefix_token_for_token(
     for prompt in sent:
         assert row.token_ids[: len(prompt)] == prompt
         assert (row.mask[len(prompt) - 1], row.mask[len(prompt)]) == (0, 1)
-
-
-@pytest.mark.parametrize("name", ["ReAct, one growing message (SN15)", "ReAct, list of messages"])
-def test_of_calls_in_text_only_the_opening_is_what_was_sent(
-    name: str, rows: dict[str, StyleRow], codec: Qwen3Codec
-) -> None:
-    """The model was sampled on text, and learns native calls: another prompt by nature. What holds is the order: each
-    turn stands behind all results that its request showed, and behind no other."""
-    trace, body = rows[name].traces[0]
-    row = codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
-    sent = prompts(trace, body, codec)
-    assert not any(row.token_ids[: len(prompt)] == prompt for prompt in sent[1:])
-    assert trace.messages[0].content == msgspec.json.decode(body.messages[completions(body)[0].request[0]])["content"]
-    assert trace.messages[1].content == body.query
-    shown = [
-        sum(event.step < turn.step for event in body.events if hasattr(event, "emitter")) for turn in completions(body)
-    ]
-    places = [place for place, one in enumerate(trace.messages) if one.role == "assistant"]
-    assert [sum(one.role == "tool" for one in trace.messages[:place]) for place in places] == shown

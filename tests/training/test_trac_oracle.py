@@ -243,7 +243,7 @@ def test_what_the_time_did_not_reach_is_told_apart_and_judged_by_the_next_run(
 @pytest.fixture(scope="module")
 def built(market: Path) -> Path:
     """A corpus of the export."""
-    words = ["corpus", "build", market / "export", "--out", market / "corpus", "--coefficient", "0.1"]
+    words = ["corpus", "build", market / "export", "--out", market / "corpus", "--rule", "coefficient_e4_min=1000"]
     with pytest.raises(SystemExit) as ended:
         main([*map(str, words), "--state-dir", str(market / "state"), "--json"])
     assert not ended.value.code

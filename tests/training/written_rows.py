@@ -9,12 +9,19 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import Message, chat_row
-from training.corpus.formats import _TOOLS_HEAD, _TOOLS_TAIL, _is_json
-from training.corpus.model import NO_TOOLS, Trace, TraceFacts
-from training.corpus.values import EXPORTED_FACTS
+from training.corpus.formats import _TOOLS_HEAD, _TOOLS_TAIL
+from training.corpus.model import EXPORTED_FACTS, NO_TOOLS, Trace, TraceFacts
 
 _TAGS = re.compile(r"<\|im_(?:start|end)\|>|</?(?:think|tool_call|tool_response|response|obs|tools)>")
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def write_row(trace: Trace) -> dict[str, Any]:

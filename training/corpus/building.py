@@ -9,14 +9,15 @@ in.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -27,14 +28,15 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import Progress
-from training.corpus.appraisal import AppraisalJournal, Guard, Task
+from training.corpus.appraisal import Guard, Task
 from training.corpus.corpus_files import PART, write_corpus
+from training.corpus.disk import AppraisalJournal
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.funnel import Funnel
+from training.corpus.funnel import Funnel, funnel_of
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules, TokenWork
-from training.corpus.selection import Appraised, Decision, Shard, appraise, decide, funnel, kept_rows, rejections
+from training.corpus.selection import Decision, Shard, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
 PER_TRACE: tuple[RejectCode, ...] = (
@@ -106,32 +108,16 @@ def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
     return msgspec.structs.replace(rules, off=tuple(sorted({*rules.off, *codes})))
 
 
-def matched(arms: Sequence[Arm], kept: Mapping[str, int]) -> tuple[Arm, ...]:
-    """The arms by rows with the rows of the smallest of them, `kept` by name; those by tokens are left as they are.
-    Raises ValueError when an arm kept nothing."""
-    if not all(kept[arm.name] for arm in arms):
-        raise ValueError("an arm keeps nothing: there is no size that all can have")
-    rows = min(kept[arm.name] for arm in arms if arm.by == "rows")
+def matched(arms: Sequence[Arm], by: Literal["rows", "tokens"], most: int) -> tuple[Arm, ...]:
+    """The arms that are matched by rows, or by tokens, with at most so many; the others as they are."""
     return tuple(
-        msgspec.structs.replace(arm, rules=msgspec.structs.replace(arm.rules, rows=rows)) if arm.by == "rows" else arm
-        for arm in arms
-    )
-
-
-def matched_by_tokens(arms: Sequence[Arm], tokens: int) -> tuple[Arm, ...]:
-    """The arms by tokens with at most so many; those by rows are left as they are."""
-    return tuple(
-        arm
-        if arm.by == "rows"
-        else msgspec.structs.replace(arm, rules=msgspec.structs.replace(arm.rules, tokens=tokens))
+        msgspec.structs.replace(arm, rules=msgspec.structs.replace(arm.rules, **{by: most})) if arm.by == by else arm
         for arm in arms
     )
 
 
 JOURNAL = ".journal"
 FULL = "full"  # the arm that is the corpus' own rules
-
-Draw = Callable[[Lineage, Funnel], str]
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +141,7 @@ class Filtered(msgspec.Struct, frozen=True, kw_only=True):
 
     sources: Sources
     task: Task
-    appraised: Appraised
+    appraised: AppraisalJournal
     arms: tuple[Arm, ...]
     decisions: tuple[Decision, ...]
     funnels: tuple[Funnel, ...]
@@ -175,23 +161,28 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     funnel: Funnel
 
 
-def read_rules(path: Path) -> Rules:
-    """The rules in a TOML or JSON file; what it leaves out is the paper's. Raises ArenaError V2146."""
+def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
+    """The rules in a TOML or JSON file, those said as `KEY=VALUE` over them (a list's values between commas); what
+    neither names is the paper's. Raises ArenaError V2146 naming an unknown key, or a value that is not allowed."""
+    place, values = str(path or "--rule"), dict[str, Any]()
+    if path is not None:
+        try:
+            text = path.read_text("utf-8")
+            values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
+            raise ArenaError("V2146", f"{place}: {wrong}") from None
+    if not isinstance(values, dict):
+        raise ArenaError("V2146", f"{place}: rules are an object")
+    for one in said:
+        key, _, value = one.partition("=")
+        values[key] = [part for part in value.split(",") if part] if key == "off" else value
+    known = [field.name for field in msgspec.structs.fields(Rules)]
+    if unknown := sorted(values.keys() - set(known)):
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        raise ArenaError("V2146", f"{place}: no rule is called {unknown[0]!r}; {meant}")
     try:
-        text = path.read_text("utf-8")
-        values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise ArenaError("V2146", f"{path}: {wrong}") from None
-    return rules_of(values, str(path))
-
-
-def rules_of(values: object, place: str) -> Rules:
-    """Rules from plain values. Raises ArenaError V2146 naming an unknown key, or a value that is not allowed."""
-    known = {field.name for field in msgspec.structs.fields(Rules)}
-    if isinstance(values, dict) and (unknown := sorted(values.keys() - known)):
-        raise ArenaError("V2146", f"{place}: no rule is called {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    try:
-        rules = msgspec.convert(values, Rules)
+        rules = msgspec.convert(values, Rules, strict=not said)
         Task(arms=(rules,))
     except (msgspec.ValidationError, ValueError) as wrong:
         raise ArenaError("V2146", f"{place}: {wrong}") from None
@@ -265,16 +256,15 @@ def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *
 
     A journal of other sources, rules, tokenizer, catalogue or code is begun anew; `others` names what else the answers
     depend on (the guard, the commit). What a killed writer left beside `out` is taken away. Raises ArenaError V2027
-    when another build to `out` is running, V2140 and V2141 for the tokenizer.
+    when another build to `out` is running, V2141 for the tokenizer.
     """
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         code.update(path.read_bytes())
     identity = [
         [arm.rules for arm in arms],
-        open_counter(task.tokenizer).identity if task.counts_tokens else "",
+        _counter_of(task),
         None if task.known_ids is None else sorted(task.known_ids),
-        None if task.category_of is None else sorted(task.category_of.items()),
         sources.hashes,
         len(sources.shards),
         code.hexdigest(),
@@ -302,21 +292,23 @@ def filter_sources(
     `journal` is that of `open_journal`, for these sources, task and arms.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
-    reading a shard raises, and ArenaError V2140, V2141, V2145, V2027.
+    reading a shard raises, and ArenaError V2141, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
     appraised = appraise(sources.shards, task, guard, executor=executor, progress=report, journal=journal)
     compared = functools.partial(progress, "compare") if progress else None
-    decided = functools.partial(decide, appraised.traces, folder=journal.folder if journal else None, progress=compared)
+    decided = functools.partial(
+        decide, appraised, folder=None if journal is None else journal.folder, progress=compared
+    )
     decisions = [decided(arm.rules) for arm in arms]
     if len(arms) > 1 and all(one.kept for one in decisions):
-        kept = {arm.name: one.kept for arm, one in zip(arms, decisions, strict=True)}
-        arms = matched(arms, kept)
+        rows = min(one.kept for arm, one in zip(arms, decisions, strict=True) if arm.by == "rows")
+        arms = matched(arms, "rows", rows)
         decisions = [decided(arm.rules) for arm in arms]
         if any(arm.by == "tokens" for arm in arms):
-            first = zip(appraised.traces, decisions[0].ranks, strict=True)
-            arms = matched_by_tokens(arms, sum(trace.tokens or 0 for trace, rank in first if rank))
+            first = zip(appraised, decisions[0].ranks, strict=True)
+            arms = matched(arms, "tokens", sum(trace.tokens or 0 for trace, rank in first if rank))
             decisions = [
                 one if arm.by == "rows" else decided(arm.rules) for arm, one in zip(arms, decisions, strict=True)
             ]
@@ -326,7 +318,7 @@ def filter_sources(
         appraised=appraised,
         arms=tuple(arms),
         decisions=tuple(decisions),
-        funnels=tuple(funnel(appraised, one, sources.names) for one in decisions),
+        funnels=tuple(funnel_of(appraised, one, sources.names) for one in decisions),
     )
 
 
@@ -336,52 +328,19 @@ def write_filtered(
     guard: Guard,
     origin: Origin,
     *,
-    draw: Draw | None = None,
     executor: Executor = HERE,
     progress: Progress | None = None,
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
-    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2144, V2099, V2142, V2027.
+    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2099, V2142, V2027.
     """
-    empty = [arm.name for arm, one in zip(filtered.arms, filtered.decisions, strict=True) if not one.kept]
-    if empty:
-        raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
+    arms = list(zip(filtered.arms, filtered.decisions, filtered.funnels, strict=True))
+    if empty := [arm.name for arm, one, _ in arms if not one.kept]:
+        raise ArenaError("V2147", "" if len(arms) == 1 else f"under {', '.join(empty)}")
     if out.exists():
-        raise ArenaError("V2144", str(out))
-    write = functools.partial(_write_arms, filtered, guard, origin, draw, executor, progress)
-    if len(filtered.arms) == 1:
-        return write([out], [out])
-    names = [arm.name for arm in filtered.arms]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}{PART}"))
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
-    try:
-        built = write([partial / name for name in names], [out / name for name in names])
-        partial.chmod(0o755)
-        move_into_place(partial, out)
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return built
-
-
-def _write_arms(
-    filtered: Filtered,
-    guard: Guard,
-    origin: Origin,
-    draw: Draw | None,
-    executor: Executor,
-    progress: Progress | None,
-    folders: Sequence[Path],
-    names: Sequence[Path],
-) -> tuple[Built, ...]:
-    """Write each arm to its folder; `names` are what the folders will be called in the end."""
-    traces, shards = filtered.appraised.traces, filtered.sources.shards
-    tokenizer = open_counter(filtered.task.tokenizer).identity if filtered.task.counts_tokens else ""
+        raise ArenaError("V2027", f"{out} exists already; a corpus is never changed, choose another --out")
+    traces, shards = filtered.appraised, filtered.sources.shards
     count, total = 0, sum(one.kept for one in filtered.decisions)
 
     def counted(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
@@ -393,24 +352,36 @@ def _write_arms(
                 progress("write", count, total)
 
     built: list[Built] = []
-    for number, (arm, decision) in enumerate(zip(filtered.arms, filtered.decisions, strict=True)):
-        lineage = Lineage(
-            rules=arm.rules,
-            sources=filtered.sources.hashes,
-            is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
-            tokenizer_sha256=tokenizer,
-            partition_sha256=origin.partition_sha256,
-            code_commit=origin.code_commit,
-            rows_sha256="",
-        )
-        written = write_corpus(
-            folders[number],
-            counted(kept_rows(shards, traces, decision, executor=executor)),
-            lineage=lineage,
-            funnel=filtered.funnels[number],
-            rejected=rejections(traces, decision),
-            guard=guard,
-            draw=draw,
-        )
-        built.append(Built(name=arm.name, folder=str(names[number]), lineage=written, funnel=filtered.funnels[number]))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}{PART}") as partial:
+            for arm, decision, one in arms:
+                lineage = Lineage(
+                    rules=arm.rules,
+                    sources=filtered.sources.hashes,
+                    is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
+                    tokenizer_sha256=_counter_of(filtered.task),
+                    partition_sha256=origin.partition_sha256,
+                    code_commit=origin.code_commit,
+                    rows_sha256="",
+                )
+                written = write_corpus(
+                    Path(partial) / "study" / arm.name,
+                    counted(kept_rows(shards, traces, decision, executor=executor)),
+                    lineage=lineage,
+                    funnel=one,
+                    rejected=rejections(traces, decision),
+                    guard=guard,
+                )
+                folder = out if len(arms) == 1 else out / arm.name
+                built.append(Built(name=arm.name, folder=str(folder), lineage=written, funnel=one))
+            made = Path(partial) / "study"
+            move_into_place(made / arms[0][0].name if len(arms) == 1 else made, out)
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
     return tuple(built)
+
+
+def _counter_of(task: Task) -> str:
+    """What tokens are counted by; "" where nothing counts them."""
+    return open_counter(task.tokenizer).identity if task.counts_tokens else ""

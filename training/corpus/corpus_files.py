@@ -6,7 +6,7 @@ README.md            dataset card; `datasets.load_dataset(folder)` reads it
 lineage.json         what it was made from and by; `content_hash(lineage)` is the corpus' identity
 funnel.json          how many traces fell where
 rejected.jsonl.zst   every trace left out, with its codes
-report.html          the funnel as a page, where the caller draws one
+report.html          the funnel as a page
 ```
 
 The same rows, lineage and funnel give the same bytes with the pinned pyarrow and zstandard. The guard is asked
@@ -18,12 +18,13 @@ whatever the size of the corpus. What a killed writer leaves begins with `.NAME.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
+import sqlite3
 import struct
 import tempfile
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -32,19 +33,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from foundation.canonical import canonical_bytes, content_hash
-from foundation.codes import lookup
+from foundation.canonical import canonical_bytes
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage, Message, chat_of, message_of
 from training.corpus.appraisal import Guard
-from training.corpus.disk_sort import Pair, sorted_on_disk
-from training.corpus.funnel import Distribution, Funnel
+from training.corpus.disk import sorted_on_disk
+from training.corpus.funnel import Funnel
 from training.corpus.model import (
     CorpusRow,
     Lineage,
     Rebuilt,
-    RejectCode,
     Rejection,
     Rewritten,
     Signals,
@@ -52,6 +51,7 @@ from training.corpus.model import (
     TraceFacts,
     TraceSource,
 )
+from training.corpus.report import render_card, render_page
 
 JSON = "json"
 
@@ -67,58 +67,50 @@ _REBUILT, _REWRITTEN = msgspec.json.Decoder(Rebuilt), msgspec.json.Decoder(Rewri
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 
 
-def columns() -> tuple[tuple[str, type | str, bool], ...]:
-    """Name, Python type (or `JSON` for JSON text) and whether it may be null, of every column in order."""
-    facts = [(name, JSON if name in _LIST_FACTS else _scalar(_FACT_HINTS[name]), True) for name in _FACTS]
-    return (
-        ("trace_id", str, False),
-        ("rank", int, False),
-        ("tokens", int, True),
-        *facts,
-        ("source_kind", str, False),
-        ("source_place", str, False),
-        ("source_sha256", str, False),
-        ("is_verified", bool, False),
-        ("depth", int, False),
-        ("reformulations", int, False),
-        ("has_verification", bool, False),
-        ("longest_repeat", int, False),
-        ("shape", JSON, False),
-        ("missing", JSON, False),
-        ("provenance", str, False),
-        ("rebuilt", JSON, True),
-        ("rewritten", JSON, True),
-        ("query", str, False),
-        ("tools", JSON, False),
-        ("messages", JSON, False),
-    )
+def _text(value: object) -> str | None:
+    """JSON text; None for what is not known."""
+    return None if value is None or value is msgspec.UNSET else _ENCODE(value).decode()
+
+
+def _scalar(hint: object) -> type:
+    """int, bool or str: what a fact is when it is known; a Literal is text."""
+    known = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
+    return next((kind for kind in (int, bool) if known is kind), str)
+
+
+def _fact(name: str) -> Callable[[CorpusRow], Any]:
+    """How a fact is read: as it is, a list as JSON text."""
+    read = attrgetter(f"trace.facts.{name}")
+    return (lambda row: _text(read(row))) if name in _LIST_FACTS else read
+
+
+_COLUMNS: tuple[tuple[str, type | str, bool, Callable[[CorpusRow], Any]], ...] = (
+    ("trace_id", str, False, attrgetter("trace.trace_id")),
+    ("rank", int, False, attrgetter("rank")),
+    ("tokens", int, True, attrgetter("tokens")),
+    *((name, JSON if name in _LIST_FACTS else _scalar(_FACT_HINTS[name]), True, _fact(name)) for name in _FACTS),
+    ("source_kind", str, False, attrgetter("trace.source.kind")),
+    ("source_place", str, False, attrgetter("trace.source.place")),
+    ("source_sha256", str, False, attrgetter("trace.source.sha256")),
+    ("is_verified", bool, False, attrgetter("trace.source.is_verified")),
+    ("depth", int, False, attrgetter("signals.depth")),
+    ("reformulations", int, False, attrgetter("signals.reformulations")),
+    ("has_verification", bool, False, attrgetter("signals.has_verification")),
+    ("longest_repeat", int, False, attrgetter("signals.longest_repeat")),
+    ("shape", JSON, False, lambda row: _text(row.signals.shape)),
+    ("missing", JSON, False, lambda row: _text(row.trace.missing)),
+    ("provenance", str, False, attrgetter("trace.provenance")),
+    ("rebuilt", JSON, True, lambda row: _text(row.trace.rebuilt)),
+    ("rewritten", JSON, True, lambda row: _text(row.trace.rewritten)),
+    ("query", str, False, attrgetter("trace.query")),
+    ("tools", JSON, False, attrgetter("trace.tools")),
+    ("messages", JSON, False, lambda row: chat_json(row.trace.messages)),
+)
 
 
 def columns_of(row: CorpusRow) -> dict[str, Any]:
     """The values of a row by column."""
-    trace, source = row.trace, row.trace.source
-    facts = {name: getattr(trace.facts, name) for name in _FACTS}
-    for name in _LIST_FACTS:
-        facts[name] = None if facts[name] is None else _text(facts[name])
-    return {
-        "trace_id": trace.trace_id,
-        "rank": row.rank,
-        "tokens": row.tokens,
-        **facts,
-        "source_kind": source.kind,
-        "source_place": source.place,
-        "source_sha256": source.sha256,
-        "is_verified": source.is_verified,
-        **{name: getattr(row.signals, name) for name in _SIGNALS},
-        "shape": _text(row.signals.shape),
-        "missing": _text(trace.missing),
-        "provenance": trace.provenance,
-        "rebuilt": None if trace.rebuilt is msgspec.UNSET else _text(trace.rebuilt),
-        "rewritten": None if trace.rewritten is msgspec.UNSET else _text(trace.rewritten),
-        "query": trace.query,
-        "tools": trace.tools,
-        "messages": chat_json(trace.messages),
-    }
+    return {name: read(row) for name, _, _, read in _COLUMNS}
 
 
 def row_of(values: Mapping[str, Any]) -> CorpusRow:
@@ -148,125 +140,12 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
 
 def chat_json(messages: Sequence[Message]) -> str:
     """Messages as OpenAI chat, JSON text."""
-    return _text([chat_of(message) for message in messages])
+    return _ENCODE([chat_of(message) for message in messages]).decode()
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
     """The messages of `chat_json`. Raises msgspec.ValidationError for what is none."""
     return tuple(message_of(chat) for chat in _CHAT.decode(text))
-
-
-def _text(value: object) -> str:
-    return _ENCODE(value).decode()
-
-
-def _scalar(hint: object) -> type:
-    """int, bool or str: what a fact is when it is known; a Literal is text."""
-    known = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
-    return next((kind for kind in (int, bool) if known is kind), str)
-
-
-_DTYPE: dict[type | str, str] = {str: "string", int: "int64", bool: "bool", JSON: "string"}
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-MEANING: dict[RejectCode, str] = {
-    "pool": "not of the pools this corpus may hold",
-    "leak": "its problem or answers are those of a held-out problem",
-    "coefficient": "the judge's reasoning coefficient is below the threshold, or there is none",
-    "pairing": "a tool call is not answered once right after its turn",
-    "recommend_count": "recommend_product is not called exactly once",
-    "recommend_arguments": "the recommendation does not parse, or names a product no search returned",
-    "tokens": "longer than the token budget",
-    "think_stop": "ends without a commitment",
-    "subtask": "the model did not write its own tool calls, by recorded emitters",
-    "subtask_guess": "the model probably did not write its own tool calls (a guess: none were recorded)",
-    "not_one_path": "the episode held several conversations",
-    "view_incomplete": "put together from the record, and some turn was not shown all that stands before it",
-    "duplicate": "equal to a kept trace, ids and numbers aside",
-    "near_duplicate": "nearly equal to a kept trace",
-    "ranked_out": "better traces of the same problem were taken",
-    "sampled_out": "not drawn for a corpus of this size",
-    "failed": "the outcome was no success, or nobody knows it",
-}
-
-
-def render_card(lineage: Lineage, funnel: Funnel, rows: int) -> str:
-    """The card, Markdown with front matter."""
-    return "\n".join((_front_matter(rows), _about(lineage, funnel, rows), _left_out(funnel), _shape(funnel), _USE))
-
-
-def _front_matter(rows: int) -> str:
-    size = next((name for limit, name in _SIZES if rows < limit), "n>1M")
-    lines = ["---", "pretty_name: Agent arena corpus", "license: other", "license_name: see-the-card"]
-    lines += ["language:", "- en", "task_categories:", "- text-generation", "tags:", "- agents", "- tool-use"]
-    lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}", "dataset_info:", "  features:"]
-    for name, kind, _ in columns():
-        lines += [f"  - name: {name}", f"    dtype: {_DTYPE[kind]}"]
-    lines += ["  splits:", "  - name: train", f"    num_examples: {rows}"]
-    lines += ["configs:", "- config_name: default", "  data_files:", "  - split: train", "    path: data/train.parquet"]
-    return "\n".join([*lines, "---", ""])
-
-
-def _about(lineage: Lineage, funnel: Funnel, rows: int) -> str:
-    trusted = (
-        "\n**Read from unsigned or unverified sources, because somebody said to trust them.**\n"
-        if lineage.is_trusted_unsigned
-        else ""
-    )
-    unjudged = f"{unjudged_text(funnel)}.\n\n" if funnel.unjudged else ""
-    rules = json.dumps(msgspec.to_builtins(lineage.rules), indent=2)
-    return (
-        f"# Agent arena corpus\n\n{rows:,} agentic shopping trajectories out of {funnel.traces:,} "
-        f"({_unread(funnel)}).\n{trusted}\n{unjudged}"
-        f"Identity `{content_hash(lineage)}` (sha256 of `lineage.json`'s value); rows `{lineage.rows_sha256}`. Tokens "
-        f"are counted by `{lineage.tokenizer_sha256}`; held-out problems are those of partition "
-        f"`{lineage.partition_sha256}`; code `{lineage.code_commit}`.\n\nRules:\n\n```json\n{rules}\n```\n"
-    )
-
-
-def unjudged_text(funnel: Funnel) -> str:
-    """What a report says of traces that no judge read."""
-    return (
-        f"{funnel.unjudged:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for "
-        "them, and every other rule on"
-    )
-
-
-def _unread(funnel: Funnel) -> str:
-    codes = ", ".join(f"{one.code} {lookup(one.code).title}: {one.count:,}" for one in funnel.unread)
-    return f"{funnel.quarantined:,} further rows could not be read{f'; {codes}' if codes else ''}"
-
-
-def _left_out(funnel: Funnel) -> str:
-    lines = ["## Left out", "", "| code | broke it | only that | why |", "|---|---|---|---|"]
-    lines += [f"| {one.code} | {one.count:,} | {one.alone:,} | {MEANING[one.code]} |" for one in funnel.codes]
-    return "\n".join([*lines, "", "A trace may break several rules. Every one is listed in `rejected.jsonl.zst`.", ""])
-
-
-def _shape(funnel: Funnel) -> str:
-    lines = ["## Before and after", "", "| measure | median before | median after | 95 % after |", "|---|---|---|---|"]
-    for name in msgspec.structs.fields(type(funnel.before)):
-        before: Distribution = getattr(funnel.before, name.name)
-        after: Distribution = getattr(funnel.after, name.name)
-        cells = (before.quantile(5_000), after.quantile(5_000), after.quantile(9_500))
-        lines.append(f"| {name.name} | " + " | ".join("-" if cell is None else f"{cell:,}" for cell in cells) + " |")
-    one = funnel.diversity_after
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{one.teams:,} teams, {one.agents:,} agent versions, {one.problems:,} problems; the most frequent agent "
-            f"wrote {one.top_agent_share_e4 / 100:.1f} %.",
-            "",
-        ]
-    )
-
-
-_USE = """## Use
-
-`messages` and `tools` are JSON text: decode them, do not let a table library guess their types, which would add empty
-argument keys to every call. Arguments of calls are text as the model wrote them. A message with weight 0 was not made
-by model or host: mask it. Problems of the evaluation sets are not in here; keep it so when you mix in other data.
-"""
 
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
@@ -285,6 +164,7 @@ T = TypeVar("T")
 
 _GROUP_ROWS = 256
 _ZSTD_LEVEL = 9
+_DTYPE: dict[type | str, str] = {str: "string", int: "int64", bool: "bool", JSON: "string"}
 _ARROW: dict[type | str, Any] = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), JSON: pa.string()}
 _UNPACK = msgspec.msgpack.Decoder(CorpusRow)
 
@@ -297,15 +177,14 @@ def write_corpus(
     funnel: Funnel,
     rejected: Iterable[Rejection],
     guard: Guard,
-    draw: Callable[[Lineage, Funnel], str] | None = None,
 ) -> Lineage:
     """Write `folder`; the lineage as written, with `rows_sha256` filled in (what is given for it is not read).
 
-    `draw` makes the page; none is written without it. Raises ArenaError V2144 when the folder exists, V2099 when the
+    Raises ArenaError V2027 when the folder exists, V2099 when the
     guard rejects a row, V2027 when it can't be written.
     """
     if folder.exists():
-        raise ArenaError("V2144", str(folder))
+        raise ArenaError("V2027", f"{folder} exists already; a corpus is never changed, choose another --out")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{PART}"))
@@ -329,13 +208,12 @@ def write_corpus(
                 stream.write(line)
         (partial / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
         (partial / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
-        (partial / CARD).write_text(render_card(written, funnel, count), "utf-8")
-        if draw is not None:
-            (partial / PAGE).write_text(draw(written, funnel), "utf-8")
+        (partial / CARD).write_text(render_card(written, funnel, count, _features()), "utf-8")
+        (partial / PAGE).write_text(render_page(written, funnel), "utf-8")
         partial.chmod(0o755)
         move_into_place(partial, folder)
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{folder}: {wrong.strerror}") from None
+    except (OSError, sqlite3.Error) as wrong:
+        raise ArenaError("V2027", f"{folder}: {wrong}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return written
@@ -377,7 +255,7 @@ def read_rows(folder: Path) -> Iterator[CorpusRow]:
 def _in_order(rows: Iterable[CorpusRow], spool: IO[bytes]) -> Iterator[CorpusRow]:
     """The rows sorted by trace id and place, by way of a file."""
 
-    def spooled() -> Iterator[Pair]:
+    def spooled() -> Iterator[tuple[bytes, bytes]]:
         offset = 0
         for row in rows:
             packed = msgspec.msgpack.encode(row)
@@ -400,14 +278,19 @@ def _line(row: CorpusRow) -> bytes:
     return canonical_bytes(row) + b"\n"
 
 
+def _features() -> list[tuple[str, str]]:
+    """The columns by name, as the card of a data set names their types."""
+    return [(name, _DTYPE[kind]) for name, kind, *_ in _COLUMNS]
+
+
 class _Parquet:
     """One Parquet file while rows are put into it."""
 
     def __init__(self, path: Path) -> None:
         self._schema = pa.schema(
-            [pa.field(name, _ARROW[kind], nullable=is_nullable) for name, kind, is_nullable in columns()]
+            [pa.field(name, _ARROW[kind], nullable=is_nullable) for name, kind, is_nullable, _ in _COLUMNS]
         )
-        texts = [name for name, kind, _ in columns() if kind == JSON or name == "query"]
+        texts = [name for name, kind, *_ in _COLUMNS if kind == JSON or name == "query"]
         scalars = [name for name in self._schema.names if name not in texts]
         self._rows: list[dict[str, Any]] = []
         self._writer = pq.ParquetWriter(

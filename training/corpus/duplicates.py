@@ -16,10 +16,6 @@ write filled-in forms, and the same form about another product is another lesson
 (`rensa`); a pair is compared when one of 32 bands agrees, which at the default of 0.7 finds 99.9 % of pairs that search
 alike. A band remembers the first 32 kept traces of a value, the best by rank: a trace that resembles more than these
 ranks far below the one or two that its problem may keep, and the cost stays linear.
-
-On disk, in files without a name: every fingerprint in the order of offers; 64 bits of each band, sorted, which shows
-what bands several traces have; and for each of these bands the numbers of its kept traces, in room made for them before
-the first is compared. A trace that shares no band with another is never compared.
 """
 
 from __future__ import annotations
@@ -27,10 +23,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import os
 import re
-import struct
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -42,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rensa import RMinHash
 
-from training.corpus.disk_sort import Numbers, sorted_numbers
+from training.corpus.disk import scratch
 from training.corpus.gates import query_of
-from training.corpus.model import Trace
+from training.corpus.model import Fingerprint, Trace
 
 SEARCHED_SAME_E4 = 5_000
 
@@ -53,19 +46,28 @@ _PHRASE_HASHES, _SEARCH_HASHES = _BANDS * _PHRASE_ROWS, _BANDS * _SEARCH_ROWS
 _SEED = 20_260_801
 _DIGEST_BYTES = 4  # of one MinHash value
 _BAND_MEMBERS_MAX = 32
-_ROOM_BITS = 6  # that _BAND_MEMBERS_MAX fits in
-_RUN_BYTES = 4 << 20  # of a sort
-_BATCH = 512  # pairs given to a sort at a time
+_BATCH = 64  # fingerprints put down at a time
 _PRINT = np.dtype(  # a fingerprint on disk
     [
-        ("index", "<u8"),
         ("normal_sha", "<u8", (2,)),
         ("phrases", "<u4", (_PHRASE_HASHES,)),
         ("searched", "<u4", (_SEARCH_HASHES,)),
     ]
 )
-_PRINT_HELD_BYTES = 1_000  # with what Python holds beside it
-_MEMBER = struct.Struct("=I")  # one more than the number of a kept trace; 0 where there is none yet
+_PRINTS_HELD = 4_096  # a kilobyte each
+_TABLES = (
+    "CREATE TABLE print (place INTEGER PRIMARY KEY, number INTEGER, data BLOB)",
+    "CREATE TABLE band (key INTEGER, place INTEGER)",
+    "CREATE TABLE shared (place INTEGER, key INTEGER, PRIMARY KEY (place, key)) WITHOUT ROWID",
+    "CREATE TABLE kept (key INTEGER, place INTEGER, PRIMARY KEY (key, place)) WITHOUT ROWID",
+)
+_SHARED = (  # what shares no band with another is never compared
+    "CREATE INDEX by_key ON band (key, place)",
+    "INSERT OR IGNORE INTO shared SELECT place, key FROM band"
+    " WHERE key IN (SELECT key FROM band GROUP BY key HAVING count(*) > 1) ORDER BY place, key",
+    "DROP TABLE band",
+)
+_MEMBERS = "SELECT place FROM kept WHERE key = ?"
 
 _ID_DIGITS = 6
 _NUMBER = re.compile(r"[0-9](?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
@@ -85,14 +87,6 @@ class TextReading(msgspec.Struct, frozen=True, gc=False):
     normal_sha: bytes  # 16 bytes of sha256
     phrases: _Words
     searched: _Words
-
-
-class Fingerprint(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a trace to find its duplicates. Bytes are little-endian 32-bit MinHash values."""
-
-    normal_sha: bytes
-    phrases: bytes
-    searched: bytes
 
 
 def normal_words(trace: Trace) -> list[str]:
@@ -144,69 +138,46 @@ def fingerprints(readings: Sequence[TextReading]) -> list[Fingerprint]:
 
 
 def likenesses(
-    offered: Iterable[tuple[int, Fingerprint]],
-    near_e4: int | None,
-    *,
-    folder: Path | None = None,
-    run_bytes: int = _RUN_BYTES,
+    offered: Iterable[tuple[int, Fingerprint]], near_e4: int | None, *, folder: Path | None = None
 ) -> Iterator[tuple[int, Likeness | None]]:
     """Of fingerprints offered best first, each with a number that stands for it: what it is to those kept before it.
 
     None is one that is kept; what repeats it is not, and nothing is compared with that. `near_e4` None finds exact
-    duplicates only. All are taken before the first answer. `folder` takes 664 bytes of each on disk, 528 while bands
-    are sorted, and up to 660 where all are shared. Memory: up to nine `run_bytes`. Raises OSError when the disk does
-    not take them.
+    duplicates only. All are taken before the first answer; they lie on disk, in `folder`. Raises OSError or
+    sqlite3.Error when the disk does not take them.
     """
-    with tempfile.TemporaryFile(dir=folder) as prints, tempfile.TemporaryFile(dir=folder) as members:
+    with scratch(folder) as store:
+        for line in _TABLES:
+            store.execute(line)
+        store.execute("BEGIN")
+        coming, first = iter(offered), 0
+        while batch := list(itertools.islice(coming, _BATCH)):
+            packed = [one.normal_sha + one.phrases + one.searched for _, one in batch]
+            keys = _band_keys(np.frombuffer(b"".join(packed), _PRINT), is_near=near_e4 is not None).view(np.int64)
+            rows = ((first + at, batch[at][0], data) for at, data in enumerate(packed))
+            store.executemany("INSERT INTO print VALUES (?, ?, ?)", rows)
+            bands = ((key, first + at) for at, row in enumerate(keys.tolist()) for key in row)
+            store.executemany("INSERT INTO band VALUES (?, ?)", bands)
+            first += len(batch)
+        for line in _SHARED:
+            store.execute(line)
 
-        def band_keys() -> Iterator[Numbers]:
-            coming, first = iter(offered), 0
-            while batch := list(itertools.islice(coming, _BATCH // _BANDS)):
-                data = b"".join(
-                    part
-                    for index, one in batch
-                    for part in (index.to_bytes(8, "little"), one.normal_sha, one.phrases, one.searched)
-                )
-                prints.write(data)
-                keys = _band_keys(np.frombuffer(data, _PRINT), is_near=near_e4 is not None)
-                numbers = np.arange(first, first + len(batch), dtype=np.uint64)
-                yield np.stack([keys.ravel(), numbers.repeat(keys.shape[1])])
-                first += len(batch)
+        @functools.lru_cache(maxsize=_PRINTS_HELD)  # those kept first are met again and again
+        def print_of(place: int) -> bytes:
+            found: tuple[bytes] = store.execute("SELECT data FROM print WHERE place = ?", (place,)).fetchone()
+            return found[0]
 
-        bands = shared_bands(sorted_numbers(band_keys(), folder=folder, run_bytes=run_bytes))
-        shared = sorted_numbers(bands, folder=folder, run_bytes=run_bytes)
-        by_number = itertools.groupby(_one_by_one(shared), itemgetter(0))
-        ahead = next(by_number, None)
-        prints.flush()
-        count = prints.tell() // _PRINT.itemsize
-        # zeros for as many as there can be: what nothing is written to takes no disk
-        os.ftruncate(members.fileno(), count * (_BANDS + 1) * _MEMBER.size)
-
-        @functools.lru_cache(maxsize=run_bytes // _PRINT_HELD_BYTES)  # those kept first are met again and again
-        def print_of(number: int) -> bytes:
-            return os.pread(prints.fileno(), _PRINT.itemsize, number * _PRINT.itemsize)
-
-        for number in range(count):
-            record = print_of(number)
-            likeness: Likeness | None = None
-            open_places: list[int] = []
-            if ahead is not None and ahead[0] == number:
-                met: set[int] = set()
-                for _, band in ahead[1]:
-                    place, room = band >> _ROOM_BITS, band & (1 << _ROOM_BITS) - 1
-                    data = os.pread(members.fileno(), room * _MEMBER.size, place * _MEMBER.size)
-                    seated = memoryview(data).cast("I").tolist()
-                    met.update(seated)
-                    if not seated[-1]:
-                        open_places.append(place + seated.index(0))
-                ahead = next(by_number, None)
-                met.discard(0)
-                kept = np.frombuffer(b"".join(print_of(one - 1) for one in sorted(met)), _PRINT)
-                likeness = likeness_to(kept, np.frombuffer(record, _PRINT), near_e4)
+        every = store.execute("SELECT place, number, key FROM print LEFT JOIN shared USING (place) ORDER BY place, key")
+        for (place, number), group in itertools.groupby(every, itemgetter(0, 1)):
+            shared = [key for _, _, key in group if key is not None]
+            members = {key: [one for (one,) in store.execute(_MEMBERS, (key,))] for key in shared}
+            met = sorted({one for found in members.values() for one in found})
+            kept = np.frombuffer(b"".join(map(print_of, met)), _PRINT)
+            likeness = likeness_to(kept, np.frombuffer(print_of(place), _PRINT), near_e4) if met else None
             if likeness is None:
-                for place in open_places:
-                    os.pwrite(members.fileno(), _MEMBER.pack(number + 1), place * _MEMBER.size)
-            yield int.from_bytes(record[:8], "little"), likeness
+                room = [(key, place) for key, found in members.items() if len(found) < _BAND_MEMBERS_MAX]
+                store.executemany("INSERT INTO kept VALUES (?, ?)", room)
+            yield number, likeness
 
 
 def _band_keys(prints: NDArray[np.void], *, is_near: bool) -> _Words:
@@ -234,38 +205,6 @@ def likeness_to(kept: NDArray[np.void], one: NDArray[np.void], near_e4: int | No
     alike = (kept["phrases"] == one["phrases"]).sum(axis=1) * 10_000 >= near_e4 * _PHRASE_HASHES
     about = (kept["searched"] == one["searched"]).sum(axis=1) * 10_000 >= SEARCHED_SAME_E4 * _SEARCH_HASHES
     return "near_duplicate" if (alike & about).any() else None
-
-
-def shared_bands(pieces: Iterable[Numbers]) -> Iterator[Numbers]:
-    """Of pairs sorted by key, batches for the values of those keys that several have: value, and the key's room.
-
-    A room is the place of its first entry times 64, and how many entries it has: one for each value, at most 32.
-    """
-
-    def not_alone() -> Iterator[Numbers]:
-        for piece in pieces:
-            is_same = piece[0, 1:] == piece[0, :-1]
-            # pieces may part a key: the first and the last are looked at below
-            yield piece[:, np.insert(is_same, 0, True) | np.append(is_same, True)]
-
-    def rooms() -> Iterator[tuple[int, int]]:
-        place = 0
-        for _, group in itertools.groupby(_one_by_one(not_alone()), itemgetter(0)):
-            first = list(itertools.islice(group, _BAND_MEMBERS_MAX))
-            if len(first) > 1:
-                for _, value in itertools.chain(first, group):
-                    yield value, place << _ROOM_BITS | len(first)
-                place += len(first)
-
-    every = rooms()
-    while batch := list(itertools.islice(every, _BATCH)):
-        yield np.array(batch, np.uint64).T
-
-
-def _one_by_one(pieces: Iterable[Numbers]) -> Iterator[list[int]]:
-    for piece in pieces:
-        for start in range(0, piece.shape[1], _BATCH):
-            yield from piece[:, start : start + _BATCH].T.tolist()
 
 
 _BAND_MIX = np.random.default_rng(_SEED).integers(1, 2**63, _PHRASE_ROWS + _SEARCH_ROWS, np.uint64) * 2 + 1

@@ -5,52 +5,34 @@ An export that does not verify is never opened, whatever is asked for. One that 
 manifest's hash: the same manifest is not verified again, but each file is still hashed against it. Whoever can write
 into the seals' folder can make a seal: it is the reader's own folder, never one that came with the export.
 
-Every trajectory comes out once, in the order of the log, as a trace or as a quarantined row; the same from the Parquet
-view, which costs a quarter, and from the log. A shard is a picklable value that can be read in any process, and again.
-Who emitted a call is what the host recorded (`harness/EMISSION.md`); calls that the agent's Python made are in no
-message, and so in no verbatim trace.
+Every trajectory comes out of the Parquet view once, in the order of the log, as a trace or as a quarantined row. A
+shard is a picklable value that can be read in any process, and again. Who emitted a call is what the host recorded;
+calls that the agent's Python made are in no message, and so in no verbatim trace.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
-from arena.export.conversation import Conversation, ExecutedCall, Turn
+from arena.export.conversation import Conversation, ExecutedCall
 from arena.export.elsewhere import ExportFiles
-from arena.export.files import (
-    AGENTS,
-    LOG,
-    MANIFEST,
-    REFERENCES,
-    SCRUBBED,
-    VIEWS,
-    file_hash,
-    read_lines,
-    read_manifest,
-    shard_name,
-    shard_trajectories,
-    signer_of,
-)
+from arena.export.files import AGENTS, MANIFEST, VIEWS, file_hash, read_manifest, signer_of
 from arena.export.model import Manifest
-from arena.export.row import row_of, tools_of
+from arena.export.row import ViewRow
 from arena.export.verification import verify_export
-from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, VerdictRecord
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 from harness.chat import ChatMessage, Message, calls_of_chat
 from harness.trace import Emitter
-from judge.verdict import Verdict
-from problems.model import Pool
+from training.corpus.formats import is_spoken, lift
 from training.corpus.gates import is_paired
 from training.corpus.model import (
     EXPORTED_FACTS,
@@ -63,7 +45,6 @@ from training.corpus.model import (
     assemble_trace,
 )
 from training.corpus.rebuilding import ROLES, TEXT_CALL, rebuild
-from training.corpus.spoken import is_spoken, lift
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
 _AGENT = msgspec.json.Decoder(AgentRow)
@@ -100,11 +81,6 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
             raise ArenaError("V2050", f"{AGENTS}: {error}") from error
 
 
-class _Seal(msgspec.Struct, frozen=True, kw_only=True):
-    version: int
-    manifest_sha256: str
-
-
 def open_export(
     folder: Path,
     verify_signature: Verifier,
@@ -132,18 +108,17 @@ def open_export(
         whose = f"signed by {signer}" if signer else "not signed"
         raise ArenaError("V2096", f"{folder}: {whose}; the log is that of {validator}")
     manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
-    if seals is not None and _is_sealed(seals, manifest_sha256):
+    seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
+    if seal is not None and seal.is_file():
         _check_files(folder, manifest)
     else:
         report = verify_export(folder, verify_signature, executor=executor, progress=progress)
         if not report.is_ok:
             first = report.wrong[0]
             raise ArenaError("V2095", f"{folder}: {first.place}: {first.detail} ({len(report.wrong)} in all)")
-        if seals is not None:
-            seal = _Seal(version=SEAL_VERSION, manifest_sha256=manifest_sha256)
-            path = _seal_path(seals, manifest_sha256)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, msgspec.json.encode(seal))
+        if seal is not None:
+            seal.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(seal, b"")
     return Export(
         folder=str(folder),
         manifest=manifest,
@@ -151,18 +126,6 @@ def open_export(
         signer=signer if signer == validator else "",
         location=location,
     )
-
-
-def _seal_path(seals: Path, manifest_sha256: str) -> Path:
-    return seals / f"{manifest_sha256}.json"
-
-
-def _is_sealed(seals: Path, manifest_sha256: str) -> bool:
-    try:
-        seal = msgspec.json.decode(_seal_path(seals, manifest_sha256).read_bytes(), type=_Seal)
-    except (OSError, msgspec.DecodeError):
-        return False  # none, or one that was cut short: verified again
-    return seal == _Seal(version=SEAL_VERSION, manifest_sha256=manifest_sha256)
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:
@@ -173,128 +136,45 @@ def _check_files(folder: Path, manifest: Manifest) -> None:
             raise ArenaError("V2095", f"{folder}: {file.path}: its bytes are not those the manifest names")
 
 
-_NULL = b"null"
-
-
-class LogIndex(msgspec.Struct, frozen=True):
-    """Coefficients by body hash (None: a verdict that could not be had), pool and cluster by race and problem."""
-
-    verdicts: dict[str, tuple[int, int | None]] = {}
-    problems: dict[str, dict[str, tuple[Pool, str]]] = {}
-
-    def coefficient_e4(self, body_sha256: str) -> int | None:
-        """The coefficient of the verdict that counts for a body, None where there is none."""
-        return self.verdicts.get(body_sha256, (0, None))[1]
-
-    def problem(self, evaluation: EvaluationRecord) -> tuple[Pool, str]:
-        """Pool and cluster of an evaluated problem; a suite's is `never_touch`."""
-        released = self.problems.get(evaluation.context.race_id, {}).get(evaluation.context.problem_id)
-        if evaluation.context.stage != "race" or released is None:
-            return "never_touch", ""
-        return released
-
-
-class _LoggedPayload(msgspec.Struct):
-    kind: str
-    body_sha256: str = ""  # of an evaluation
-
-
-class _LoggedContent(msgspec.Struct):
-    payload: _LoggedPayload
-
-
-class _LoggedLine(msgspec.Struct):
-    seq: int
-    content: msgspec.Raw = msgspec.Raw(_NULL)
-
-
-_LINE = msgspec.json.Decoder(_LoggedLine)
-_CONTENT = msgspec.json.Decoder(_LoggedContent)
-
-
-def index_shards(folder: Path, shards: int) -> tuple[LogIndex, ...]:
-    """An index for each shard of an export's log. Raises ArenaError V2050 for lines that can't be read."""
-    whole = LogIndex()
-    if (folder / REFERENCES).exists():
-        _take(folder / REFERENCES, whole)
-    bodies = [_take(folder / LOG / shard_name(number), whole) for number in range(shards)]
-    return tuple(
-        LogIndex({body: whole.verdicts[body] for body in own if body in whole.verdicts}, whole.problems)
-        for own in bodies
-    )
-
-
-def _take(path: Path, index: LogIndex) -> list[str]:
-    """Add a file's verdicts and releases; the bodies of its evaluations."""
-    bodies: list[str] = []
-    for line in read_lines(path):
-        row = _LINE.decode(line)
-        content = bytes(row.content)
-        if content == _NULL:
-            continue
-        said = _CONTENT.decode(content).payload
-        if said.kind == "evaluation":
-            bodies.append(said.body_sha256)
-        elif said.kind in ("verdict", "release"):
-            _add(row.seq, decode_content(content).payload, index)
-    return bodies
-
-
-def _add(seq: int, payload: Payload, index: LogIndex) -> None:
-    if isinstance(payload, VerdictRecord):
-        verdict = payload.verdict
-        kept = index.verdicts.get(verdict.body_sha256)
-        if kept is None or seq < kept[0]:
-            coefficient_e4 = verdict.coefficient_e4 if isinstance(verdict, Verdict) else None
-            index.verdicts[verdict.body_sha256] = seq, coefficient_e4
-    elif isinstance(payload, ReleaseRecord):
-        released = {one.problem_id: (one.pool, one.cluster_id) for one in payload.problems}
-        index.problems.setdefault(payload.race_id, released)
-
-
-ROW_FACTS = (*EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of an export's row
-
-
-def row_place(row: Mapping[str, Any]) -> str:
-    """Where a row stands: log and number."""
-    return f"{row['validator']}:{row['seq']}"
-
-
-def trace_of_row(row: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> Trace:
-    """The trace of a row, whose `ROW_FACTS` are given by name (FORMATS.md says what they mean).
+def trace_of_row(row: ViewRow, *, is_verified: bool) -> Trace:
+    """The trace of an export's row (FORMATS.md says what its facts mean).
 
     Raises ArenaError V2097 when its conversation holds what is no message.
     """
-    messages, made = _conversation(talk, row, tools)
-    facts = {fact: row[name] for name, fact in EXPORTED_FACTS.items()}
+    told, talk = row.facts, row.conversation
+    messages, made = _conversation(row)
+    facts = {fact: getattr(told, name) for name, fact in EXPORTED_FACTS.items()}
     for name in ("cluster_id", "suite"):
         facts[name] = facts[name] or None
-    facts["recommended"] = row["recommended"].split(",") if row["recommended"] else ()
+    facts["recommended"] = told.recommended.split(",") if told.recommended else ()
     facts["surfaced"] = tuple(dict.fromkeys(found.product_id for call in talk.calls for found in call.surfaced))
     return assemble_trace(
-        TraceSource(kind="arena", place=row_place(row), sha256=row["content_sha256"], is_verified=is_verified),
+        TraceSource(kind="arena", place=_place(row), sha256=told.content_sha256, is_verified=is_verified),
         messages,
-        tools=tools,
-        query=row["query"],
+        tools=row.tools,
+        query=told.query,
         facts=msgspec.convert(facts, TraceFacts),
         rebuilt=made,
     )
 
 
-def _conversation(
-    talk: Conversation, row: Mapping[str, Any], tools: str
-) -> tuple[Sequence[Message], Rebuilt | msgspec.UnsetType]:
+def _place(row: ViewRow) -> str:
+    return f"{row.facts.validator}:{row.facts.seq}"
+
+
+def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | msgspec.UnsetType]:
     """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and its calls
     can be read there; else the episode rebuilt from its events, where that is one conversation."""
+    talk = row.conversation
     sent = [_message(chat) for chat in talk.messages]
     is_text = any(message.role == "assistant" and is_spoken(message.content) for message in sent)
     lifted = _lifted(sent, talk.calls) if is_text else sent
-    if row["is_linear"] and lifted is not None:
+    if talk.is_linear and lifted is not None:
         if sum(len(message.calls) for message in lifted) == sum(len(message.calls) for message in sent):
             return lifted, msgspec.UNSET
         if is_paired(lifted):
             return lifted, Rebuilt(how=("text_calls",))
-    return rebuild(talk, row["query"], tools) or (lifted or sent, msgspec.UNSET)
+    return rebuild(talk, row.facts.query, row.tools) or (lifted or sent, msgspec.UNSET)
 
 
 def _message(chat: ChatMessage) -> Message:
@@ -345,17 +225,6 @@ def _lifted(talk: Sequence[Message], calls: Sequence[ExecutedCall]) -> list[Mess
     return attributed
 
 
-PARQUET = "parquet"
-_MESSAGES, _CALLS = tuple[ChatMessage, ...], tuple[ExecutedCall, ...]
-_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
-    "messages": msgspec.json.Decoder(_MESSAGES),
-    "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
-    "completions": msgspec.json.Decoder(tuple[Turn, ...]),
-    "calls": msgspec.json.Decoder(_CALLS),
-}
-_COLUMNS = [*ROW_FACTS, *_DECODERS, "prompt_length", "tools", "tools_sha256"]
-
-
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     """One row group of the Parquet view. Calling it reads it."""
 
@@ -366,114 +235,34 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     keeps_calls: bool = False  # its traces are `ExecutedTrace`
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
-        """Its rows, in order."""
-        import pyarrow.parquet as pq
-
-        with self.files.here() as folder, pq.ParquetFile(folder / VIEWS / PARQUET / self.name) as file:
-            table = file.read_row_group(self.group, columns=_COLUMNS, use_threads=False)
-        plain = zip(*(table.column(name).to_pylist() for name in ROW_FACTS), strict=True)
-        told = zip(*(_conversations(name, table.column(name)) for name in _DECODERS), strict=True)
-        lengths, tools = table.column("prompt_length").to_pylist(), _tools(table)
-        for values, parts, length, offered in zip(plain, told, lengths, tools, strict=True):
-            facts = dict(zip(ROW_FACTS, values, strict=True))
-            talk = Conversation(
-                **dict(zip(_DECODERS, parts, strict=True)),
-                prompt_length=length,
-                is_linear=facts["is_linear"],
-                is_model_written=facts["is_model_written"],
-            )
-            yield _converted(facts, talk, offered, is_verified=self.is_verified, keeps_calls=self.keeps_calls)
-
-
-class LogShard(msgspec.Struct, frozen=True, kw_only=True):
-    """One shard of the log, with what other rows of the export say about its own. Calling it reads it."""
-
-    files: ExportFiles
-    number: int
-    index: LogIndex
-    is_verified: bool
-    keeps_calls: bool = False  # its traces are `ExecutedTrace`
-
-    def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
+        from arena.export.parquet import read_rows
+
         with self.files.here() as folder:
-            rows = shard_trajectories(folder, self.number, lambda _: (0, None), self.index.problem)
-            for trajectory in rows:
-                row, judged = row_of(trajectory), trajectory.verdict  # a scrubbed trajectory carries its own
-                coefficient_e4 = (
-                    judged.coefficient_e4
-                    if isinstance(judged, Verdict)
-                    else self.index.coefficient_e4(trajectory.evaluation.body_sha256)
-                )
-                values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
-                yield _converted(
-                    values, row.conversation, row.tools, is_verified=self.is_verified, keeps_calls=self.keeps_calls
-                )
+            for row in read_rows(folder / self.name, self.group):
+                try:
+                    trace = trace_of_row(row, is_verified=self.is_verified)
+                except ArenaError as error:
+                    yield Quarantined(place=_place(row), code=error.failure.code, detail=error.failure.detail)
+                else:
+                    yield _with_calls(trace, row.conversation) if self.keeps_calls else trace
 
 
-def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
-    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view.
-
-    Raises ArenaError V2050 for a log that can't be read.
-    """
+def export_shards(export: Export) -> tuple[ViewShard, ...]:
+    """An export in pieces, in the order of its log. Raises ArenaError V2073 for one without the Parquet view."""
     import pyarrow.parquet as pq
 
-    folder, named = Path(export.folder), {file.path for file in export.manifest.files}
-    shards = range(sum(path.startswith(f"{LOG}/") for path in named))
-    request = export.manifest.request
-    if use_log or PARQUET not in request.forms:
-        return tuple(
-            LogShard(
-                files=export.files(f"{LOG}/{shard_name(number)}", f"{SCRUBBED}/{shard_name(number)}"),
-                number=number,
-                index=index,
-                is_verified=export.is_verified,
-            )
-            for number, index in enumerate(index_shards(folder, len(shards)))
-        )
-    names = [shard_name(number).removesuffix(".jsonl.zst") + ".parquet" for number in shards]
+    if "parquet" not in export.manifest.request.forms:
+        raise ArenaError("V2073", f"{export.folder} has no Parquet view; export it again with --format parquet")
+    names = sorted(file.path for file in export.manifest.files if file.path.startswith(f"{VIEWS}/parquet/"))
     return tuple(
-        ViewShard(
-            files=export.files(f"{VIEWS}/{PARQUET}/{name}"), name=name, group=group, is_verified=export.is_verified
-        )
+        ViewShard(files=export.files(name), name=name, group=group, is_verified=export.is_verified)
         for name in names
-        if f"{VIEWS}/{PARQUET}/{name}" in named  # a shard of stubs has no view
-        for group in range(pq.read_metadata(folder / VIEWS / PARQUET / name).num_row_groups)
+        for group in range(pq.read_metadata(Path(export.folder) / name).num_row_groups)
     )
 
 
-def _conversations(name: str, column: Any) -> Iterator[Any]:
-    """The values of a column that holds a part of the conversation: JSON text, or nested."""
-    import pyarrow as pa
-
-    from arena.export.parquet import values_of
-
-    if pa.types.is_nested(column.type):
-        kind = _MESSAGES if name == "messages" else _CALLS
-        return (msgspec.convert(value, kind) for chunk in column.chunks for value in values_of(chunk))
-    return (_DECODERS[name].decode(value.as_buffer()) for value in column)
-
-
-def _tools(table: Any) -> list[str]:
-    """The tools of each row as they stand in the log's views: in nested form they are those the record names."""
-    import pyarrow as pa
-
-    if not pa.types.is_nested(table.column("tools").type):
-        texts: list[str] = table.column("tools").to_pylist()
-        return texts
-    named = zip(table.column("tool_profile").to_pylist(), table.column("tools_sha256").to_pylist(), strict=True)
-    return [tools_of(profile, sha256) for profile, sha256 in named]
-
-
-def _converted(
-    facts: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool, keeps_calls: bool
-) -> Trace | Quarantined:
-    try:
-        trace = trace_of_row(facts, talk, tools, is_verified=is_verified)
-    except ArenaError as error:
-        return Quarantined(place=row_place(facts), code=error.failure.code, detail=error.failure.detail)
-    if not keeps_calls:
-        return trace
+def _with_calls(trace: Trace, talk: Conversation) -> ExecutedTrace:
     results = (call.result if call.message is None else talk.messages[call.message].content for call in talk.calls)
     executed = tuple((call.name, call.arguments, result) for call, result in zip(talk.calls, results, strict=True))
     return ExecutedTrace(executed=executed, **{name: getattr(trace, name) for name in Trace.__struct_fields__})

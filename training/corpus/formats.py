@@ -1,18 +1,21 @@
-"""The formats of foreign conversations: chat rows, hosted rollouts, ReAct text, Hermes and Qwen text, SN15 steps.
+"""The formats of conversations from elsewhere: chat rows, hosted rollouts, ReAct, Hermes and Qwen text, SN15 steps.
 
 Pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text. Roles and fields
 are read under the names that OpenAI, Anthropic, LangChain and ShareGPT have for them. Results without ids are those of
 the calls right before them, as many and in their order; calls without ids take those of such results. Calls and results
-that stand in text are lifted (`spoken`). What can't be read is refused with ArenaError V2097. Shapes:
-docs/benchmark.md#traces-met-elsewhere.
+that stand in text (`<think>`, `<tool_call>`, `<response>`, `<obs>`, `<tool_response>`) are lifted: `<tool_call>` holds
+a list of `name` and `parameters` (ReAct, SN15), or one object of `name` and `arguments` (Hermes, Qwen). Nothing is
+coerced that would lose something, and nothing guessed: what can't be read is refused with ArenaError V2097, naming the
+place in the row. Shapes: docs/benchmark.md#traces-met-elsewhere.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,8 +23,244 @@ from foundation.errors import ArenaError
 from harness.chat import ROLES, Call, Message, Role
 from harness.trace import Emitter
 from training.corpus.model import NO_TOOLS, TraceFacts
-from training.corpus.spoken import lift, name_calls, read_turn
-from training.corpus.values import as_id, as_list, as_object, as_text, broken, decoded, json_text
+
+
+def broken(place: str, wanted: str, value: object) -> ArenaError:
+    """What is wrong with a value."""
+    return ArenaError("V2097", f"{place} is {type(value).__name__}, not {wanted}")
+
+
+def as_object(value: object, place: str) -> dict[str, Any]:
+    """A JSON object. Raises ArenaError V2097."""
+    if not isinstance(value, dict):
+        raise broken(place, "an object", value)
+    return value
+
+
+def as_list(value: object, place: str) -> list[Any]:
+    """A JSON array, empty for null. Raises ArenaError V2097."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise broken(place, "a list", value)
+    return value
+
+
+def as_text(value: object, place: str) -> str:
+    """A string, "" for null. Raises ArenaError V2097."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise broken(place, "text", value)
+    return value
+
+
+def as_id(value: object, place: str) -> str:
+    """A string or whole number as text, "" for null. Raises ArenaError V2097."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else as_text(value, place)
+
+
+def decoded(value: str, place: str) -> Any:
+    """What a JSON text says. Raises ArenaError V2097."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise ArenaError("V2097", f"{place}: {error}") from error
+
+
+def json_text(value: object, place: str) -> str:
+    """A string as it is, any other value as JSON text. Raises ArenaError V2097 for what JSON can't say."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ArenaError("V2097", f"{place}: {error}") from error
+
+
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_RESPONSE = re.compile(r"<response>(.*?)</response>", re.DOTALL)
+_RESULT = re.compile(r"\s*<(tool_response|obs)>(.*?)</\1>", re.DOTALL)
+_NOTHING, _NONE = msgspec.Raw(b"{}"), msgspec.Raw(b"")
+
+
+class Said(NamedTuple):
+    """An assistant's text, taken apart."""
+
+    reasoning: str
+    content: str
+    calls: tuple[Call, ...]  # ids are "" where the text has none
+
+
+class Observed(NamedTuple):
+    """What came back from one call. `call_id` is "" where the text does not say whose it is."""
+
+    call_id: str
+    content: str
+
+
+class _SpokenItem(msgspec.Struct):
+    """One result in a list of them, by the call it names."""
+
+    tool_call_id: str
+    results: msgspec.Raw = _NONE
+    result: msgspec.Raw = _NONE
+
+
+class _Written(msgspec.Struct):
+    """A call as text. `parameters` is ReAct's word, `arguments` Hermes'."""
+
+    name: str
+    arguments: msgspec.Raw = _NOTHING
+    parameters: msgspec.Raw = _NOTHING
+    tool_call_id: str = ""
+
+
+_ONE = msgspec.json.Decoder(_Written)
+_MANY = msgspec.json.Decoder(list[_Written])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[_SpokenItem])
+_TEXT = msgspec.json.Decoder(str)
+
+
+def is_spoken(text: str) -> bool:
+    """Whether an assistant's text holds thinking or calls as tags."""
+    return "<tool_call>" in text or "<think>" in text or "</think>" in text
+
+
+def read_turn(text: str) -> Said:
+    """An assistant's text as reasoning, content and calls. Thinking that was cut off is all reasoning.
+
+    Raises ArenaError V2097 for a call that can't be read.
+    """
+    reasoning, rest = split_thinking(text)
+    calls: list[Call] = []
+    for block in map(str.strip, _CALL.findall(rest)):
+        try:
+            written = _MANY.decode(block) if block[:1] == "[" else [_ONE.decode(block)]
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+            raise ArenaError("V2097", f"a tool call is not one: {error}") from error
+        for call in written:
+            raw = call.arguments if bytes(call.arguments) != b"{}" else call.parameters
+            calls.append(Call(id=call.tool_call_id, name=call.name, arguments=arguments_text(raw)))
+    outside = _CALL.sub("\n", rest)
+    if "<tool_call>" in outside:
+        raise ArenaError("V2097", "a tool call has no end")
+    answers = [answer.strip() for answer in _RESPONSE.findall(outside)]
+    parts = [_RESPONSE.sub("", outside).strip(), *answers]
+    return Said(reasoning, "\n".join(part for part in parts if part), tuple(calls))
+
+
+def read_results(text: str) -> tuple[tuple[str, ...], str]:
+    """The results at the start of a message, one a block, and what follows them."""
+    results: list[str] = []
+    end = 0
+    while match := _RESULT.match(text, end):
+        results.append(match.group(2).strip())
+        end = match.end()
+    return tuple(results), text[end:].strip() if results else text
+
+
+def share_out(results: Sequence[str], calls: int) -> tuple[Observed, ...]:
+    """The results of the `calls` calls before them. One block may hold a JSON list of one result a call, and an item
+    may name its call (`tool_call_id`, and `result` or `results`); whatever is neither stays as it is."""
+    if len(results) != 1 or not calls:
+        return tuple(Observed("", result) for result in results)
+    try:
+        named = _ITEMS.decode(results[0])
+    except msgspec.DecodeError:
+        named = []
+    told = [bytes(item.results) if item.results != _NONE else bytes(item.result) for item in named]
+    if len(named) == calls and all(one != bytes(_NONE) for one in told):
+        return tuple(Observed(item.tool_call_id, arguments_text(one)) for item, one in zip(named, told, strict=True))
+    try:
+        items = _LIST.decode(results[0]) if calls > 1 else []
+    except msgspec.DecodeError:
+        items = []
+    if len(items) == calls:
+        return tuple(Observed("", bytes(item).decode()) for item in items)
+    return (Observed("", results[0]),)
+
+
+def lift(messages: Sequence[Message]) -> list[Message]:
+    """Calls and results that are in text as calls and tool messages; everything else as it is.
+
+    Calls without an id get the one their results name, else `call_<n>`, counted over the conversation. Raises
+    ArenaError V2097 as `read_turn`.
+    """
+    taken = {call.id for message in messages for call in message.calls}
+    waiting: list[str] = []  # ids of lifted calls of the latest turn that nothing answered yet
+    lifted: list[Message] = []
+    for message, following in itertools.zip_longest(messages, messages[1:]):
+        if message.role == "assistant":
+            is_native = bool(message.calls)
+            if is_spoken(message.content):
+                message = _taken_apart(message, following, taken)
+            waiting = [] if is_native else [call.id for call in message.calls]
+            lifted.append(message)
+            continue
+        results, rest = read_results(message.content) if message.role == "user" else ((), message.content)
+        if message.role == "tool" and not message.call_id and waiting:
+            results, rest = read_results(message.content)
+            results, rest = (results, rest) if results else ((message.content,), "")
+        for observed in share_out(results, len(waiting)):
+            call_id = waiting.pop(0) if waiting else ""
+            lifted.append(Message(role="tool", content=observed.content, call_id=call_id, is_model=message.is_model))
+        if rest or not results:
+            lifted.append(msgspec.structs.replace(message, content=rest) if results else message)
+    return lifted
+
+
+def name_calls(calls: Sequence[Call], taken: set[str]) -> tuple[Call, ...]:
+    """The calls with an id each that no other call of the conversation has; `taken` learns them."""
+    named = []
+    for call in calls:
+        number = len(taken) + 1
+        while not call.id and f"call_{number}" in taken:
+            number += 1
+        own = call if call.id else msgspec.structs.replace(call, id=f"call_{number}")
+        taken.add(own.id)
+        named.append(own)
+    return tuple(named)
+
+
+def arguments_text(value: msgspec.Raw | bytes) -> str:
+    """Arguments as JSON text: the text of a JSON string, else the value's own text. Raises ArenaError V2097."""
+    raw = bytes(value).strip()
+    try:
+        return _TEXT.decode(raw) if raw[:1] == b'"' else raw.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArenaError("V2097", f"arguments: {error}") from error
+
+
+def _taken_apart(message: Message, following: Message | None, taken: set[str]) -> Message:
+    """A turn without tags. Beside native calls only its thinking is one: what looks like a call there is text.
+
+    Calls without ids go under those that the results after them name, where these are all different.
+    """
+    said = Said(*split_thinking(message.content), message.calls) if message.calls else read_turn(message.content)
+    calls = said.calls
+    if not message.calls:
+        if following is not None and following.role in ("user", "tool") and not any(call.id for call in calls):
+            ids = [observed.call_id for observed in share_out(read_results(following.content)[0], len(calls))]
+            if len(ids) == len(calls) == len(set(ids)):
+                calls = tuple(msgspec.structs.replace(call, id=one) for call, one in zip(calls, ids, strict=True))
+        calls = name_calls(calls, taken)
+    reasoning = "\n\n".join(part for part in (message.reasoning, said.reasoning) if part)
+    return msgspec.structs.replace(message, content=said.content, reasoning=reasoning, calls=calls)
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """Reasoning, and what is not. The opening tag may be in the prompt; a missing end means it was cut off."""
+    lead, opening, rest = text.partition("<think>")
+    if not opening:
+        before, end, after = text.partition("</think>")
+        return (before.strip(), after) if end and "<tool_call>" not in before else ("", text)
+    thought, end, after = rest.partition("</think>")
+    if "<tool_call>" in lead or (not end and lead.strip()):
+        return "", text
+    return thought.strip(), lead + after
+
 
 _ROLES: dict[str, Role] = (
     dict[str, Role]({role: role for role in ROLES})
@@ -33,24 +272,24 @@ _ROLES: dict[str, Role] = (
 ROLE_KEYS = ("role", "from", "type")
 _CONTENT_KEYS = ("content", "value", "text")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
-_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
+_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id", "id")
 _ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "kwargs")
 _RESULT_KEYS = ("content", "result", "results", "output", "obs")
 _AGENT_CALLS: tuple[tuple[str, Emitter], ...] = (("echoed_tool_calls", "echoed"), ("agent_tool_calls", "code"))
 
 
+def _first(row: dict[str, Any], keys: Sequence[str]) -> Any:
+    """The value under the first of these names that has one."""
+    return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
 def read_messages(value: object) -> list[Message]:
     """The messages of a row. Raises ArenaError V2097 for what is no chat message."""
     messages: list[Message] = []
-    names: list[str] = []  # of tools, beside the messages that say whose results they are
     for number, row in enumerate(as_list(value, "messages")):
         if row is not None:
-            fields = as_object(row, f"message {number}")
-            read = list(_messages(fields, f"message {number}"))
-            messages += read
-            name = fields.get("name")
-            names += [name if isinstance(name, str) else ""] * len(read)
-    return lift(_paired(messages, names))
+            messages += _messages(as_object(row, f"message {number}"), f"message {number}")
+    return lift(_paired(messages))
 
 
 def is_message(row: object) -> bool:
@@ -60,11 +299,7 @@ def is_message(row: object) -> bool:
 
 def read_tools(value: object) -> str:
     """A `tools` array, flat or wrapped or as JSON text, as wrapped JSON text. Raises ArenaError V2097."""
-    value = decoded(value, "tools") if isinstance(value, str) and value.strip() else value or None
-    value = [value] if isinstance(value, dict) else value
-    tools = [
-        _wrapped(as_object(_of_text(tool), f"tool {number}")) for number, tool in enumerate(as_list(value, "tools"))
-    ]
+    tools = [_wrapped(as_object(_of_text(tool), "a tool")) for tool in as_calls(value, "tools")]
     return json_text(tools, "tools") if tools else NO_TOOLS
 
 
@@ -90,66 +325,44 @@ def _role_of(row: dict[str, Any]) -> Role | None:
 
 
 def _messages(row: dict[str, Any], place: str) -> Iterator[Message]:
-    """The messages of one of the row's: results that stand together in one are several."""
+    """The messages of one of the row's: results that stand beside text are messages of their own."""
     if isinstance(row.get("data"), dict) and "role" not in row:  # LangChain's form
         row = row["data"] | {"type": row.get("type")}
-    role = _role_of(row)
+    role, is_model, told = _role_of(row), row.get("weight") != 0, _first(row, _CONTENT_KEYS)
     if role is None:
-        stated = next((row[key] for key in ROLE_KEYS if row.get(key) is not None), None)
-        raise ArenaError("V2097", f"{place}: role {stated!r}")
-    is_model = row.get("weight") != 0
-    told = next((row[key] for key in _CONTENT_KEYS if row.get(key) is not None), None)
-    if isinstance(told, dict) and role != "tool":
-        told = [told]
+        raise ArenaError("V2097", f"{place}: role {_first(row, ROLE_KEYS)!r}")
     if role == "tool":
-        yield from _results(row, told, is_model, place)
+        inner = told if told is not None else _first(row, _RESULT_KEYS)
+        yield Message(role="tool", content=_result(inner, place), call_id=_id_of(row), is_model=is_model)
         return
-    if isinstance(told, list) and any(isinstance(part, dict) and part.get("type") == "tool_result" for part in told):
-        for part in told:
-            if isinstance(part, dict) and part.get("type") == "tool_result":
-                yield from _results(part, part.get("content"), is_model, place)
-        told = [part for part in told if not (isinstance(part, dict) and part.get("type") == "tool_result")]
-        if not told:
+    parts = [told] if isinstance(told, dict) else told
+    if isinstance(parts, list):
+        results = [part for part in parts if isinstance(part, dict) and part.get("type") == "tool_result"]
+        for part in results:
+            content = _result(part.get("content"), place)
+            yield Message(role="tool", content=content, call_id=_id_of(part), is_model=is_model)
+        if results and len(results) == len(parts):
             return
-    content, thought, parts = _parts(told, place)
+        parts = [part for part in parts if part not in results]
+    content, thought, calls = _parts(parts, place)
     if role != "assistant":
         if row.get("tool_calls"):
             raise ArenaError("V2097", f"{place}: calls of role {role!r}, which no turn of the model holds")
         yield Message(role=role, content=content, is_model=is_model)
         return
-    if row.get("from") == "function_call" or row.get("role") == "function_call":
-        parts, content = [*as_calls(content, place), *parts], ""
-    calls = [*as_calls(row.get("tool_calls"), place), *as_calls(row.get("function_call"), place), *parts]
+    if "function_call" in (row.get("from"), row.get("role")):  # ShareGPT's
+        calls, content = as_calls(content, place), ""
+    calls = [*as_calls(row.get("tool_calls"), place), *as_calls(row.get("function_call"), place), *calls]
     own = [_call(call, place) for call in calls]
     for key, emitter in _AGENT_CALLS:
         own += [msgspec.structs.replace(_call(one, place), emitter=emitter) for one in as_calls(row.get(key), place)]
     reasoning = as_text(next((row[name] for name in _REASONING if row.get(name)), ""), f"{place}, reasoning")
-    yield Message(
-        role="assistant",
-        content=content,
-        reasoning="\n\n".join(dict.fromkeys(one for one in (reasoning, thought) if one)),
-        calls=tuple(own),
-        is_model=is_model,
-    )
-
-
-def _results(row: dict[str, Any], told: object, is_model: bool, place: str) -> Iterator[Message]:
-    """The results that a tool message holds: one, or one for each item that names its call."""
-    items = row.get("tool_messages") or told
-    if isinstance(items, list) and items and all(isinstance(one, dict) and _id_of(one) for one in items):
-        for item in items:
-            inner = next((item[key] for key in _RESULT_KEYS if item.get(key) is not None), "")
-            yield Message(role="tool", content=_result(inner, place), call_id=_id_of(item), is_model=is_model)
-        return
-    call_id = _id_of(row) or as_id(row.get("id"), f"{place}, id")
-    if not call_id and len(own := as_list(row.get("tool_call_ids"), f"{place}, tool_call_ids")) == 1:
-        call_id = as_id(own[0], f"{place}, tool_call_ids")
-    inner = told if told is not None else next((row[key] for key in _RESULT_KEYS if row.get(key) is not None), "")
-    yield Message(role="tool", content=_result(inner, place), call_id=call_id, is_model=is_model)
+    thoughts = "\n\n".join(dict.fromkeys(one for one in (reasoning, thought) if one))
+    yield Message(role="assistant", content=content, reasoning=thoughts, calls=tuple(own), is_model=is_model)
 
 
 def _id_of(row: dict[str, Any]) -> str:
-    return next((as_id(row[key], key) for key in _ID_KEYS if row.get(key) is not None), "")
+    return as_id(_first(row, _ID_KEYS), "id")
 
 
 def _result(value: object, place: str) -> str:
@@ -165,20 +378,16 @@ def _parts(value: object, place: str) -> tuple[str, str, list[Any]]:
         return as_text(value, f"{place}, content"), "", []
     text, thoughts, calls = list[str](), list[str](), list[Any]()
     for part in value:
-        kind = part.get("type", "text") if isinstance(part, dict) else ""
-        if isinstance(part, str):
-            text.append(part)
-        elif kind in ("text", "input_text", "output_text") and isinstance(part, dict) and "text" in part:
-            text.append(as_text(part["text"], place))
-        elif kind in ("thinking", "reasoning") and isinstance(part, dict):
-            said = next((part[key] for key in ("thinking", "reasoning", "text") if part.get(key)), "")
-            thoughts.append(as_text(said, place))
-        elif kind == "redacted_thinking":
-            continue
-        elif kind in ("tool_use", "tool_call") and isinstance(part, dict):
+        fields = part if isinstance(part, dict) else {"text": part}
+        kind = fields.get("type", "text")
+        if kind in ("text", "input_text", "output_text") and isinstance(fields.get("text"), str):
+            text.append(fields["text"])
+        elif kind in ("thinking", "reasoning"):
+            thoughts.append(as_text(next((fields[key] for key in (kind, "text") if fields.get(key)), ""), place))
+        elif kind in ("tool_use", "tool_call"):
             calls.append(part)
-        else:
-            raise broken(f"{place}, content", f"text alone, and has a part {kind or type(part).__name__!r}", value)
+        elif kind != "redacted_thinking":
+            raise broken(f"{place}, content", f"text alone, and has a part {kind!r}", value)
     return "".join(text), "\n\n".join(one for one in thoughts if one), calls
 
 
@@ -193,14 +402,13 @@ def _call(value: object, place: str) -> Call:
     function = as_object(row.get("function") if isinstance(row.get("function"), dict) else row, "function")
     name = as_text(function.get("name"), "name")
     if not name:
-        raise ArenaError("V2097", "a tool call has no name")
-    given: object = next((function[key] for key in _ARGUMENT_KEYS if function.get(key) is not None), {})
-    own = next((row[key] for key in ("id", *_ID_KEYS) if row.get(key) is not None), None)
-    return Call(id=as_id(own, "id"), name=name, arguments=json_text(given, "arguments"))
+        raise ArenaError("V2097", f"{place}: a tool call has no name")
+    given = _first(function, _ARGUMENT_KEYS)
+    return Call(id=_id_of(row), name=name, arguments=json_text({} if given is None else given, "arguments"))
 
 
-def _paired(messages: list[Message], names: list[str]) -> list[Message]:
-    """Calls and results under one id each, where the row leaves no doubt which belong together."""
+def _paired(messages: list[Message]) -> list[Message]:
+    """Calls and results under one id each, where as many results as calls leave no doubt which belong together."""
     taken: set[str] = set()
     paired = list(messages)
     for first, message in enumerate(messages, 1):
@@ -209,31 +417,25 @@ def _paired(messages: list[Message], names: list[str]) -> list[Message]:
         last = first
         while last < len(messages) and messages[last].role == "tool":
             last += 1
-        calls, answers = list(message.calls), paired[first:last]
-        if len(answers) == len(calls):
-            for number, answer in enumerate(answers):
-                if not calls[number].id and answer.call_id:
-                    calls[number] = msgspec.structs.replace(calls[number], id=answer.call_id)
-        calls = list(name_calls(calls, taken))
-        open_calls = [call for call in calls if all(answer.call_id != call.id for answer in answers)]
-        is_whole = len(answers) == len(calls) and sum(not one.call_id for one in answers) == len(open_calls)
-        for number, answer in enumerate(answers):
-            named = [call for call in open_calls if call.name == names[first + number]]
-            found = named if len(named) == 1 else open_calls[:1] if is_whole else []
-            if found and not answer.call_id:
-                answers[number] = msgspec.structs.replace(answer, call_id=found[0].id)
-                open_calls.remove(found[0])
-        paired[first - 1] = msgspec.structs.replace(message, calls=tuple(calls))
-        paired[first:last] = answers
+        calls, answers = message.calls, messages[first:last]
+        is_whole = len(answers) == len(calls)
+        if is_whole:
+            pairs = zip(calls, answers, strict=True)
+            calls = tuple(call if call.id else msgspec.structs.replace(call, id=one.call_id) for call, one in pairs)
+        calls = name_calls(calls, taken)
+        paired[first - 1] = msgspec.structs.replace(message, calls=calls)
+        waiting = [call.id for call in calls if all(answer.call_id != call.id for answer in answers)]
+        if is_whole and sum(not one.call_id for one in answers) == len(waiting):
+            for place, answer in enumerate(answers, first):
+                if not answer.call_id:
+                    paired[place] = msgspec.structs.replace(answer, call_id=waiting.pop(0))
     return paired
 
 
 def read_rollout(row: dict[str, Any], query: str) -> list[Message]:
     """The calls of a row, in order, behind its prompt or query. Raises ArenaError V2097."""
     prompt = list(as_list(row.get("messages"), "messages")) or ([{"role": "user", "content": query}] if query else [])
-    calls = [
-        as_object(call, f"call {number}") for number, call in enumerate(as_list(row["output_tools"], "output_tools"))
-    ]
+    calls = [as_object(call, "a call") for call in as_list(row["output_tools"], "output_tools")]
     return read_messages([*prompt, *({"role": "assistant", "tool_calls": [call]} for call in calls)])
 
 
@@ -254,12 +456,7 @@ _OBSERVED = re.compile(r"(<obs>.*?</obs>)", re.DOTALL)
 
 def is_react(text: str) -> bool:
     """Whether a text has a tag that ReAct alone uses, or calls as a list."""
-    return "<obs>" in text or "<state>" in text or re.search(r"<tool_call>\s*\[", text) is not None
-
-
-def is_folded(messages: list[Message]) -> bool:
-    """Whether some turns were folded into a state."""
-    return any("<state>" in message.content for message in messages)
+    return "<obs>" in text or re.search(r"<tool_call>\s*\[", text) is not None
 
 
 def read_text(text: str, query: str) -> list[Message]:
@@ -305,30 +502,15 @@ def read_chat(text: str) -> tuple[list[Message], str]:
     return lift(messages), tools
 
 
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return False
-    return True
-
-
 def _split_tools(content: str) -> tuple[str, str]:
     """A system text without the tools in it, and these as a JSON array."""
     before, _, after = content.partition(_TOOLS_HEAD)
     lines, end, rest = after.partition(_TOOLS_TAIL)
     tools = "[" + ",".join(line for line in lines.split("\n") if line.strip()) + "]"
-    if not end or not _is_json(tools):
-        raise ArenaError("V2097", "the tools of the system text can't be read")
+    if not end:
+        raise ArenaError("V2097", "the tools of the system text have no end")
+    decoded(tools, "the tools of the system text")
     return "\n\n".join(part for part in (before.strip(), rest.strip()) if part), tools
-
-
-_SAID = ("think", "tool_call", "tool_calls", "response")
-_SEEN = ("obs", "observation", "observations", "tool_results")
-_RESULTS = ("result", "results", "obs", "observation", "output")
-_IDS = ("tool_call_id", "id", "call_id")
-_ARGUMENTS = ("parameters", "arguments", "args")
-_NOTHING: object = object()
 
 
 def read_dialogue(value: object, query: str = "") -> list[Message]:
@@ -342,78 +524,43 @@ def read_dialogue(value: object, query: str = "") -> list[Message]:
     messages = [Message(role="user", content=query)] if query else []
     taken: set[str] = set()
     for number, step in enumerate(steps, 1):
-        messages += _turn(step.get("completion"), step, f"step {number}", taken)
+        messages += _turn(step.get("completion"), f"step {number}", taken)
     return messages
 
 
-def _turn(completion: object, step: dict[str, Any], place: str, taken: set[str]) -> Iterator[Message]:
-    """The assistant's turn of a step, then the results of its calls."""
-    fields = {"content": completion} if isinstance(completion, str) else as_object(completion, f"{place}, completion")
-    message = fields.get("message") or {}
-    if isinstance(message, str):
-        fields, message = {"content": message} | fields, {}
-    message = as_object(message, f"{place}, message")
+def _turn(completion: object, place: str, taken: set[str]) -> Iterator[Message]:
+    """The assistant's turn of a step, then the results of its calls: beside each (`result`), or in `obs` by its id."""
+    fields = as_object(completion, f"{place}, completion")
+    message = as_object(fields.get("message") or {}, f"{place}, message")
     reasoning = as_text(fields.get("reasoning_content"), f"{place}, reasoning_content")
-    seen = next((one[key] for one in (message, fields, step) for key in _SEEN if one.get(key) is not None), None)
-    if not any(message.get(key) for key in _SAID):
-        said = read_turn(as_text(fields.get("content"), f"{place}, content"))
-        thinking = "\n\n".join(part for part in (reasoning, said.reasoning) if part)
-        rows, calls = [dict[str, Any]() for _ in said.calls], list(said.calls)
-        content = said.content
+    if any(message.get(key) for key in ("think", "tool_call", "response")):
+        think, content = (as_text(message.get(key), f"{place}, {key}") for key in ("think", "response"))
+        rows = [as_object(row, f"{place}, tool call") for row in as_calls(message.get("tool_call"), place)]
+        calls = _told_apart([_call(row, place) for row in rows])
     else:
-        think = as_text(message.get("think"), f"{place}, think")
-        thinking = "\n\n".join(dict.fromkeys(part for part in (reasoning, think) if part))
-        given = next((message[key] for key in ("tool_call", "tool_calls") if message.get(key)), None)
-        rows = [as_object(row, f"{place}, tool call") for row in as_calls(given, place)]
-        calls = _calls(rows, place)
-        content = as_text(message.get("response"), f"{place}, response")
+        said = read_turn(as_text(fields.get("content"), f"{place}, content"))
+        think, content, calls, rows = said.reasoning, said.content, said.calls, [dict[str, Any]() for _ in said.calls]
+    thinking = "\n\n".join(dict.fromkeys(part for part in (reasoning, think) if part))
     named = name_calls(calls, taken)
     yield Message(role="assistant", content=content, reasoning=thinking, calls=named)
-    answers = _answers(seen, calls, place)
-    for row, call, answer in zip(rows, named, answers, strict=True):
-        own = next((row[key] for key in _RESULTS if key in row), answer)
-        if own is not _NOTHING:
-            yield Message(role="tool", content=json_text(own, f"{place}, result"), call_id=call.id)
+    seen = [as_object(item, f"{place}, obs") for item in as_list(message.get("obs"), f"{place}, obs")]
+    for row, call in zip(rows, named, strict=True):
+        own = next((item for item in seen if _id_of(item) == call.id.partition("#")[0]), None)
+        if own is not None:
+            seen.remove(own)
+        result = _first(row if own is None else own, ("result", "results"))
+        if result is not None or own is not None:
+            yield Message(role="tool", content=_result(result, f"{place}, result"), call_id=call.id)
+    if seen:
+        raise ArenaError("V2097", f"{place}: a result of {_id_of(seen[0])!r}, which is no call of the step")
 
 
-def _calls(rows: list[dict[str, Any]], place: str) -> list[Call]:
-    """The calls of a step; equal ids are told apart."""
-    written: list[Call] = []
-    for row in rows:
-        inner = row["function"] if isinstance(row.get("function"), dict) else row
-        name = as_text(inner.get("name"), f"{place}, name")
-        if not name:
-            raise ArenaError("V2097", f"{place}: a tool call has no name")
-        given: object = next((inner[key] for key in _ARGUMENTS if inner.get(key) is not None), {})
-        own_id = as_id(next((row[key] for key in _IDS if row.get(key) is not None), None), f"{place}, tool_call_id")
-        same = sum(call.id.partition("#")[0] == own_id for call in written)
-        own_id = f"{own_id}#{same + 1}" if own_id and same else own_id
-        written.append(Call(id=own_id, name=name, arguments=json_text(given, f"{place}, parameters")))
-    return written
-
-
-def _answers(seen: object, calls: list[Call], place: str) -> list[object]:
-    """What stands beside a step's calls as their results (`obs`), one a call: by the ids that the results name, which a
-    call that was never run does not have; else in their order, where they are as many. Raises ArenaError V2097 where
-    they can't be told apart."""
-    answers: list[object] = [_NOTHING] * len(calls)
-    if seen is None or seen in ([], {}, ""):
-        return answers
-    if isinstance(seen, str) and seen.strip()[:1] in ("[", "{"):
-        with contextlib.suppress(ArenaError):  # text that begins with a bracket
-            seen = decoded(seen, place)
-    items: list[Any] = seen if isinstance(seen, list) else [seen]
-    if all(isinstance(item, dict) and any(item.get(key) is not None for key in _IDS) for item in items):
-        for item in items:
-            own_id = as_id(next(item[key] for key in _IDS if item.get(key) is not None), place)
-            own = [n for n, call in enumerate(calls) if call.id.partition("#")[0] == own_id and answers[n] is _NOTHING]
-            if not own:
-                raise ArenaError("V2097", f"{place}: a result of {own_id!r}, which is no call of the step")
-            inner = [item[key] for key in _RESULTS if key in item]
-            answers[own[0]] = inner[0] if inner else {key: one for key, one in item.items() if key not in _IDS}
-        return answers
-    if len(calls) == 1:
-        return [items[0] if len(items) == 1 and isinstance(items[0], list | str) else seen]
-    if len(items) != len(calls):
-        raise ArenaError("V2097", f"{place}: {len(items)} results without ids, of {len(calls)} calls")
-    return list(items)
+def _told_apart(calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The calls of a step, whose ids are hashes of name and parameters: equal ones are numbered."""
+    counts: Counter[str] = Counter()
+    apart = []
+    for call in calls:
+        counts[call.id] += 1
+        number = f"#{counts[call.id]}" if call.id and counts[call.id] > 1 else ""
+        apart.append(msgspec.structs.replace(call, id=f"{call.id}{number}"))
+    return tuple(apart)

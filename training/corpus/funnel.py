@@ -11,16 +11,17 @@ import hashlib
 import zlib
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import get_args
 
 import msgspec
 import numpy as np
 
-from training.corpus.appraisal import Appraisal
+from training.corpus.disk import AppraisalJournal
 from training.corpus.diversity import entropy_mbit
-from training.corpus.model import RejectCode, Rules, UnreadCount
+from training.corpus.model import Appraisal, RejectCode, Rules, UnreadCount
+from training.corpus.selection import Decision
 
 
 class CodeCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,19 +67,14 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class Distributions(msgspec.Struct, frozen=True, kw_only=True):
-    """The measures of a set. `tokens` is known of traces that every other per-trace rule lets pass."""
+class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """A set measured, and how varied it is. `tokens` is known of traces that every other per-trace rule lets pass."""
 
     turns: Distribution
     tool_calls: Distribution
     queries: Distribution  # distinct search queries
     tokens: Distribution
     coefficient_e4: Distribution
-
-
-class Diversity(msgspec.Struct, frozen=True, kw_only=True):
-    """How varied a set is."""
-
     teams: int
     agents: int
     problems: int
@@ -86,108 +82,59 @@ class Diversity(msgspec.Struct, frozen=True, kw_only=True):
     shape_entropy_mbit: int  # Shannon entropy of tool-call shapes (names in order), in thousandths of a bit
 
 
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """Distinct values before and after, and of the rare ones among them (in at most `RARE_E4` of the traces)."""
-
-    before: int
-    after: int
-    rare_before: int
-    rare_after: int
-
-
-class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """Traces of `from_tokens` to below `to_tokens` tokens."""
-
-    from_tokens: int
-    to_tokens: int
-    traces: int
-
-
-class Lengths(msgspec.Struct, frozen=True, kw_only=True):
-    """The length histogram, to be looked at before a budget is believed: bins, and how many are over the budget."""
-
-    tokens_max: int
-    counted: int
-    over: int
-    bins: tuple[Bin, ...]
-
-
 class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     """One run: `traces` came in, `kept` are the corpus. Codes are in the order they are applied.
 
     `removed` counts each lost trace once, under the first code in that order, so it adds up to `traces - kept`.
-    `quarantined` rows could not be read, beside `traces`; `unread` says by which codes.
     """
 
     rules: Rules
     traces: int
-    quarantined: int
     kept: int
     codes: tuple[CodeCount, ...]
     removed: tuple[tuple[RejectCode, int], ...]
     days: tuple[Slice, ...]
     buckets: tuple[Slice, ...]
     agents: tuple[Slice, ...]
-    before: Distributions
-    after: Distributions
-    diversity_before: Diversity
-    diversity_after: Diversity
-    queries: Coverage
-    categories: Coverage | None  # None where products have no known category
-    tools: Coverage
-    lengths: Lengths
-    unread: tuple[UnreadCount, ...] = ()  # a funnel of an earlier release has none
-    unjudged: int = 0  # of sources without a judge: the rule `coefficient` was not asked of them
+    before: Measures
+    after: Measures
+    unread: tuple[UnreadCount, ...]  # rows that could not be read, beside `traces`
+    unjudged: int  # of sources without a judge: the rule `coefficient` was not asked of them
+
+    @property
+    def quarantined(self) -> int:
+        """How many rows could not be read."""
+        return sum(one.count for one in self.unread)
 
 
 CODES: tuple[RejectCode, ...] = get_args(RejectCode)  # in the order they are applied
 EXAMPLES = 5
-BIN_TOKENS = 1_024
-RARE_E4 = 10  # a value is rare when at most 0.1 % of the traces have it, or one alone
-
-_Codes = Sequence[tuple[RejectCode, ...]]
 
 
-def funnel_of(
-    traces: Iterable[Appraisal],
-    is_kept: Sequence[int],
-    codes: _Codes,
-    rules: Rules,
-    unread: tuple[UnreadCount, ...],
-    names: Mapping[str, str],
-) -> Funnel:
-    """The funnel of a decision; `is_kept` (0 or not) and `codes` stand beside `traces`, which are read once.
-
-    `names` of agent versions by id, where they are known.
-    """
+def funnel_of(appraised: AppraisalJournal, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
+    """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
     before, after = _Measured(), _Measured()
     days, buckets, agents = _Sliced(), _Sliced(), _Sliced()
-    queries, categories, tools = _Covered(), _Covered(), _Covered()
     broken: Counter[RejectCode] = Counter()
     alone: Counter[RejectCode] = Counter()
     removed: Counter[RejectCode] = Counter()
     examples: dict[RejectCode, list[tuple[int, str]]] = defaultdict(list)
     unjudged = 0
-    for one, stays, found in zip(traces, is_kept, codes, strict=True):
+    for one, stays, found in zip(appraised, decision.ranks, decision.codes, strict=True):
         unjudged += one.is_unjudged
         for measured in (before, after) if stays else (before,):
             measured.add(one)
         for sliced, name in ((days, one.day), (buckets, one.bucket), (agents, one.agent)):
             sliced.add(name, bool(stays), found)
-        queries.add(one.queries, bool(stays))
-        categories.add(map(_number_of, one.categories), bool(stays))
-        tools.add(map(_number_of, set(one.signals.shape)), bool(stays))
         broken.update(found)
         alone.update(found if len(found) == 1 else ())
         removed.update([min(found, key=CODES.index)] if found else ())
         for code in found:
             # drawn by a hash of the place: a sample, and the same one in any order
             examples[code] = sorted([*examples[code], (zlib.crc32(one.place.encode()), one.place)])[:EXAMPLES]
-    distributions = before.distributions()
     return Funnel(
-        rules=rules,
+        rules=decision.rules,
         traces=before.traces,
-        quarantined=sum(one.count for one in unread),
         kept=after.traces,
         codes=tuple(
             CodeCount(
@@ -203,15 +150,9 @@ def funnel_of(
         days=days.slices(),
         buckets=buckets.slices(),
         agents=agents.slices(names),
-        before=distributions,
-        after=after.distributions(),
-        diversity_before=before.diversity(),
-        diversity_after=after.diversity(),
-        queries=queries.coverage(before.traces),
-        categories=categories.coverage(before.traces) if categories.is_any else None,
-        tools=tools.coverage(before.traces),
-        lengths=lengths_of(distributions.tokens.counts, rules.tokens_max),
-        unread=unread,
+        before=before.measures(),
+        after=after.measures(),
+        unread=appraised.quarantined,
         unjudged=unjudged,
     )
 
@@ -239,18 +180,14 @@ class _Measured:
         self._problems.add(one.problem)
         self._shapes.append(_number_of("\n".join(one.signals.shape)))
 
-    def distributions(self) -> Distributions:
-        return Distributions(
+    def measures(self) -> Measures:
+        _, shapes = np.unique(np.asarray(self._shapes), return_counts=True)
+        return Measures(
             turns=_distribution(self._turns),
             tool_calls=_distribution(self._calls),
             queries=_distribution(self._queries),
             tokens=_distribution(self._tokens),
             coefficient_e4=_distribution(self._coefficients),
-        )
-
-    def diversity(self) -> Diversity:
-        _, shapes = np.unique(np.asarray(self._shapes), return_counts=True)
-        return Diversity(
             teams=len(self._teams - {""}),
             agents=len(self._agents.keys() - {""}),
             problems=len(self._problems),
@@ -284,31 +221,6 @@ class _Sliced:
         )
 
 
-class _Covered:
-    """Values of 64 bits while traces are added: eight bytes each, repeated ones too."""
-
-    def __init__(self) -> None:
-        self._seen, self._after = array("Q"), array("Q")
-
-    @property
-    def is_any(self) -> bool:
-        return bool(self._seen)
-
-    def add(self, values: Iterable[int], stays: bool) -> None:
-        """The distinct values of one trace."""
-        found = array("Q", values)
-        self._seen.extend(found)
-        if stays:
-            self._after.extend(found)
-
-    def coverage(self, traces: int) -> Coverage:
-        most = max(1, traces * RARE_E4 // 10_000)
-        seen, counts = np.unique(np.asarray(self._seen), return_counts=True)
-        rare, after = seen[counts <= most], np.unique(np.asarray(self._after))
-        rare_after = np.intersect1d(rare, after, assume_unique=True)
-        return Coverage(before=len(seen), after=len(after), rare_before=len(rare), rare_after=len(rare_after))
-
-
 @functools.lru_cache(maxsize=1 << 16)
 def _number_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
@@ -321,21 +233,3 @@ def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]
 def _distribution(counts: Counter[int] | Counter[int | None]) -> Distribution:
     known = tuple(sorted((value, count) for value, count in counts.items() if value is not None))
     return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
-
-
-def lengths_of(tokens: Iterable[tuple[int, int]], tokens_max: int) -> Lengths:
-    """The histogram of (tokens, traces), in bins of 1,024, every bin from 0 up to the longest or the budget."""
-    counts = tuple(sorted(tokens))
-    longest = max([tokens_max, *(value for value, _ in counts)])
-    bins = [0] * (longest // BIN_TOKENS + 1)
-    for value, count in counts:
-        bins[value // BIN_TOKENS] += count
-    return Lengths(
-        tokens_max=tokens_max,
-        counted=Distribution(counts=counts).traces,
-        over=sum(count for value, count in counts if value > tokens_max),
-        bins=tuple(
-            Bin(from_tokens=number * BIN_TOKENS, to_tokens=(number + 1) * BIN_TOKENS, traces=count)
-            for number, count in enumerate(bins)
-        ),
-    )

@@ -15,7 +15,6 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -23,61 +22,31 @@ from harness.chat import Call, Message
 from problems.score import parse_recommendation
 from training.corpus.model import JUDGE, RejectCode, Rules, Trace
 
-Sign = Literal[
-    "no_calls",  # the model's turns hold no call at all
-    "narration",  # turns in the middle that only talk: the program goes on without the model
-    "opens_silent",  # searches before the first word, and later texts do not name what is searched for
-    "copied_query",  # searches for a stretch of the request as it stands, eight words or more, grammar and all
-    "form_text",  # the same sentence with other words filled in
-    "unspoken_query",  # searches for words that the turn's own text, and it has some, does not hold
-    "page_sweep",  # page after page of one search, without a word between
-]
-
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _QUERY_KEYS = ("q", "query")
-_NARRATION_E4 = 2_500  # of the turns but the last
 _COPIED_WORDS = 8  # a product's name is shorter
-_FORMS_E4 = 5_000  # different forms among the turns that speak and call
-_FORM_TURNS_MIN = 3  # turns that name what they call for; from fewer, nothing is said about forms
 _SPOKEN_E4 = 3_500  # of a search's words, in the text of its turn
-_TEXT_WORDS_MIN = 8  # a shorter text ("Searching.") need not name what it searches for
 _SWEEP_MIN = 4  # pages
 
 
 def looks_subtask(trace: Trace) -> bool:
-    """Whether the calls look written by the Python around the model: a sign, and not only words that don't fit."""
-    return any(sign != "unspoken_query" for sign in signs_of(trace))
-
-
-def signs_of(trace: Trace) -> tuple[Sign, ...]:
-    """The signs a trace shows, in the order of `Sign`."""
+    """Whether the calls look written by the Python around the model: it makes no call at all; a quarter of its turns
+    only talk; it opens with a silent search, and later texts do not name what is searched for; it searches for a
+    stretch of the request as it stands; or page after page of one search, without a word between."""
     turns = [message for message in trace.messages if message.role == "assistant"]
     calling = [turn for turn in turns if turn.calls]
-    if not calling:
-        return ("no_calls",)
-    texts = [spoken_text(turn) for turn in calling]
-    speaking = [(text, turn) for text, turn in zip(texts, calling, strict=True) if text]
-    found: list[Sign] = []
-    if sum(not turn.calls for turn in turns[:-1]) * 10_000 >= _NARRATION_E4 * len(turns):
-        found.append("narration")
-    is_silent_search = not spoken_text(turns[0]) and any(query_of(call) for call in turns[0].calls)
-    if is_silent_search and speaking and not _are_named(speaking):
-        found.append("opens_silent")
+    if not calling or sum(not turn.calls for turn in turns[:-1]) * 4 >= len(turns):
+        return True
     request = " ".join(trace.query.casefold().split())
-    queries = (query_of(call) for turn in calling for call in turn.calls)
+    queries = [query_of(call) for turn in calling for call in turn.calls]
     if any(query.count(" ") >= _COPIED_WORDS - 1 and query in request for query in queries):
-        found.append("copied_query")
-    if _is_form(speaking):
-        found.append("form_text")
-    long = [one for one in speaking if len(_WORD.findall(one[0])) >= _TEXT_WORDS_MIN]
-    if any(words for _, words in map(_named, long)) and not _are_named(long):
-        found.append("unspoken_query")
-    if _is_sweep(calling):
-        found.append("page_sweep")
-    return tuple(found)
+        return True
+    speaking = [turn for turn in calling if _spoken_text(turn)]
+    is_silent_search = not _spoken_text(turns[0]) and any(query_of(call) for call in turns[0].calls)
+    return (is_silent_search and bool(speaking) and not _are_named(speaking)) or _is_sweep(calling)
 
 
-def spoken_text(turn: Message) -> str:
+def _spoken_text(turn: Message) -> str:
     """Everything a turn says, thought or said."""
     return f"{turn.reasoning} {turn.content}".strip()
 
@@ -99,36 +68,21 @@ def _query(arguments: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _named(spoken: tuple[str, Message]) -> tuple[int, int]:
-    """How many of a turn's search words its own text holds, and how many there are; a word counts once a turn."""
-    text, turn = spoken
-    words = {word for call in turn.calls for word in _WORD.findall(query_of(call))}
-    return len(words.intersection(_WORD.findall(text.casefold()))), len(words)
-
-
-def _is_form(speaking: list[tuple[str, Message]]) -> bool:
-    """Whether the texts are few forms, once the words of their own calls and all numbers are taken out."""
-    forms: list[tuple[str, ...]] = []
-    for text, turn in speaking:
-        said = _WORD.findall(text.casefold())
-        filled = {word for call in turn.calls for word in _WORD.findall(call.arguments.casefold())}
-        if not filled.isdisjoint(said):
-            forms.append(tuple(word for word in said if word not in filled))
-    return len(forms) >= _FORM_TURNS_MIN and len(set(forms)) * 10_000 <= _FORMS_E4 * len(forms)
-
-
-def _are_named(speaking: list[tuple[str, Message]]) -> bool:
-    """Whether the turns search, and their texts hold the words they search for."""
-    counts = [_named(one) for one in speaking]
-    total = sum(words for _, words in counts)
-    return total > 0 and sum(held for held, _ in counts) * 10_000 >= _SPOKEN_E4 * total
+def _are_named(speaking: Sequence[Message]) -> bool:
+    """Whether the turns search, and their own texts hold the words they search for; a word counts once a turn."""
+    held = total = 0
+    for turn in speaking:
+        words = {word for call in turn.calls for word in _WORD.findall(query_of(call))}
+        held += len(words.intersection(_WORD.findall(_spoken_text(turn).casefold())))
+        total += len(words)
+    return total > 0 and held * 10_000 >= _SPOKEN_E4 * total
 
 
 def _is_sweep(calling: list[Message]) -> bool:
     """Whether one search's pages follow each other with nothing said from the second on."""
     length, before = 1, ""
     for turn in calling:
-        is_silent = not spoken_text(turn)
+        is_silent = not _spoken_text(turn)
         for number, call in enumerate(turn.calls):
             query = query_of(call)
             length = length + 1 if query and query == before and (is_silent or number) else 1
@@ -158,30 +112,21 @@ def visible_text(message: Message) -> str:
     return message.content.rpartition("</think>")[2].partition("<think>")[0].strip()
 
 
-def coefficient(trace: Trace, rules: Rules) -> RejectCode | None:
-    """The judge's coefficient is below the threshold, or there is no verdict (paper section 5). Not asked of a trace
-    whose source has no judge: the funnel counts these."""
-    return None if is_unjudged(trace) else coefficient_of(trace.facts.coefficient_e4, rules)
-
-
-def failed(trace: Trace, rules: Rules) -> RejectCode | None:
-    """The rules ask for a success, and the outcome was none (an ablation's: the filter's own rules do not ask)."""
-    return outcome_of(trace.facts.is_success, rules)
-
-
-def outcome_of(is_success: bool | None, rules: Rules) -> RejectCode | None:
-    """The same of the outcome alone, for rules that differ in it over traces that were read once."""
-    return "failed" if rules.is_success_needed and is_success is not True else None
-
-
 def is_unjudged(trace: Trace) -> bool:
     """Whether a trace is of a source that no judge reads."""
     return JUDGE in trace.missing
 
 
-def coefficient_of(coefficient_e4: int | None, rules: Rules) -> RejectCode | None:
-    """The same of the coefficient alone, for a threshold sweep over traces that were read once."""
-    return "coefficient" if coefficient_e4 is None or coefficient_e4 < rules.coefficient_e4_min else None
+def codes_by_rules(
+    coefficient_e4: int | None, is_success: bool | None, rules: Rules, *, is_unjudged: bool
+) -> Iterator[RejectCode]:
+    """What depends on the rules' values, and so may differ between rules over traces that were read once: the judge's
+    coefficient is below the threshold, or there is no verdict (paper section 5; not asked of a source that has no
+    judge); the rules ask for a success, and the outcome was none (an ablation's)."""
+    if not is_unjudged and (coefficient_e4 is None or coefficient_e4 < rules.coefficient_e4_min):
+        yield "coefficient"
+    if rules.is_success_needed and is_success is not True:
+        yield "failed"
 
 
 def recommend_count(trace: Trace, rules: Rules) -> RejectCode | None:
@@ -302,10 +247,8 @@ def view_incomplete(trace: Trace, rules: Rules) -> RejectCode | None:
 
 
 def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
-    """Every gate but the guard's and the token budget, cheap first."""
+    """Every gate but the guard's, the token budget and what depends on the rules' values, cheap first."""
     return (
-        coefficient,
-        failed,
         not_one_path,
         view_incomplete,
         recommend_count,
@@ -317,9 +260,11 @@ def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
 
 
 def codes_of(trace: Trace, rules: Rules, every: Sequence[Gate]) -> tuple[RejectCode, ...]:
-    """Every rule of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
+    """Every rule of its own and of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
     check_rules(rules)
-    found = {code for gate in every if (code := gate(trace, rules)) is not None}
+    facts = trace.facts
+    found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=is_unjudged(trace)))
+    found.update(code for gate in every if (code := gate(trace, rules)) is not None)
     return tuple(sorted(found.difference(rules.off)))
 
 

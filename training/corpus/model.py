@@ -177,6 +177,27 @@ RejectCode = Literal[
 ]
 
 
+MEANING: dict[RejectCode, str] = {
+    "pool": "not of the pools this corpus may hold",
+    "leak": "its problem or answers are those of a held-out problem",
+    "coefficient": "the judge's reasoning coefficient is below the threshold, or there is none",
+    "pairing": "a tool call is not answered once right after its turn",
+    "recommend_count": "recommend_product is not called exactly once",
+    "recommend_arguments": "the recommendation does not parse, or names a product no search returned",
+    "tokens": "longer than the token budget",
+    "think_stop": "ends without a commitment",
+    "subtask": "the model did not write its own tool calls, by recorded emitters",
+    "subtask_guess": "the model probably did not write its own tool calls (a guess: none were recorded)",
+    "not_one_path": "the episode held several conversations",
+    "view_incomplete": "put together from the record, and some turn was not shown all that stands before it",
+    "duplicate": "equal to a kept trace, ids and numbers aside",
+    "near_duplicate": "nearly equal to a kept trace",
+    "ranked_out": "better traces of the same problem were taken",
+    "sampled_out": "not drawn for a corpus of this size",
+    "failed": "the outcome was no success, or nobody knows it",
+}
+
+
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """Why a trace is not in the corpus: every per-trace rule it breaks (sorted), or the one set-level rule."""
 
@@ -208,6 +229,42 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     has_verification: bool
     longest_repeat: int  # identical calls in a row
     shape: tuple[str, ...]
+
+
+class Fingerprint(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a trace to find its duplicates. Bytes are little-endian 32-bit MinHash values."""
+
+    normal_sha: bytes
+    phrases: bytes
+    searched: bytes
+
+
+class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One trace, read. `codes` are all per-trace codes but `coefficient`, `failed` and `tokens`, which depend on the
+    rules."""
+
+    shard: int
+    ordinal: int  # within the shard, from 0
+    trace_id: str
+    place: str
+    codes: tuple[RejectCode, ...]
+    coefficient_e4: int | None
+    tokens: int | None
+    problem: str  # its id, or a hash of the query where the source has none
+    bucket: str
+    day: str
+    agent: str
+    team: str
+    signals: Signals
+    turns: int
+    fingerprint: Fingerprint | None  # of a trace that some arm lets pass
+    is_unjudged: bool = False  # its source has no judge: the coefficient is not asked of it
+    is_success: bool | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What a tie is broken by, last."""
+        return self.trace_id, self.place
 
 
 class CorpusRow(msgspec.Struct, frozen=True, kw_only=True):

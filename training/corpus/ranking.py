@@ -13,23 +13,14 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 
-import msgspec
-
 from training.corpus.gates import RECOMMEND, query_of
-from training.corpus.model import Signals, Trace
+from training.corpus.model import Appraisal, Signals, Trace
 
 Shape = tuple[str, ...]
 
 _VERIFYING = frozenset({"check_product_match", "view_product_information", "view_product"})
 _REPEATS_FREE = 2  # asking twice is no loop
 _SHAPES_MAX = 64  # shapes compared pairwise when more tie; the first by name
-
-
-class RankedTrace(msgspec.Struct, frozen=True, gc=False):
-    """A trace as the ranking sees it. `identity` breaks what nothing else breaks: trace id and place."""
-
-    signals: Signals
-    identity: tuple[str, str]
 
 
 def signals_of(trace: Trace) -> Signals:
@@ -54,19 +45,19 @@ def merit(signals: Signals) -> tuple[int, ...]:
     return (loops, -signals.has_verification, -signals.reformulations, -signals.depth)
 
 
-def sort_key(candidate: RankedTrace) -> tuple[tuple[int, ...], tuple[str, str]]:
+def sort_key(candidate: Appraisal) -> tuple[tuple[int, ...], tuple[str, str]]:
     """A total order: by merit, then by identity."""
     return merit(candidate.signals), candidate.identity
 
 
-def sort_bytes(candidate: RankedTrace) -> bytes:
+def sort_bytes(candidate: Appraisal) -> bytes:
     """Bytes that compare as `sort_key` does, for sorting on disk."""
     trace_id, place = candidate.identity
     numbers = struct.pack(">4Q", *(part + 2**63 for part in merit(candidate.signals)))  # none below zero
     return numbers + f"{trace_id}\0{place}".encode("utf-8", "surrogatepass")
 
 
-def choose(candidates: Sequence[RankedTrace], most: int) -> list[int]:
+def choose(candidates: Sequence[Appraisal], most: int) -> list[int]:
     """Indexes of the taken candidates of one problem, best first, at most `most`.
 
     All of them, by merit and identity, where there is room. Else, of candidates that tie, the one whose shape differs
@@ -92,7 +83,7 @@ def shape_distance_e4(left: Shape, right: Shape) -> int:
     return 10_000 - 10_000 * shared // either
 
 
-def _most_different(candidates: Sequence[RankedTrace], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
+def _most_different(candidates: Sequence[Appraisal], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
     """Of the tied, in order: the farthest from what is taken; with nothing taken and room for two, the first of the
     farthest pair."""
     first_of: dict[Shape, int] = {}

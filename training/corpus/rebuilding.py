@@ -21,8 +21,8 @@ from foundation.errors import ArenaError
 from harness.chat import Call, ChatMessage, Message, Role, calls_of_chat
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
+from training.corpus.formats import name_calls, read_turn, split_thinking
 from training.corpus.model import How, Lack, Rebuilt
-from training.corpus.spoken import name_calls, read_turn, split_thinking
 
 TEXT_CALL = "text-"  # ids the host gives to calls written as text
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "tool": "tool"}

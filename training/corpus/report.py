@@ -1,7 +1,7 @@
-"""The funnel report: as lines for a terminal, and as one HTML page without scripts, where nothing is fetched.
+"""What a corpus says of itself: lines for a terminal, one HTML page without scripts, and a dataset card.
 
-Pure and deterministic: one derivation for both forms, so they never disagree. Counts and places, never a trace's text.
-What a source calls itself (an agent, a day) is shown on one line, without control characters.
+Pure and deterministic: all three are drawn from the same tables, so they never disagree. Counts and places, never a
+trace's text. What a source calls itself (an agent, a day) is shown on one line, without control characters.
 """
 
 from __future__ import annotations
@@ -20,114 +20,21 @@ from foundation.canonical import content_hash
 from foundation.codes import lookup
 from judge.neutral import neutral_name
 from training.charts import Bar, Column, Mark, bars, histogram
-from training.corpus.corpus_files import MEANING, unjudged_text
-from training.corpus.funnel import Coverage, Funnel, Slice
-from training.corpus.model import Lineage, TokenWork
-
-_TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
-STRUCTURE_CODES = ("subtask", "subtask_guess")  # axis-B: by recorded emitters, and by the heuristic
-
-
-class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure of `Distributions`. `divisor` turns its integers into what is shown; no bin is below `width_min`."""
-
-    name: str
-    title: str
-    divisor: int = 1
-    width_min: int = 1
-
-    def text(self, value: int | None) -> str:
-        """A value as people read it; "-" for none."""
-        if value is None:
-            return "-"
-        if self.divisor == 1:
-            return f"{value:,}"
-        digits = 2 if value * 100 % self.divisor == 0 else 4  # never rounded past a threshold
-        return f"{value / self.divisor:.{digits}f}"
-
-
-MEASURES = (
-    Measure(name="turns", title="assistant turns"),
-    Measure(name="tool_calls", title="tool calls"),
-    Measure(name="queries", title="distinct search queries"),
-    Measure(name="tokens", title="tokens"),
-    Measure(name="coefficient_e4", title="reasoning coefficient", divisor=10_000, width_min=100),
-)
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the funnel: what a code removed first, and how many were left then."""
-
-    code: str
-    meaning: str
-    removed: int
-    left: int
-
-
-def steps(funnel: Funnel) -> tuple[Step, ...]:
-    """The funnel from all traces down to the kept ones, in the order the codes are applied."""
-    left, found = funnel.traces, []
-    for code, removed in funnel.removed:
-        left -= removed
-        found.append(Step(code=code, meaning=MEANING[code], removed=removed, left=left))
-    return tuple(found)
-
-
-def percent(part: int, whole: int) -> str:
-    """A share as people read it: `36.3 %`, `<0.1 %` for what is there and small, "-" of nothing."""
-    if not whole:
-        return "-"
-    if part and part * 1_000 < whole:
-        return "<0.1 %"
-    return f"{part * 100 / whole:.1f} %"
-
-
-def split_of(one: Funnel | Slice) -> tuple[int, int, int]:
-    """Traces whose model wrote its own calls (axis-A), that did not by record (axis-B), that did not by the guess.
-
-    Says nothing where the split is switched off (`has_split`): all then count as the first.
-    """
-    counts = {code.code: code.count for code in one.codes} if isinstance(one, Funnel) else dict(one.codes)
-    recorded, guessed = counts.get("subtask", 0), counts.get("subtask_guess", 0)
-    return one.traces - recorded - guessed, recorded, guessed
-
-
-def has_split(funnel: Funnel) -> bool:
-    """Whether the agentic split was made at all."""
-    return not set(STRUCTURE_CODES) <= set(funnel.rules.off)
-
-
-def coverages(funnel: Funnel) -> tuple[tuple[str, Coverage], ...]:
-    """The long tail by what it is of; categories only where they are known."""
-    found = [("search queries", funnel.queries), ("tools", funnel.tools)]
-    if funnel.categories is not None:
-        found.insert(1, ("product categories", funnel.categories))
-    return tuple(found)
-
-
-def largest_first(slices: tuple[Slice, ...], most: int) -> tuple[tuple[Slice, ...], int]:
-    """The slices with most traces, and how many are not among them."""
-    ordered = sorted(slices, key=lambda one: (-one.traces, one.name))
-    return tuple(ordered[:most]), max(0, len(ordered) - most)
-
-
-def slice_name(one: Slice, *, is_whole: bool = False) -> str:
-    """What a slice is called; an agent version by its own name and the first signs of its id, or whole."""
-    if not one.title or is_whole:
-        return f"{one.title} {one.name}".strip()
-    title = one.title if len(one.title) <= _TITLE_CHARS else f"{one.title[: _TITLE_CHARS - 1]}…"
-    return f"{title} {one.name[:_ID_CHARS]}"
-
-
-def main_loss(one: Slice) -> str:
-    """The rule most of a slice's traces break, with how many; "" where none does."""
-    if not one.codes:
-        return ""
-    code, count = max(one.codes, key=lambda pair: pair[1])
-    return f"{code} {count:,}"
-
+from training.corpus.funnel import Funnel, Slice
+from training.corpus.model import MEANING, Lineage, RejectCode, TokenWork
 
 AGENTS_MAX = 12
+BIN_TOKENS = 1_024
+STRUCTURE_CODES: tuple[RejectCode, ...] = ("subtask", "subtask_guess")  # axis-B: by recorded emitters, and by a guess
+_MEASURES = (
+    ("turns", "assistant turns"),
+    ("tool_calls", "tool calls"),
+    ("queries", "distinct search queries"),
+    ("tokens", "tokens"),
+    ("coefficient_e4", "coefficient, ten-thousandths"),
+)
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 _BAR_CHARS = 30
 _COLUMNS = 80
 _NAME_CHARS = 24
@@ -143,28 +50,44 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+def steps(funnel: Funnel) -> tuple[tuple[RejectCode, int, int], ...]:
+    """The funnel from all traces down to the kept ones: code, how many it removed first, how many were left then."""
+    left, found = funnel.traces, []
+    for code, removed in funnel.removed:
+        left -= removed
+        found.append((code, removed, left))
+    return tuple(found)
+
+
+def length_bins(funnel: Funnel) -> tuple[int, ...]:
+    """Traces by their tokens, in bins of `BIN_TOKENS`, every bin from 0 up to the longest or the budget."""
+    counts = funnel.before.tokens.counts
+    bins = [0] * (max([funnel.rules.tokens_max, *(value for value, _ in counts)]) // BIN_TOKENS + 1)
+    for value, count in counts:
+        bins[value // BIN_TOKENS] += count
+    return tuple(bins)
+
+
+def percent(part: int, whole: int) -> str:
+    """A share as people read it: `36.3 %`, `<0.1 %` for what is there and small, "-" of nothing."""
+    if not whole:
+        return "-"
+    if part and part * 1_000 < whole:
+        return "<0.1 %"
+    return f"{part * 100 / whole:.1f} %"
+
+
 def sections(funnel: Funnel, work: TokenWork | None = None, *, is_whole: bool = False) -> tuple[Section, ...]:
     """The report, the lengths first: a budget is believed after they were looked at. `is_whole`: names are not cut."""
+    further = f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else ""
+    after = [(code, f"{left:,}", f"-{gone:,}", percent(left, funnel.traces)) for code, gone, left in steps(funnel)]
     found = [
         _lengths(funnel, work),
         Section(
             title="Funnel, in the order rules are applied",
             header=("after", ">left", ">removed", ">of all"),
-            rows=(
-                ("read", f"{funnel.traces:,}", "", percent(funnel.traces, funnel.traces)),
-                *(
-                    (one.code, f"{one.left:,}", f"-{one.removed:,}", percent(one.left, funnel.traces))
-                    for one in steps(funnel)
-                ),
-            ),
-            note="; ".join(
-                said
-                for count, said in (
-                    (funnel.quarantined, f"{funnel.quarantined:,} further rows could not be read"),
-                    (funnel.unjudged, unjudged_text(funnel)),
-                )
-                if count
-            ),
+            rows=(("read", f"{funnel.traces:,}", "", percent(funnel.traces, funnel.traces)), *after),
+            note="; ".join(said for said in (further, _unjudged(funnel)) if said),
         ),
         Section(
             title="Rows that could not be read",
@@ -179,40 +102,14 @@ def sections(funnel: Funnel, work: TokenWork | None = None, *, is_whole: bool = 
             rows=tuple((one.code, f"{one.count:,}", f"{one.alone:,}", MEANING[one.code]) for one in funnel.codes),
             note="examples of each stand on the page" if funnel.codes else "",
         ),
+        _split(funnel),
+        _before_and_after(funnel),
+        _variety(funnel),
+        _slices("By day", funnel.days, is_whole=is_whole),
+        _slices("By bucket", funnel.buckets, is_whole=is_whole),
     ]
-    if has_split(funnel):
-        found.append(_split(funnel))
-    quantiles = [(share, side) for share in (5_000, 9_500) for side in (funnel.before, funnel.after)]
-    found.append(
-        Section(
-            title="Before and after",
-            header=("measure", ">median before", ">after", ">95 % before", ">after "),
-            rows=tuple(
-                (one.title, *(one.text(getattr(side, one.name).quantile(share)) for share, side in quantiles))
-                for one in MEASURES
-            ),
-        )
-    )
-    found.append(_variety(funnel))
-    slices = (
-        ("By day", funnel.days, 0),
-        ("By bucket", funnel.buckets, 0),
-        ("By agent version", *largest_first(funnel.agents, AGENTS_MAX)),
-    )
-    header = ("name", ">traces", ">kept", ">share", "broken most")
-    for title, shown, others in slices:
-        rows = tuple(
-            (
-                slice_name(one, is_whole=True) or _UNNAMED if is_whole else _name(slice_name(one)),
-                f"{one.traces:,}",
-                f"{one.kept:,}",
-                percent(one.kept, one.traces),
-                main_loss(one),
-            )
-            for one in shown
-        )
-        note = f"{others:,} more in funnel.json" if others else ""
-        found.append(Section(title=title, header=header, rows=rows, note=note))
+    largest = sorted(funnel.agents, key=lambda one: (-one.traces, one.name))
+    found.append(_slices("By agent version", largest, most=AGENTS_MAX, is_whole=is_whole))
     return tuple(one for one in found if one.rows)
 
 
@@ -248,92 +145,125 @@ def _folded(row: Sequence[str], column: int, width: int) -> Iterator[tuple[str, 
 
 
 def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
-    found = funnel.lengths
-    most = max([1, *(one.traces for one in found.bins)])
+    bins, budget = length_bins(funnel), funnel.rules.tokens_max
     rows = [
         (
-            f"{one.from_tokens:,}",
-            f"{one.traces:,}",
-            "█" * -(-one.traces * _BAR_CHARS // most) + (" over" if one.from_tokens >= found.tokens_max else ""),
+            f"{number * BIN_TOKENS:,}",
+            f"{traces:,}",
+            "█" * -(-traces * _BAR_CHARS // max(1, *bins)) + (" over" if number * BIN_TOKENS >= budget else ""),
         )
-        for one in found.bins
+        for number, traces in enumerate(bins)
     ]
-    note = f"{found.counted:,} counted, {found.over:,} over the budget of {found.tokens_max:,}"
+    over = sum(count for value, count in funnel.before.tokens.counts if value > budget)
+    note = f"{sum(bins):,} counted, {over:,} over the budget of {budget:,}"
     if work is not None and work.counter:
         note += f"; {work.counted:,} by {work.counter[:16]}, {work.from_cache:,} from the cache"
         note += f"; {work.traces_per_s:,} traces/s a process" if work.counted else ""
-    rows = rows if found.counted else []
-    return Section(title="Length in tokens", header=(">from", ">traces", ""), rows=tuple(rows), note=note)
+    header = (">from", ">traces", "")
+    return Section(title="Length in tokens", header=header, rows=tuple(rows) if sum(bins) else (), note=note)
 
 
 def _split(funnel: Funnel) -> Section:
+    """Traces whose model wrote its own calls (axis-A), and that did not: by record, by a guess. Empty where the split
+    is switched off: all then count as the first."""
     rows = []
-    counted: list[tuple[str, Funnel | Slice]] = [("all", funnel)]
-    for name, one in counted + [(_name(one.name), one) for one in funnel.buckets]:
-        model, recorded, guessed = split_of(one)
-        rows.append((name, percent(model, one.traces), f"{model:,}", f"{recorded:,}", f"{guessed:,}"))
+    if not set(STRUCTURE_CODES) <= set(funnel.rules.off):
+        every = {one.code: one.count for one in funnel.codes}
+        named = [
+            ("all", funnel.traces, every),
+            *((_name(one.name), one.traces, dict(one.codes)) for one in funnel.buckets),
+        ]
+        for name, traces, counts in named:
+            recorded, guessed = (counts.get(code, 0) for code in STRUCTURE_CODES)
+            model = traces - recorded - guessed
+            rows.append((name, percent(model, traces), f"{model:,}", f"{recorded:,}", f"{guessed:,}"))
     header = ("bucket", ">agentic", ">by the model", ">sub-task", ">guessed sub-task")
     return Section(title="Who wrote the calls", header=header, rows=tuple(rows))
 
 
+def _before_and_after(funnel: Funnel) -> Section:
+    rows = []
+    for name, title in _MEASURES:
+        sides = [getattr(side, name) for side in (funnel.before, funnel.after)]
+        values = [side.quantile(share) for share in (5_000, 9_500) for side in sides]
+        rows.append((title, *("-" if one is None else f"{one:,}" for one in values)))
+    header = ("measure", ">median before", ">after", ">95 % before", ">after ")
+    return Section(title="Before and after", header=header, rows=tuple(rows))
+
+
 def _variety(funnel: Funnel) -> Section:
-    both = (funnel.diversity_before, funnel.diversity_after)
-    rows: list[tuple[str, ...]] = [
+    both = (funnel.before, funnel.after)
+    rows = [
         ("teams", *(f"{one.teams:,}" for one in both)),
         ("agent versions", *(f"{one.agents:,}" for one in both)),
         ("problems", *(f"{one.problems:,}" for one in both)),
         ("share of the top agent", *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in both)),
         ("shape entropy, bit", *(f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both)),
     ]
-    for name, one in coverages(funnel):
-        rows.append((f"distinct {name}", f"{one.before:,}", f"{one.after:,}"))
-        rows.append((f"rare {name}", f"{one.rare_before:,}", f"{one.rare_after:,}"))
-    return Section(title="Variety and the long tail", header=("", ">before", ">after"), rows=tuple(rows))
+    return Section(title="Variety", header=("", ">before", ">after"), rows=tuple(rows))
+
+
+def _slices(title: str, slices: Sequence[Slice], *, most: int | None = None, is_whole: bool) -> Section:
+    rows = []
+    for one in slices[:most]:
+        code, count = max(one.codes, key=lambda pair: pair[1], default=("", 0))
+        name = f"{one.title} {one.name}".strip() or _UNNAMED
+        if not is_whole:
+            short = one.title if len(one.title) <= _TITLE_CHARS else f"{one.title[: _TITLE_CHARS - 1]}…"
+            name = _name(f"{short} {one.name[:_ID_CHARS]}" if one.title else one.name)
+        cells = (f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces))
+        rows.append((name, *cells, f"{code} {count:,}" if code else ""))
+    others = 0 if most is None else max(0, len(slices) - most)
+    note = f"{others:,} more in funnel.json" if others else ""
+    header = ("name", ">traces", ">kept", ">share", "broken most")
+    return Section(title=title, header=header, rows=tuple(rows), note=note)
 
 
 def _name(name: str) -> str:
     shown = neutral_name(name)
-    if len(shown) <= _NAME_CHARS:
-        return shown or _UNNAMED
-    return f"{shown[:10]}…{shown[-12:]}"
+    return (shown or _UNNAMED) if len(shown) <= _NAME_CHARS else f"{shown[:10]}…{shown[-12:]}"
+
+
+def _unjudged(funnel: Funnel) -> str:
+    """What a report says of traces that no judge read; "" without one."""
+    if not funnel.unjudged:
+        return ""
+    return (
+        f"{funnel.unjudged:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for "
+        "them, and every other rule on"
+    )
 
 
 def render_page(lineage: Lineage, funnel: Funnel) -> str:
     """The page of a corpus: the lengths and the funnel as charts, and the report's tables."""
-    total = funnel.traces
+    total, budget = funnel.traces, funnel.rules.tokens_max
     left = [Bar(label="read", parts=(("after", total),), numbers=f"{total:,}", title=f"{total:,} traces read")]
-    for one in steps(funnel):
-        numbers = f"{one.left:,}   −{one.removed:,}"
-        title = f"{one.code}: {one.meaning}; {one.removed:,} removed here, {one.left:,} left"
+    for code, gone, stay in steps(funnel):
+        title = f"{code}: {MEANING[code]}; {gone:,} removed here, {stay:,} left"
         left.append(
-            Bar(label=one.code, parts=(("after", one.left), ("lost", one.removed)), numbers=numbers, title=title)
+            Bar(label=code, parts=(("after", stay), ("lost", gone)), numbers=f"{stay:,}   −{gone:,}", title=title)
         )
+    columns = []
+    for number, traces in enumerate(length_bins(funnel)):
+        low, high = number * BIN_TOKENS, (number + 1) * BIN_TOKENS
+        title = f"{low:,} to {high:,} tokens: {traces:,} traces"
+        kind = "over" if low >= budget else "after"
+        columns.append(Column(low=low, high=high, heights=(traces,), kinds=(kind,), title=title))
+    text, mark = "{:,}".format, Mark(at=budget, label=f"budget {budget:,}")
+    name = "traces by length in tokens"
     return read_template("page.html.j2").render(
         funnel=funnel,
         lineage=lineage,
         identity=content_hash(lineage),
-        lengths=_lengths_plot(funnel),
+        lengths=Markup(histogram(columns, name=name, text_x=text, text_y=text, mark=mark)),
         steps=Markup(bars(left, name="traces left after each rule", whole=total)),
         sections=sections(funnel, is_whole=True),
-        rules=msgspec.json.format(msgspec.json.encode(funnel.rules), indent=2).decode(),
+        rules=_rules_text(lineage),
     )
 
 
-def _lengths_plot(funnel: Funnel) -> Markup:
-    found = funnel.lengths
-    columns = [
-        Column(
-            low=one.from_tokens,
-            high=one.to_tokens,
-            heights=(one.traces,),
-            kinds=("over" if one.from_tokens >= found.tokens_max else "after",),
-            title=f"{one.from_tokens:,} to {one.to_tokens:,} tokens: {one.traces:,} traces",
-        )
-        for one in found.bins
-    ]
-    mark = Mark(at=found.tokens_max, label=f"budget {found.tokens_max:,}")
-    text = "{:,}".format
-    return Markup(histogram(columns, name="traces by length in tokens", text_x=text, text_y=text, mark=mark))
+def _rules_text(lineage: Lineage) -> str:
+    return msgspec.json.format(msgspec.json.encode(lineage.rules), indent=2).decode()
 
 
 @functools.cache
@@ -342,3 +272,76 @@ def read_template(name: str) -> Template:
     What all pages of traces share is imported from `parts.html.j2` of `arena.view`."""
     text = files("training.corpus").joinpath(name).read_text("utf-8")
     return page_templates().from_string(text)
+
+
+_FRONT = """---
+pretty_name: Agent arena corpus
+license: other
+license_name: see-the-card
+language:
+- en
+task_categories:
+- text-generation
+tags:
+- agents
+- tool-use
+- trajectories
+- shopping
+size_categories:
+- {size}
+dataset_info:
+  features:
+{features}
+  splits:
+  - name: train
+    num_examples: {rows}
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/train.parquet
+---
+
+# Agent arena corpus
+
+{rows:,} agentic shopping trajectories out of {funnel.traces:,}.
+{trusted}
+Identity `{identity}` (sha256 of `lineage.json`'s value); rows `{lineage.rows_sha256}`. Tokens are counted by
+`{lineage.tokenizer_sha256}`; held-out problems are those of partition `{lineage.partition_sha256}`; code
+`{lineage.code_commit}`. Every rejected trace is listed with its codes in `rejected.jsonl.zst`.
+
+Rules:
+
+```json
+{rules}
+```
+
+"""
+_USE = """## Use
+
+`messages` and `tools` are JSON text: decode them, do not let a table library guess their types, which would add empty
+argument keys to every call. Arguments of calls are text as the model wrote them. A message with weight 0 was not made
+by model or host: mask it. Problems of the evaluation sets are not in here; keep it so when you mix in other data.
+"""
+_TRUSTED = "\n**Read from unsigned or unverified sources, because somebody said to trust them.**\n"
+
+
+def render_card(lineage: Lineage, funnel: Funnel, rows: int, features: Sequence[tuple[str, str]]) -> str:
+    """The card of a data set, Markdown with front matter; `features` are its columns by name, with their types."""
+    front = _FRONT.format(
+        size=next((name for limit, name in _SIZES if rows < limit), "n>1M"),
+        features="\n".join(f"  - name: {name}\n    dtype: {kind}" for name, kind in features),
+        rows=rows,
+        funnel=funnel,
+        lineage=lineage,
+        identity=content_hash(lineage),
+        trusted=_TRUSTED if lineage.is_trusted_unsigned else "",
+        rules=_rules_text(lineage),
+    )
+    tables = []
+    for one in sections(funnel):
+        lines = ["| " + " | ".join(name.removeprefix(">") for name in one.header) + " |"]
+        lines.append("|" + "".join("--:|" if name.startswith(">") else "---|" for name in one.header))
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in one.rows]
+        tables.append(f"## {one.title}\n\n" + "\n".join(lines) + f"\n\n{one.note}".rstrip() + "\n")
+    return front + "\n".join([*tables, _USE])

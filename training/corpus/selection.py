@@ -4,7 +4,7 @@ The same set of traces gives the same corpus, in whatever order or shards it com
 processes or machines, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace
 into a journal on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold
 something to keep.
-Memory holds a few shards and about 60 bytes a trace; what is compared as possible duplicates lies on disk (README,
+Memory holds a few shards and a few bytes a trace; what is compared as possible duplicates lies on disk (README,
 "Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
@@ -16,57 +16,52 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import sqlite3
 import struct
 import tempfile
 import time
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
-from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 from training.corpus.appraisal import (
-    Appraisal,
-    AppraisalJournal,
     Clock,
     Guard,
     Task,
-    added_up,
     appraise_shard,
     codes_under,
-    pack_shard,
     with_trace,
 )
-from training.corpus.disk_sort import sorted_on_disk
-from training.corpus.duplicates import Fingerprint, likenesses
-from training.corpus.funnel import Funnel, funnel_of
-from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, TokenWork, Trace, UnreadCount
-from training.corpus.ranking import RankedTrace, choose, sort_bytes
-from training.corpus.tokens import add_counts, cache_path, open_counter
+from training.corpus.disk import AppraisalJournal, TokenCounts, sorted_on_disk
+from training.corpus.duplicates import likenesses
+from training.corpus.model import (
+    Appraisal,
+    CorpusRow,
+    Fingerprint,
+    Quarantined,
+    RejectCode,
+    Rejection,
+    Rules,
+    Trace,
+)
+from training.corpus.ranking import choose, sort_bytes
+from training.corpus.tokens import cache_path, open_counter
 
 Shard = Callable[
     [], Iterable[Trace | Quarantined]
 ]  # read twice: the same rows each time; picklable for other processes
 
-_DIED = "V2145"
-
-
-class Appraised(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything read once. `traces` are in the order of shards, and on disk."""
-
-    traces: Sequence[Appraisal]
-    quarantined: tuple[UnreadCount, ...]  # rows that could not be converted
-    work: TokenWork
+_DIED = "V2052"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision a trace, in the order of `Appraised.traces`: its rank within its problem, or why it is out."""
+    """One decision a trace, in the order of what was appraised: its rank within its problem, or why it is out."""
 
     rules: Rules
     ranks: Sequence[int]  # from 1; 0 for a trace that is not kept
@@ -78,29 +73,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return sum(rank > 0 for rank in self.ranks)
 
 
-class CorpusSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """The filter's answer under one set of rules."""
-
-    appraised: Appraised
-    decision: Decision
-    funnel: Funnel
-
-
-def select(
-    shards: Sequence[Shard],
-    task: Task,
-    guard: Guard,
-    *,
-    executor: Executor = HERE,
-    clock_ns: Clock = time.perf_counter_ns,
-) -> CorpusSelection:
-    """Read, decide by the task's first rules, and count. `kept_rows` then gives the rows."""
-    with rare_collections():
-        appraised = appraise(shards, task, guard, executor=executor, clock_ns=clock_ns)
-        decision = decide(appraised.traces, task.arms[0])
-        return CorpusSelection(appraised=appraised, decision=decision, funnel=funnel(appraised, decision))
-
-
 def appraise(
     shards: Sequence[Shard],
     task: Task,
@@ -110,16 +82,16 @@ def appraise(
     clock_ns: Clock = time.perf_counter_ns,
     progress: PhaseProgress | None = None,
     journal: AppraisalJournal | None = None,
-) -> Appraised:
+) -> AppraisalJournal:
     """Read every shard once, where `executor` runs it. Tokens counted anew go into the task's cache.
 
     `journal` takes the appraisals, and names by its identity whatever they depend on; shards that it holds are not read
     again. None is one that goes with the process. `progress` gets shards done and in all.
 
-    Raises what a shard raises when it is read, ArenaError V2140, V2141, V2027 for tokenizer and cache, V2027 for a
-    journal that can't be written, and V2145 for a shard that is lost again and again.
+    Raises what a shard raises when it is read, ArenaError V2141, V2027 for tokenizer and cache, V2027 for a
+    journal that can't be written, and V2052 for a shard that is lost again and again.
     """
-    journal = journal or AppraisalJournal()
+    journal = AppraisalJournal() if journal is None else journal
     work = functools.partial(_appraise_packed, task, guard, clock_ns)
     try:
         for packed in executor.map(work, list(enumerate(shards))[journal.shards :], died=_DIED):
@@ -129,19 +101,8 @@ def appraise(
     finally:  # what was counted before an error stays counted
         if task.cache is not None and any(head.counts for head in journal.heads()):
             counts = (pair for head in journal.heads() for pair in head.counts.items())
-            add_counts(cache_path(task.cache, open_counter(task.tokenizer).identity), counts)
-    quarantined = added_up(one for head in journal.heads() for one in head.quarantined)
-    total = TokenWork(counter="")
-    for head in journal.heads():
-        total = TokenWork(
-            counter=total.counter or head.work.counter,
-            counted=total.counted + head.work.counted,
-            from_cache=total.from_cache + head.work.from_cache,
-            tokens=total.tokens + head.work.tokens,
-            text_bytes=total.text_bytes + head.work.text_bytes,
-            elapsed_ms=total.elapsed_ms + head.work.elapsed_ms,
-        )
-    return Appraised(traces=journal.traces, quarantined=tuple(quarantined), work=total)
+            TokenCounts(cache_path(task.cache, open_counter(task.tokenizer).identity)).add(counts)
+    return journal
 
 
 def decide(
@@ -166,7 +127,7 @@ def decide(
             problems[traces[index].problem].append(index)
         for members in problems.values():
             most = len(members) if "ranked_out" in rules.off else rules.per_problem_max
-            taken = choose([_candidate(traces[index]) for index in members], most)
+            taken = choose([traces[index] for index in members], most)
             for rank, place in enumerate(taken, start=1):
                 ranks[members[place]] = rank
             for index in members:
@@ -186,21 +147,9 @@ def decide(
                     rules.tokens is not None and tokens > rules.tokens
                 ):
                     codes[index], ranks[index] = ("sampled_out",), 0
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{folder or tempfile.gettempdir()}: {wrong.strerror}") from None
+    except (OSError, sqlite3.Error) as wrong:
+        raise ArenaError("V2027", f"{folder or tempfile.gettempdir()}: {wrong}") from None
     return Decision(rules=rules, ranks=ranks, codes=codes)
-
-
-def funnel(appraised: Appraised, decision: Decision, names: Mapping[str, str] = MappingProxyType({})) -> Funnel:
-    """The report's values for one decision; `names` of agent versions by id."""
-    return funnel_of(
-        appraised.traces,
-        decision.ranks,
-        decision.codes,
-        decision.rules,
-        appraised.quarantined,
-        names,
-    )
 
 
 def rejections(traces: Sequence[Appraisal], decision: Decision) -> Iterator[Rejection]:
@@ -240,16 +189,12 @@ _INDEX = struct.Struct(">I")
 
 def _appraise_packed(task: Task, guard: Guard, clock_ns: Clock, job: tuple[int, Shard]) -> bytes:
     number, shard = job
-    return pack_shard(appraise_shard(number, shard(), task, guard, clock_ns))
+    return appraise_shard(number, shard(), task, guard, clock_ns)
 
 
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     shard, ordinals = job
     return msgspec.msgpack.encode(list(with_trace(shard(), ordinals)))
-
-
-def _candidate(one: Appraisal) -> RankedTrace:
-    return RankedTrace(signals=one.signals, identity=one.identity)
 
 
 def _without_duplicates(
@@ -261,9 +206,7 @@ def _without_duplicates(
 ) -> Iterator[int]:
     """Indexes of traces that break no rule of their own, best first, less their duplicates, which get their code."""
     passing = codes.count(())
-    keys = (
-        (sort_bytes(_candidate(traces[index])), _INDEX.pack(index)) for index, found in enumerate(codes) if not found
-    )
+    keys = ((sort_bytes(traces[index]), _INDEX.pack(index)) for index, found in enumerate(codes) if not found)
     order = (index for _, packed in sorted_on_disk(keys, folder=folder) for index in _INDEX.unpack(packed))
     if {"duplicate", "near_duplicate"} <= set(rules.off):
         yield from order

@@ -11,21 +11,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import itertools
 import json
 import re
-import tempfile
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.chat import Message
-from training.corpus.disk_sort import sorted_on_disk
 from training.corpus.model import Trace
 
 RENDERING = "qwen3-chat/1"
@@ -123,8 +116,6 @@ STAND_IN = "stand-in/1"
 CONTEXT_MARKS = ("<|im_start|>", "<|im_end|>")
 
 _PIECE = re.compile(r"<\|[a-z_]+\|>|[^\W\d_]+|\d|[^\w\s]+|\n+|_")
-_LINE = re.compile(r"([0-9a-f]{64}) ([0-9]{1,9})")
-_END = b"\1"  # numpy drops zeros at the end of bytes
 _LETTERS_PER_TOKEN = 6
 _SIGNS_PER_TOKEN = 3
 
@@ -158,13 +149,13 @@ class StandInCounter:
 
 
 class FileCounter:
-    """A tokenizer.json. Raises ArenaError V2140 without the library, V2141 when the file is not a chat tokenizer's."""
+    """A tokenizer.json. Raises ArenaError V2141 without the library, or when the file is not a chat tokenizer's."""
 
     def __init__(self, path: Path) -> None:
         try:
             library: Any = importlib.import_module("tokenizers")
         except ModuleNotFoundError:
-            raise ArenaError("V2140", str(path)) from None
+            raise ArenaError("V2141", f"{path}: the library `tokenizers` is not installed") from None
         try:
             content = path.read_bytes()
             text = content.decode("utf-8")
@@ -198,67 +189,3 @@ def text_key(text: str) -> str:
 def cache_path(folder: Path, identity: str) -> Path:
     """The file of one tokenizer's counts; another rendering is another file."""
     return folder / f"{hashlib.sha256(f'{identity} {RENDERING}'.encode()).hexdigest()[:32]}.counts"
-
-
-class CountTable(Mapping[str, int]):
-    """Counts by `text_key`, 37 bytes each. The first of two lines for one key is the one that counts."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        keys, counts = bytearray(), array("I")
-        for line in lines:
-            if match := _LINE.fullmatch(line.rstrip("\n")):
-                keys += bytes.fromhex(match[1]) + _END
-                counts.append(int(match[2]))
-        found, first = np.unique(np.frombuffer(keys, "S33"), return_index=True)
-        self._keys, self._counts = found, np.asarray(counts)[first]
-
-    def __getitem__(self, key: str) -> int:
-        raw = np.bytes_(bytes.fromhex(key) + _END)
-        place = int(np.searchsorted(self._keys, raw))
-        if place == len(self._keys) or self._keys[place] != raw:
-            raise KeyError(key)
-        return int(self._counts[place])
-
-    def __iter__(self) -> Iterator[str]:
-        return (key[:-1].hex() for key in self._keys.tolist())
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-
-def read_counts(path: Path) -> CountTable:
-    """Counts by `text_key`; none where there is no file. A line that is no count is passed over: it costs a recount.
-
-    One file is read once in each process while it stays the same.
-    """
-    try:
-        found = path.stat()
-        return _read_table(path, found.st_mtime_ns, found.st_size)
-    except FileNotFoundError:
-        return CountTable(())
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
-
-
-def add_counts(path: Path, counts: Iterable[tuple[str, int]]) -> None:
-    """Put counts into the file, sorted, as one replacement: a reader never sees half of it.
-
-    Two that write at once both leave a whole file; the counts of one may be counted again. Raises ArenaError V2027.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        known = read_counts(path)
-        pairs = itertools.chain(known.items(), counts)
-        ordered = sorted_on_disk((key.encode(), f"{key} {count}\n".encode()) for key, count in pairs)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".counts-", delete=False) as file:
-            for _, lines in itertools.groupby(ordered, key=lambda pair: pair[0]):
-                file.write(next(lines)[1])
-        move_into_place(Path(file.name), path)
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
-
-
-@functools.lru_cache(maxsize=1)
-def _read_table(path: Path, modified_ns: int, size_bytes: int) -> CountTable:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        return CountTable(lines)

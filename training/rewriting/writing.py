@@ -25,7 +25,7 @@ from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from judge.parse import RefusedReplyError
 from training.corpus.building import Sources
-from training.corpus.exports import LogShard, ViewShard
+from training.corpus.exports import ViewShard
 from training.corpus.model import ExecutedTrace, Quarantined, RejectCode, Rewritten, Trace, assemble_trace
 from training.corpus.selection import Shard
 from training.rewriting.grounding import refusal
@@ -327,4 +327,4 @@ def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_
 
 def with_calls(shard: Shard) -> Shard:
     """A shard of an export whose traces name every call that was executed; another shard as it is."""
-    return msgspec.structs.replace(shard, keeps_calls=True) if isinstance(shard, ViewShard | LogShard) else shard
+    return msgspec.structs.replace(shard, keeps_calls=True) if isinstance(shard, ViewShard) else shard
