@@ -114,10 +114,6 @@ class Picture:
         """A suite by its number."""
         return SuitePublic(suite_id=number, suite_version=1, is_active=number == self.active_suite)
 
-    def suites(self) -> list[SuitePublic]:
-        """All of them."""
-        return [self.suite(number) for number in self.suite_names]
-
     def number(self, agent_version_id: str) -> int:
         """Which version of its name it is, from 1; 0 for one that is not known here."""
         return self._numbers.get(agent_version_id, 0)
@@ -256,11 +252,6 @@ class Picture:
                 )
             )
         return tuple(shown)
-
-    def race_score(self, race: RaceView, agent_version_id: str) -> float | None:
-        """An agent's score in a race, once it is settled."""
-        standing = _standing(_told(race), agent_version_id)
-        return fraction(standing.race_score_e4) if standing else None
 
     def leaderboard(self, limit: int, offset: int, query: str) -> Leaderboard:
         """Every version that has a qualifying score."""
@@ -440,7 +431,8 @@ class Runs:
                 status = "SUCCESS" if self._picture.state(row) == "ELIGIBLE" else "RUNNING"
                 score = self._picture.facts(row)["final_score"]
             elif race is not None and race.status == "RACE_COMPLETE":
-                status, score = "SUCCESS", self._picture.race_score(self._races[race_id], agent)
+                standing = _standing(_told(self._races[race_id]), agent)
+                status, score = "SUCCESS", fraction(standing.race_score_e4) if standing else None
             elif race is not None and race.status == "RACE_CANCELLED":
                 status = "CANCELLED"
             began, latest = utc_text(counts.first_ms), utc_text(counts.last_ms)

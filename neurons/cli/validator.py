@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,9 +19,6 @@ from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
 from neurons.cli.options import JsonOption, StateDirOption, complete_policy, json_flag
 from neurons.cli.presenter import echo_json, show
-
-if TYPE_CHECKING:
-    pass
 
 _RUN, _WORDS = "run", ("status", "pause", "resume")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}

@@ -144,7 +144,7 @@ class Crawler:
         self.answers.append((f"HEAD {target}", head))
         assert head.content == b"" and head.status_code in (answer.status_code, 405)
         etag = answer.headers.get("etag", '"none"')
-        ways = ({"range": "bytes=0-99"}, {"range": "bytes=-40"}, {"range": "bytes=9000000-"}, {"if-none-match": etag})
+        ways = ({"range": "bytes=0-99"}, {"if-none-match": etag})
         for headers in (self.stranger, *ways):
             self.get(target, headers=headers, told=f"{target} {headers}")
         self.answers.append((f"POST {target}", self.http.post(target)))

@@ -1,27 +1,21 @@
 """The reads under the names of the published SN15 API: fields and words that its generated client decodes.
 
 The tables are from the client's models (`oro-sdk`, 7.0.0 and 7.0.2 alike): what it needs in every answer, and what it
-takes beside that. Where that client is installed it is driven, too.
+takes beside that.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
-from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from arena.chain.keys import generate_signer
 from arena.sn15.values import race_uuid, version_uuid
-from tests.arena.door_stand import AGENT, Stand
-from tests.arena.door_stand import serving as serving_door
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RACES, RUNNING, SEALED, WINNER, fill
-from tests.arena.sn15_stand import LegacyMiner, open_to_commitments
 from tests.arena.tail_stand import Author, serving
 
 # model -> (needed, optional); nested models by field
@@ -77,7 +71,6 @@ MODELS = {
     "PendingEvaluationsResponse": ("summary items", ""),
     "ValidatorPublic": ("hotkey status registered_at", "last_seen_at current_agent"),
 }
-BESIDE = "oro-sdk (7.0.0 or 7.0.2) is no dependency: install it beside to drive it"
 WINNER_ID, LOSER_ID = version_uuid(WINNER * 32), version_uuid(LOSER * 32)
 
 
@@ -186,79 +179,3 @@ def test_code_is_released_when_the_embargo_is_over_and_a_loser_s_never(served):
     assert asked(WINNER_ID, "x").json()["error_code"] == "INVALID_ARTIFACT_TYPE"
     assert asked(race_uuid(SEALED)).json()["error_code"] == "AGENT_VERSION_NOT_FOUND"
     assert http.post("/v1/public/artifacts/download-url", content=b"x" * 10_000).status_code == 400
-
-
-def test_the_generated_client_reads_a_node(served):
-    client = pytest.importorskip("oro_sdk", reason=BESIDE)
-    from oro_sdk.api.public import (
-        get_agent_version_runs,
-        get_evaluation_run,
-        get_leaderboard,
-        get_pending_evaluations,
-        get_race_detail,
-        get_race_history,
-        get_running_evaluations,
-        get_top_agent,
-        get_validators,
-        list_suites,
-    )
-
-    _, http = served
-    node = client.Client(base_url=str(http.base_url), raise_on_unexpected_status=True)
-    assert str(get_top_agent.sync(client=node).top_agent_version_id) == WINNER_ID
-    races = get_race_history.sync(client=node).races
-    assert [race.status for race in races] == ["RACE_COMPLETE"] * 2
-    assert str(get_race_detail.sync(races[0].race_id, client=node).race.race_id) == str(races[0].race_id)
-    assert get_leaderboard.sync(client=node).total == 0 and len(list_suites.sync(client=node)) == 1
-    runs = get_agent_version_runs.sync(uuid.UUID(WINNER_ID), client=node)
-    assert [get_evaluation_run.sync(run.eval_run_id, client=node).status for run in runs] == [
-        run.status for run in runs
-    ]
-    assert len(get_running_evaluations.sync(client=node)) == 2 and get_pending_evaluations.sync(client=node).items == []
-    assert [one.status for one in get_validators.sync(client=node)] == ["evaluating"]
-
-
-def test_the_generated_client_submits_and_watches(postgres, tmp_path):
-    """The commitment comes first; all else is that API's own client with another base URL."""
-    sdk = pytest.importorskip("oro_sdk", reason=BESIDE)
-    from oro_sdk import models, types
-    from oro_sdk.api import miner as own
-    from oro_sdk.api import public
-
-    for name in ("clear_race_selection", "list_inference_auth", "list_miner_agents", "submit_agent"):
-        importlib.import_module(f"oro_sdk.api.miner.{name}")
-    for name in ("get_owned_agent_version_status", "list_agent_versions"):
-        importlib.import_module(f"oro_sdk.api.miner.{name}")
-    for name in ("get_agent_version_runs", "get_agent_version_status", "get_validators"):
-        importlib.import_module(f"oro_sdk.api.public.{name}")
-    stand = open_to_commitments(Stand(tmp_path, "", f"//Sdk{generate_signer().hotkey[-8:]}"))
-    stand.dsn = postgres.dsn_for(stand.validator)
-    with serving_door(stand):
-        miner = asyncio.run(LegacyMiner(stand).register())
-        hotkey = SimpleNamespace(ss58_address=miner.signer.hotkey, sign=miner.signer.sign)
-        client = sdk.BittensorAuthClient(base_url=stand.address, wallet=SimpleNamespace(hotkey=hotkey))
-
-        def submit():
-            file = types.File(payload=AGENT.encode(), file_name="agent.py", mime_type="text/x-python")
-            body = models.BodySubmitAgent(agent_name="agent", file=file)
-            return own.submit_agent.sync_detailed(client=client, body=body)
-
-        providers = own.list_inference_auth.sync(client=client)
-        assert [(one.provider, one.connected) for one in providers.providers] == [("validator", True)]
-        refused = submit()
-        assert refused.status_code == 409 and b"arena commit" in refused.content
-        asyncio.run(miner.commit())
-        taken = submit().parsed
-        assert taken.admission_status == models.AdmissionStatus.ACCEPTED
-        version = taken.agent_version_id
-        assert version.version == 8
-        for call in (public.get_agent_version_status.sync, own.get_owned_agent_version_status.sync):
-            status = call(version, client=client)
-            assert (status.state, status.version_number) == (models.AgentVersionState.RECEIVED, 1)
-        agents = own.list_miner_agents.sync(client=client).agents
-        assert [one.latest_version.agent_version_id for one in agents] == [version]
-        (entry,) = own.list_agent_versions.sync(taken.agent_id, client=client)
-        assert entry.agent_version_id == version
-        assert public.get_agent_version_runs.sync_detailed(version, client=client).status_code == 404  # none began
-        assert public.get_validators.sync(client=client) == []
-        assert own.clear_race_selection.sync(client=client).error_code == "NO_SELECTION"

@@ -8,21 +8,26 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, generate_signer
 from arena.door.app import DoorRules
 from arena.door.client import DoorClient
+from arena.door.form import Parser
 from arena.door.service import PauseState, put_pause
 from arena.exchange.peer_service import ShareRules
+from arena.policies import policy_by_name
 from arena.records.model import Subject
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import StoredSubmission
+from arena.store.port import EVERY_STATE, HotkeyState, StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
-from tests.arena.chain_faults import deregister
+from tests.arena.chain_faults import deregister, set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, another_process, serving
 
 SHAPE = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
@@ -98,20 +103,6 @@ async def test_of_many_at_once_from_two_processes_one_is_taken(served: Stand, co
     await store.close()
 
 
-async def test_the_database_lets_one_version_of_a_hotkey_wait(stand: Stand) -> None:
-    store = await PostgresStore.open(stand.dsn, stand.validator)
-
-    async def put(number: int) -> str:
-        name = f"{number:064x}"
-        subject = Subject(agent_version_id=name, miner_hotkey="5m", agent_sha256="", commitment_block=number)
-        row = StoredSubmission(subject=subject, name="n", state="waiting")
-        return (await store.put_submission(row, "", is_alone=True)).subject.agent_version_id
-
-    stood = set(await asyncio.gather(*map(put, range(500))))
-    assert stood == {row.subject.agent_version_id for row in await store.submissions(("waiting",))} and len(stood) == 1
-    await store.close()
-
-
 async def test_a_repeated_request_is_refused_by_every_process_and_after_a_restart(stand: Stand) -> None:
     with serving(stand, WIDE_RULES), another_process(stand) as other:
         miner = await Miner(stand).register()
@@ -166,24 +157,21 @@ async def test_a_deregistered_hotkey_and_a_stale_chain_are_refused(stand: Stand)
         assert await refusal(miner.request(made)) == (503, "V2201")
 
 
-@pytest.mark.parametrize(
-    ("source", "expected", "line"),
-    [
-        (b"x = 1\ny = '\xff'\n", "A1001", 2),
-        (b"x = 1\ndef agent_main(problem:\n    pass\n", "A1002", 2),
-        (b"x = 1\n", "A1003", None),
-        (b"#" * 1_000_001, "A1004", None),
-        (b"def agent_main(problem):\n    return " + b"(" * 50_000 + b"\n", "A1002", 2),
-        (b"x = " + b"-" * 200_000 + b"1\n" + AGENT.encode(), "A1002", None),
-    ],
-)
-async def test_a_file_that_cannot_race_is_refused_with_its_line(
-    served: Stand, source: bytes, expected: str, line: int | None
-) -> None:
+FILES: list[tuple[bytes, str, int | None]] = [
+    (b"x = 1\ny = '\xff'\n", "A1001", 2),
+    (b"x = 1\ndef agent_main(problem:\n    pass\n", "A1002", 2),
+    (b"x = 1\n", "A1003", None),
+    (b"#" * 1_000_001, "A1004", None),
+    (b"def agent_main(problem):\n    return " + b"(" * 50_000 + b"\n", "A1002", 2),
+    (b"x = " + b"-" * 200_000 + b"1\n" + AGENT.encode(), "A1002", None),
+]
+
+
+async def test_a_file_that_cannot_race_is_refused_with_its_line(served: Stand) -> None:
     miner = await Miner(served).register()
-    answer = await send(miner.request(await miner.commit(), file=source))
-    assert (answer.status_code, answer.json()["code"]) == (422, expected)
-    assert answer.json().get("line") == line
+    for source, expected, line in FILES:
+        answer = await send(miner.request(await miner.commit(), file=source))
+        assert (answer.status_code, answer.json()["code"], answer.json().get("line")) == (422, expected, line)
 
 
 def _bodies() -> dict[str, tuple[bytes, dict[str, str]]]:
@@ -216,11 +204,10 @@ def _bodies() -> dict[str, tuple[bytes, dict[str, str]]]:
     }
 
 
-@pytest.mark.parametrize("which", sorted(_bodies()))
-async def test_what_is_no_form_is_refused(served: Stand, which: str) -> None:
-    body, headers = _bodies()[which]
+async def test_what_is_no_form_is_refused(served: Stand) -> None:
     miner = await Miner(served).register()
-    assert await refusal(miner.signed("POST", "/v1/submissions", body, headers)) == (400, "V2081")
+    for which, (body, headers) in _bodies().items():
+        assert await refusal(miner.signed("POST", "/v1/submissions", body, headers)) == (400, "V2081"), which
 
 
 async def test_a_large_body_is_refused_before_it_is_read(served: Stand) -> None:
@@ -329,3 +316,77 @@ async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
     assert await store.set_submission_state(another.agent_version_id, "review", was="waiting")
     await store.close()
     assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1013")
+
+
+# -- what it saves itself
+
+
+async def test_what_stands_of_a_hotkey_comes_with_its_nonce_once(stand: Stand) -> None:
+    store, other = [await PostgresStore.open(stand.dsn, stand.validator) for _ in range(2)]
+    look: dict[str, Any] = {"keep_ms": 60_000, "most": 3, "stream": "door"}
+    nothing = await store.spend_and_look("5m", 1, **look)
+    assert nothing == HotkeyState(event="", submissions=())
+    for number, miner in enumerate(("5m", "5n", "5m")):
+        subject = Subject(agent_version_id=f"{number:064x}", miner_hotkey=miner, agent_sha256="ab" * 32)
+        report = '{"said": "a \\"quoted\\" \\u0000 line"}'
+        await store.put_submission(
+            StoredSubmission(subject=subject, name='é\n"', state="rejected", report=report),
+            "x",
+        )
+        waiting = replace(subject, agent_version_id=f"{number + 7:064x}")
+        await store.put_submission(StoredSubmission(subject=waiting, name="ü", state="waiting"), "y", is_alone=True)
+    for paused in (True, False):
+        await put_pause(store, PauseState(is_paused=paused, reason="é", since_ms=1))
+    found = await store.spend_and_look("5m", 2, **look)
+    assert found is not None
+    assert list(found.submissions) == await store.submissions(EVERY_STATE, miner_hotkey="5m")
+    assert [row.state for row in found.submissions] == ["rejected", "waiting", "rejected"]
+    assert found.event == (await store.events("door"))[-1]
+    assert await other.spend_and_look("5m", 2, **look) is None
+    assert await other.spend_and_look("5m", 3, **look) is not None
+    assert await store.spend_and_look("5m", 3, **look) is None
+    assert await store.spend_and_look("5m", 4, **look) is None  # three of one hotkey are kept
+    for each in (store, other):
+        await each.close()
+
+
+async def test_a_commitment_that_is_not_final_hides_none_that_is(served: Stand) -> None:
+    miner = await Miner(served).register()
+    first = await miner.commit()
+    await Miner(served).register()  # waits until it is final
+    await set_finality_lag(served.chain, 1_000_000)
+    second = await miner.commit(f"{AGENT}# second\n")
+    answer = await send(miner.request(first))
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["commitment_block"] <= await served.chain.finalized_block()
+    assert await refusal(miner.request(second)) == (409, "A1012")  # it is known, and another of the hotkey waits
+    assert await refusal(miner.request(second, file=AGENT.encode() + b"# none\n")) == (422, "A1007")
+
+
+async def test_the_parser_is_asked_once_of_a_file_it_could_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = Parser(policy_by_name("demo").gate)
+    good, bad = AGENT.encode(), b"def agent_main(problem:\n"
+    assert await parser.first_finding(good) is None
+    finding = await parser.first_finding(bad)
+    assert finding is not None and finding.rule == "parse"
+    await parser.close()
+    with monkeypatch.context() as broken:
+        broken.setattr(asyncio, "create_subprocess_exec", mock.AsyncMock(side_effect=OSError))
+        assert [await parser.first_finding(each) for each in (good, bad)] == [None, finding]
+        assert await parser.first_finding(bad + b"# unknown") is None  # nobody could say
+    unknown = await parser.first_finding(bad + b"# unknown")
+    assert unknown is not None and unknown.rule == "parse"
+    await parser.close()
+
+
+async def test_a_refusal_ends_its_connection_only_where_a_body_is_still_on_its_way(served: Stand) -> None:
+    miner = await Miner(served).register()
+    made = await miner.commit()
+    read = [await send(request) for request in (miner.request(made, file=b"x = 1"), miner.request(made))]
+    assert [(answer.status_code, answer.headers.get("connection")) for answer in read] == [(422, None), (202, None)]
+    host, port = served.address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /v1/elsewhere HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\nx")
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404") and b"connection: close" in head
+    writer.close()

@@ -11,11 +11,12 @@ import pytest
 from arena.chain.keys import verify
 from arena.exchange.peer_service import ANSWERS_AT_ONCE, ShareRules, Shares
 from arena.exchange.port import Peer
-from arena.records.log import note_sha256, signing_message
+from arena.records.log import Checkpoint, note_sha256, sign_checkpoint, signing_message
+from arena.records.model import StoredCheckpoint
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
-from tests.arena.log_stand import attempt, settlement
+from tests.arena.log_stand import attempt, episode, settlement
 
 
 class World:
@@ -183,3 +184,23 @@ def test_a_share_of_bytes_is_waited_for_and_fills_up_again() -> None:
     assert shares.spend_bytes("a", 100) == 0
     now_s = 1_000.0
     assert shares.spend_bytes("a", 1_100) == 1
+
+
+async def test_a_checkpoint_of_the_store_is_found_too(world: World) -> None:
+    point = Checkpoint(validator=world.author.hotkey, size=1, root="00" * 32)
+    note = sign_checkpoint(point, world.author.signer)
+    world.author.store.signed.append(StoredCheckpoint(validator=world.author.hotkey, size=1, note=note, signed_ms=1))
+    assert await world.ask.note(world.peer, world.author.hotkey, note_sha256(note)) == note
+
+
+async def test_a_log_that_is_not_held_is_refused(world: World) -> None:
+    world.author.reveal(RACE, 5)
+    assert await refused(world.rows(0, 5, validator=world.reader.hotkey)) == "U3041"
+
+
+async def test_a_pair_without_its_verdict_is_not_done_whatever_its_outcome(world: World) -> None:
+    made, body = episode(1)
+    await world.author.append(made[:2], [body])
+    assert (await world.ask.progress(world.peer, RACE)).done == ()
+    await world.author.append(made[2:])
+    assert len((await world.ask.progress(world.peer, RACE)).done) == 1

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.exchange.log_digest import counts
+from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.port import Peer
+from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
 from arena.export.assembly import signed_content
+from arena.records.model import HostFacts, RecordContent
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
 from tests.arena.local_peers import PeerFault
-from tests.arena.log_stand import attempt
+from tests.arena.log_stand import attempt, gate
 
 
 class Trio:
@@ -155,3 +156,18 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(check(Path(folder)))
+
+
+async def test_a_log_without_a_record_of_the_race_is_held_and_empty(trio: Trio) -> None:
+    empty = await trio.pull(await trio.author.anchor())
+    assert (empty.log.size, empty.log.rows) == (0, 0)
+    await trio.author.evaluate([1], "r2")
+    other = await trio.pull(await trio.author.anchor("r3"))
+    assert (other.log.size, other.log.rows) == (3, 0)
+    assert trio.reader.held.rows("r3", trio.author.hotkey) == []
+
+
+def test_what_gates_say_counts_for_qualifying_and_for_no_race() -> None:
+    content = RecordContent(recorded_ms=1, host=HostFacts(), payload=gate(1))
+    assert counts(content, 500, "") and not counts(content, 500, "race-000001")
+    assert not counts(content, ROW_BYTES_MAX + 1, "") and "gate" in COUNTED_KINDS

@@ -22,6 +22,7 @@ from tests.arena.operator_stand import (
     NETUID,
     NOW_MS,
     OPERATOR,
+    OPERATOR_KEY,
     make_folder,
     publish_folder,
     release_of,
@@ -233,3 +234,39 @@ def test_the_next_release_carries_on_but_for_spent_batches(tmp_path: Path) -> No
     assert {file.name for file in third.files} == {name for name in names if "sealed" not in name} | later
     fourth = publish_folder(store, folder / "policy.json", is_carried=False).release
     assert ([file.name for file in fourth.files], fourth.sequence) == (["policy.json"], 4)
+
+
+async def test_a_part_that_was_damaged_on_disk_is_fetched_anew_and_blames_nobody(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    content = random.Random(2).randbytes(PIECE_BYTES + 1)
+    pieces = tuple(hashlib.sha256(part).hexdigest() for part in (content[:PIECE_BYTES], content[PIECE_BYTES:]))
+    file = SharedFile(
+        kind="catalogue", name="a", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), pieces=pieces
+    )
+    store.keep(release_of(file))
+    store.add_piece(file, b"\0" * PIECE_BYTES)
+    store.add_piece(file, content[PIECE_BYTES:])
+    assert refused(lambda: store.finish(file)) == "V2114"
+    assert store.pieces_held(file) == 0
+    assert not store.settle()
+
+
+async def test_another_operator_begins_anew(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path)
+    store.keep(release_of(SMALL, sequence=7))
+    other = Operator(hotkey=STRANGER.hotkey, netuid=NETUID)
+    turn = await ReleasePuller(Answering(release_of(SMALL, signer=STRANGER), b"x"), store, other, verify).turn([PEER])
+    assert (turn.is_whole, store.newest().release.signer) == (True, STRANGER.hotkey)
+
+
+def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path) -> None:
+    store = ReleaseStore(tmp_path / "operator")
+    seal(tmp_path / "foreign", [NOW_MS + HOUR_MS], signer=STRANGER)
+    assert refused(lambda: publish_folder(store, tmp_path / "foreign")) == "P4025"
+    (name,) = seal(tmp_path / "one", [NOW_MS + HOUR_MS], seed=3)
+    seal(tmp_path / "two", [NOW_MS + HOUR_MS], seed=4)
+    (tmp_path / "two" / name).rename(tmp_path / "two" / f"x{name}")
+    with pytest.raises(ArenaError, match=r"V2105.*both of round"):
+        publish_folder(store, tmp_path / "one", tmp_path / "two")
+    assert store.newest() is None
+    assert OPERATOR_KEY.hotkey != STRANGER.hotkey

@@ -9,7 +9,7 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.log import head_after
-from arena.records.model import SignedRecord
+from arena.records.model import SignedRecord, StoredBody
 from arena.records.sequencer import SIGNING_ATTEMPTS, Sequencer
 from arena.store.port import HeadMovedError
 from foundation.errors import ArenaError
@@ -96,3 +96,50 @@ async def test_an_append_that_commits_after_its_reply_was_lost_is_not_doubled(co
     log = LateLog(ALICE.hotkey, 1, commits_at)
     await Sequencer(log, ALICE, Clock(), HOST).append([settlement()])
     assert [decode_content(record.content).payload for record in log.log] == [settlement()]
+
+
+async def test_an_append_repeated_by_its_caller_after_a_lost_reply_is_not_doubled() -> None:
+    log, sequencer = stand()
+    log.lost_replies = [ArenaError("V2021", "gone")]
+    log.refusals = []
+    log.head, answer = _away_once(log)
+    with pytest.raises(ArenaError, match="V2021"):
+        await sequencer.append([attempt(1)])
+    log.head = answer
+    await Sequencer(log, ALICE, Clock(), HOST).append([attempt(2)])  # another process writes in between
+    await sequencer.append([attempt(1)])
+    assert [decode_content(record.content).payload.attempt_id for record in log.log] == ["p1:1", "p2:1"]
+    await sequencer.append([attempt(1)])  # the same words on purpose, later, are a record of their own
+    assert len(log.log) == 3
+
+
+def _away_once(log: MemoryLog):
+    real, calls = log.head, []
+
+    async def head(validator=None):
+        calls.append(validator)
+        if len(calls) > 1:
+            raise ArenaError("V2021", "still gone")
+        return await real()
+
+    return head, real
+
+
+async def test_other_records_in_between_do_not_make_it_forget_a_lost_try() -> None:
+    log = LateLog(ALICE.hotkey, 2, "before the next append")
+    sequencer = Sequencer(log, ALICE, Clock(), HOST)
+    with pytest.raises(ArenaError, match="V2021"):
+        await sequencer.append([settlement()])
+    for number in range(3):
+        await sequencer.append([attempt(number)])
+    await sequencer.append([settlement()])
+    kinds = [type(decode_content(record.content).payload).__name__ for record in log.log]
+    assert kinds == ["SettlementRecord", *["AttemptRecord"] * 3]
+
+
+async def test_a_body_under_a_wrong_hash_is_refused_before_anything_is_signed() -> None:
+    log, sequencer = stand()
+    payloads, body = episode(1)
+    with pytest.raises(ArenaError, match="V2025"):
+        await sequencer.append(payloads, [StoredBody(body_sha256=body.body_sha256, content=body.content + b" ")])
+    assert log.log == []

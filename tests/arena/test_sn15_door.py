@@ -144,26 +144,24 @@ async def test_captured_headers_bring_nothing_but_the_committed_source(served: S
     assert (await miner.submit()).json()["agent_version_id"] == version_uuid(made.agent_version_id)
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "expected"),
-    [
-        (b"y = '\xff'\n", "agent", (400, "INVALID_FILE")),
-        (b"def agent_main(problem:\n    pass\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
-        (b"x = 1\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
-        (b"#" * 1_000_001, "agent", (413, "FILE_TOO_LARGE")),
-        (b"#" * 2_000_000, "agent", (413, "FILE_TOO_LARGE")),
-        (AGENT.encode(), "../etc", (400, "INVALID_AGENT_NAME")),
-    ],
-)
-async def test_refusals_have_that_api_s_codes(
-    served: Stand, source: bytes, name: str, expected: tuple[int, str]
-) -> None:
+REFUSED = [
+    (b"y = '\xff'\n", "agent", (400, "INVALID_FILE")),
+    (b"def agent_main(problem:\n    pass\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
+    (b"x = 1\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
+    (b"#" * 1_000_001, "agent", (413, "FILE_TOO_LARGE")),
+    (b"#" * 2_000_000, "agent", (413, "FILE_TOO_LARGE")),
+    (AGENT.encode(), "../etc", (400, "INVALID_AGENT_NAME")),
+]
+
+
+async def test_refusals_have_that_api_s_codes(served: Stand) -> None:
     miner = await LegacyMiner(served).register()
-    answer = await miner.submit(source, name)
-    assert told(answer) == expected
-    if expected[0] == 422:
-        (violation,) = answer.json()["violations"]
-        assert set(violation) == {"rule", "severity", "message", "line"} and violation["message"]
+    for source, name, expected in REFUSED:
+        answer = await miner.submit(source, name)
+        assert told(answer) == expected
+        if expected[0] == 422:
+            (violation,) = answer.json()["violations"]
+            assert set(violation) == {"rule", "severity", "message", "line"} and violation["message"]
 
 
 async def test_pause_cooldown_a_full_queue_and_a_stale_chain_have_their_codes(stand: Stand) -> None:
@@ -233,3 +231,64 @@ async def test_every_state_before_a_race_has_a_word(served: Stand) -> None:
         assert told(await http.get(f"/v1/miner/{path}")) == (404, "AGENT_VERSION_NOT_FOUND")
         assert told(await http.get(f"/v1/miner/agents/{one['agent_id']}/versions")) == (404, "AGENT_NOT_FOUND")
     await store.close()
+
+
+# -- what `oro submit` and oro-sdk 7.0.2 put on the wire, byte for byte but for the signature
+
+
+HEADERS = {
+    "Accept": "*/*",
+    "Accept-Encoding": "gzip, deflate",
+    "Connection": "keep-alive",
+    "User-Agent": "python-httpx/0.28.1",
+    "X-Oro-Client-Name": "oro-sdk-python",
+    "X-Oro-Client-Version": "7.0.2",
+}
+FORM = (
+    b'--+++\r\nContent-Disposition: form-data; name="agent_name"\r\nContent-Type: text/plain\r\n\r\nguest\r\n'
+    b'--+++\r\nContent-Disposition: form-data; name="file"; filename="agent.py"\r\nContent-Type: text/x-python\r\n\r\n'
+    b"%b\r\n--+++--\r\n"
+)
+FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=+++"}
+
+
+async def send_recorded(miner: LegacyMiner, method: str, path: str, body: bytes = b"", **more: str) -> httpx.Response:
+    """One recorded request. What is under /v1/miner/ is signed, as the client does it."""
+    signed = LegacyAuth(miner.signer).headers() if path.startswith("/v1/miner/") else {}
+    headers = HEADERS | {name.replace("_", "-"): value for name, value in more.items()} | signed
+    async with httpx.AsyncClient(timeout=30) as http:
+        return await http.send(httpx.Request(method, miner.stand.address + path, headers=headers, content=body))
+
+
+async def submit_recorded(miner: LegacyMiner) -> httpx.Response:
+    body = FORM % AGENT.encode()
+    return await send_recorded(miner, "POST", "/v1/miner/submit", body, **FORM_TYPE)
+
+
+async def test_oro_submit_is_told_of_the_missing_commitment_and_taken_with_it(served: Stand) -> None:
+    miner = await LegacyMiner(served).register()
+    listing = (await send_recorded(miner, "GET", "/v1/miner/inference-auth")).raise_for_status().json()
+    assert [each["connected"] for each in listing["providers"]] == [True] and listing["default_provider"] != "chutes"
+    refused = await submit_recorded(miner)
+    assert told(refused) == (409, "COMMITMENT_MISSING") and "`arena commit AGENT.py`" in refused.json()["detail"]
+    await miner.commit()
+    taken = (await submit_recorded(miner)).raise_for_status().json()
+    assert taken["admission_status"] == "ACCEPTED" and taken["message"] and taken["next_allowed_at"]
+
+
+async def test_the_generated_client_reads_a_version_the_leaderboard_and_a_download(served: Stand) -> None:
+    miner = await LegacyMiner(served).register()
+    made = await miner.commit()
+    version = version_uuid(made.agent_version_id)
+    assert (await submit_recorded(miner)).json()["agent_version_id"] == version
+    public = (await send_recorded(miner, "GET", f"/v1/public/agent-versions/{version}/status")).json()
+    own = (await send_recorded(miner, "GET", f"/v1/miner/agent-versions/{version}")).raise_for_status().json()
+    assert public["state"] == own["state"] == "RECEIVED"
+    agents = (await send_recorded(miner, "GET", "/v1/miner/agents")).raise_for_status().json()["agents"]
+    assert [each["latest_version"]["agent_version_id"] for each in agents] == [version]
+    asked = "/v1/public/leaderboard?score_type=qualifying&limit=100&offset=0"
+    assert (await send_recorded(miner, "GET", asked)).raise_for_status().json()["total"] == 0
+    body = b'{"artifact_type":"AGENT_CODE","agent_version_id":"%b"}' % version.encode()
+    json_type = {"Content-Type": "application/json"}
+    waiting = await send_recorded(miner, "POST", "/v1/public/artifacts/download-url", body, **json_type)
+    assert told(waiting) == (404, "ARTIFACT_NOT_RELEASED")

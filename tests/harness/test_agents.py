@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import functools
 import json
 import types
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,36 +16,16 @@ from harness.agents.registry import (
     reference_agent,
     reference_agents,
 )
-from harness.catalogue.port import Catalogue
-from harness.inference.client import OpenAIUpstream
-from harness.inference.gateway import Gateway
-from harness.inference.port import InferenceRules
-from harness.inference.scripted import MODELS, start_scripted_server
-from harness.limits import EpisodeLimits
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
-from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from problems.model import Problem
-from problems.outcome import OutcomeScore
-from problems.score import score
-from problems.synthesis import synthesize
-from problems.title_index import TitleIndex
-from problems.titles import LexicalTitles
-from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.agent_stand import is_success, play, problems
 from tests.harness.inference_stand import OtherServer, answer
-from tests.problems.stand import synthetic_shelf
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
 
 
-def _shelf() -> TitleIndex:
-    return synthetic_shelf(3_000, 5)
-
-
-@functools.cache
-def _problems() -> tuple[Problem, ...]:
-    return synthesize(_shelf(), seed=23, counts={"product": 4, "shop": 3, "voucher": 3})
+PROBLEMS = problems(4, 3, 3)
 
 
 class DirectSandbox:
@@ -75,87 +54,57 @@ class DirectSandbox:
         return GuestExit(end="final", claim="null")
 
 
-@pytest.fixture(scope="module")
-def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
-    return catalogue_of(_shelf().products, tmp_path_factory.mktemp("agents"))
-
-
-@pytest.fixture(scope="module")
-def scripted() -> Iterator[str]:
-    with start_scripted_server() as server:
-        yield server.base_url
-
-
 @pytest.fixture(autouse=True)
 def _sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(GUEST))
 
 
-def run(
-    source: str, problem: Problem, catalogue: Catalogue, base_url: str, models: tuple[str, ...] = MODELS
-) -> EvaluationBody:
-    toolbox = make_toolbox("sn15", catalogue, problem)
-    upstream = OpenAIUpstream("test", base_url, "", 10_000)
-    gateway = Gateway(
-        InferenceRules(models=models, attempts=2), [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None
-    )
-    rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256=catalogue.content_sha256, models=models)
-    ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=DirectSandbox())
-    return run_episode(source, problem, ports, rules).body
+def run(source: str, problem: Problem, **changed: Any) -> EvaluationBody:
+    return play(source, problem, DirectSandbox(), **changed).body
 
 
-def is_success(body: EvaluationBody, problem: Problem, catalogue: Catalogue) -> bool:
-    outcome = score(problem, body.recommended or (), catalogue.product, LexicalTitles(), unsurfaced=body.unsurfaced)
-    assert isinstance(outcome, OutcomeScore)
-    return outcome.is_success
-
-
-def test_the_baseline_is_agentic_and_solves_most_problems(catalogue: Catalogue, scripted: str) -> None:
+def test_the_baseline_is_agentic_and_solves_most_problems() -> None:
     source = reference_agent("baseline").source
-    bodies = [run(source, problem, catalogue, scripted) for problem in _problems()]
+    bodies = [run(source, problem) for problem in PROBLEMS]
     assert all(body.is_agentic and body.stop == "terminated" and body.failure is None for body in bodies)
-    solved = [is_success(body, problem, catalogue) for body, problem in zip(bodies, _problems(), strict=True)]
-    assert sum(solved) >= 0.6 * len(_problems())
+    solved = [is_success(body, problem) for body, problem in zip(bodies, PROBLEMS, strict=True)]
+    assert sum(solved) >= 0.6 * len(PROBLEMS)
 
 
-def test_the_baseline_runs_unchanged_against_another_endpoint(catalogue: Catalogue) -> None:
+def test_the_baseline_runs_unchanged_against_another_endpoint() -> None:
     calls = [
         {"id": "a", "function": {"name": "recommend_product", "arguments": {"product_ids": "1"}}},
         {"id": "b", "type": "function", "function": {"name": "terminate", "arguments": '{"status":"failure"}'}},
     ]
     with OtherServer(answer("I think first."), answer("Then this.", tool_calls=calls)) as server:
-        body = run(
-            reference_agent("baseline").source, _problems()[0], catalogue, server.base_url, models=("other-model",)
-        )
+        body = run(reference_agent("baseline").source, PROBLEMS[0], base_url=server.base_url, models=("other-model",))
     assert body.stop == "terminated"
     assert body.recommended == ("1",) and body.unsurfaced == ("1",)
     assert body.totals.llm_calls == 2
 
 
-def test_the_subtask_agent_finds_products_but_none_of_its_calls_is_the_models(
-    catalogue: Catalogue, scripted: str
-) -> None:
-    bodies = [run(reference_agent("subtask").source, problem, catalogue, scripted) for problem in _problems()]
-    for body, problem in zip(bodies, _problems(), strict=True):
+def test_the_subtask_agent_finds_products_but_none_of_its_calls_is_the_models() -> None:
+    bodies = [run(reference_agent("subtask").source, problem) for problem in PROBLEMS]
+    for body, problem in zip(bodies, PROBLEMS, strict=True):
         assert not body.is_agentic
         assert body.totals.code_calls == body.totals.tool_calls > 2
         assert body.totals.steps >= 1
         assert len(body.recommended or ()) == len(problem.rewards)
 
 
-def test_the_echoers_calls_are_told_apart_from_the_models(catalogue: Catalogue, scripted: str) -> None:
-    body = run(reference_agent("echoer").source, _problems()[0], catalogue, scripted)
+def test_the_echoers_calls_are_told_apart_from_the_models() -> None:
+    body = run(reference_agent("echoer").source, PROBLEMS[0])
     assert not body.is_agentic
     # the call that ends the run has no value of its own, so nothing in it can be dictated
     assert (body.totals.tool_calls, body.totals.echoed_calls, body.totals.llm_calls) == (3, 2, 1)
 
 
-def test_the_cheaters_ids_are_worthless_even_when_they_are_right(catalogue: Catalogue, scripted: str) -> None:
-    problem = _problems()[0]
+def test_the_cheaters_ids_are_worthless_even_when_they_are_right() -> None:
+    problem = PROBLEMS[0]
     source = cheater_source([problem.rewards[0].product_id] * 3)
-    body = run(source, problem, catalogue, scripted)
+    body = run(source, problem)
     assert body.recommended == (problem.rewards[0].product_id,)
-    assert not is_success(body, problem, catalogue)
+    assert not is_success(body, problem)
 
 
 # -- the registry

@@ -200,3 +200,9 @@ def test_parameters_are_read_as_the_references_framework_reads_them(query: bytes
         return
     theirs = wrappers.Request({"QUERY_STRING": query.decode("latin1"), "REQUEST_METHOD": "GET"}).args
     assert read_parameters(query) == theirs.to_dict(flat=True)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_only_reading_methods_are_answered(shelf: ServedCatalogue, method: str) -> None:
+    assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
+    assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == HttpAnswer(status=200, body=b"")

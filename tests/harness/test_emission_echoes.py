@@ -15,8 +15,8 @@ from harness.emission.echoes import PASSAGE
 from harness.emission.wording import Passage, words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
-from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, compact, written
-from tests.harness.honest_styles import LONG_TITLE
+from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, Message, compact, written
+from tests.harness.honest_styles import LONG_TITLE, STYLES, Style
 from tests.harness.puppet_forms import FORMS, MISSED, MISSED_OF_WORDS, OF_WORDS, Form
 from tests.judge.bodies import body_of, completion, search
 
@@ -237,3 +237,43 @@ def test_a_value_is_found_however_its_letters_are_set_apart_and_only_as_whole_wo
         needle = "".join(words_of(value))
         assert Passage(words_of(f"xx {split.join(value)} yy")).holds(needle)
         assert not Passage(words_of(f"xx{value}yy")).holds(needle)
+
+
+def test_words_of_the_programs_in_clauses_of_their_own_are_no_search():
+    prompt = f"{QUERY}\nSellers say crimson for red. Some call a lamp a light. Metal is often brass."
+    assert emitter_after([user(prompt)], ("find_product", {"q": "crimson brass light"})) == "llm"
+
+
+def test_a_call_that_says_nothing_of_its_own_is_no_echo():
+    order = json.dumps({"name": "terminate", "arguments": {"status": "success"}})
+    assert emitter_after([user(f"Repeat this: {order}")], ("terminate", {"status": "success"})) == "llm"
+
+
+def emitter_of(style: Style, extra: tuple[Message, ...] = ()) -> str:
+    emission = Emission(READER, QUERY)
+    for messages, thought, (name, given), result in style.said:
+        call = EmittedCall(call_id="c0", name=name, arguments=json.dumps(given))
+        emission.complete([json.dumps(message) for message in (*extra, *messages)], (call,), thought)
+        emitter = emission.attribute(name, call.arguments).emitter
+        assert emitter == "llm"
+        emission.returned(name, call.arguments, compact(result), emitter)
+    return emitter_after([*extra, *style.messages], style.call, emission)
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_prompts_that_look_like_a_spelled_call_are_no_echo(name):
+    assert emitter_of(STYLES[name]) == "llm"
+    assert emitter_of(STYLES[name], ({"role": "system", "content": f"Tools: {SCHEMAS}"},)) == "llm"
+
+
+SAME = [
+    ("Red-Lamp", "red lamp"), ("r\u200bed", "red"), ("ＲＥＤ", "red"), ("caf\u00e9", "CAFE"), ("&quot;a&quot;", '"a"'),
+    ("%2572ed", "red"), ("\\u0072ed", "red"), ("\\\\nred", "red"), ("1,249.0", "1 249"), ("899.50", "899.5"),
+    ("v1.10.0", "v1 10 0"), ("None", "null"), ("\\162ed", "red"), ("\x1b[31mred\x1b[0m", "red"), ("rеd", "red"),
+    ("<b>r</b><b>ed</b>", "r ed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right"), SAME)
+def test_spellings_of_the_same_words(left, right):
+    assert words_of(left) == words_of(right)

@@ -11,17 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic import generate
-from harness.inference.client import OpenAIUpstream
-from harness.inference.gateway import Gateway
-from harness.inference.port import InferenceRules
-from harness.inference.scripted import MODELS, start_scripted_server
-from harness.limits import EpisodeLimits
-from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox, profile_schemas
-from problems.synthesis import synthesize
-from tests.harness.catalogue_stand import catalogue_of
+from harness.inference.scripted import start_scripted_server
+from harness.tools.registry import profile_schemas
+from tests.harness.agent_stand import play, problems
 from tests.harness.jail_stand import reference_sandbox
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
@@ -137,28 +129,10 @@ def agent_main(problem: dict[str, str]) -> None:
 """
 
 
-@pytest.fixture(scope="module")
-def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
-    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("sdk"))
-
-
-PRODUCTS = tuple(generate(1_500, seed=5))
-
-
 @pytest.mark.parametrize("source", BLOCKS, ids=["smallest", "agentic", "failures"])
-def test_every_agent_of_the_miners_page_runs_and_recommends_what_a_search_brought(source: str, catalogue: Catalogue):
-    (problem,) = synthesize(PRODUCTS, seed=3, counts={"product": 1})
-    toolbox = make_toolbox("sn15", catalogue, problem)
+def test_every_agent_of_the_miners_page_runs_and_recommends_what_a_search_brought(source: str):
     with start_scripted_server() as server:
-        gateway = Gateway(
-            InferenceRules(models=MODELS),
-            [OpenAIUpstream("test", server.base_url, "", 10_000)],
-            toolbox.schemas,
-            EpisodeLimits(),
-        )
-        ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=reference_sandbox(source))
-        rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="1" * 64, models=MODELS)
-        episode = run_episode(source, problem, ports, rules)
+        episode = play(source, problems()[0], reference_sandbox(source), base_url=server.base_url)
     assert episode.body.failure is None, episode.exit.output_tail
     assert episode.body.recommended and episode.body.unsurfaced == ()
     assert episode.body.is_agentic == ("tools.execute(" in source)

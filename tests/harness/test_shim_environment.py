@@ -3,84 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness.catalogue.port import Catalogue
-from harness.inference.client import OpenAIUpstream
-from harness.inference.gateway import Gateway
-from harness.inference.port import InferenceRules
-from harness.inference.scripted import MODELS, start_scripted_server
 from harness.limits import EpisodeLimits
-from harness.sandbox.port import Sandbox
-from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import environment_problem, make_toolbox
+from harness.tools.registry import environment_problem
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem
-from problems.outcome import OutcomeScore
-from problems.score import score
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
-from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.agent_stand import is_success, play, problems
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
 from tests.harness.test_shim_interface import guest
-from tests.problems.stand import synthetic_shelf
 
+PROBLEMS = {problem.bucket: problem for problem in problems()}
 AGENT = Path(__file__).with_name("sn15_environment_agent.py").read_text("utf-8")
 
 
-@pytest.fixture(scope="module")
-def problems() -> dict[str, Problem]:
-    return {p.bucket: p for p in synthesize(synthetic_shelf(3_000, 5), seed=23, counts=dict.fromkeys(BUCKETS, 1))}
-
-
-@pytest.fixture(scope="module")
-def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
-    return catalogue_of(synthetic_shelf(3_000, 5).products, tmp_path_factory.mktemp("environment"))
-
-
-@pytest.fixture(scope="module")
-def scripted() -> Iterator[str]:
-    with start_scripted_server() as server:
-        yield server.base_url
-
-
-def run(source: str, problem: Problem, catalogue: Catalogue, base_url: str, sandbox: Sandbox) -> Episode:
-    toolbox = make_toolbox("environment", catalogue, problem)
-    rules = InferenceRules(models=MODELS, attempts=2, is_call_required_allowed=True)
-    upstream = OpenAIUpstream("test", base_url, "", 10_000)
-    gateway = Gateway(rules, [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None)
-    episode_rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256=catalogue.content_sha256, models=MODELS)
-    return run_episode(source, problem, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), episode_rules)
-
-
 @pytest.mark.parametrize("bucket", BUCKETS)
-def test_an_agent_of_the_present_contract_runs_unmodified_in_a_jail_and_its_calls_are_the_models(
-    bucket: str, problems: dict[str, Problem], catalogue: Catalogue, scripted: str
-) -> None:
+def test_an_agent_of_the_present_contract_runs_unmodified_in_a_jail_and_its_calls_are_the_models(bucket: str) -> None:
     if not has_jail():
         pytest.skip(WHY_NO_JAIL)
-    episode = run(AGENT, problems[bucket], catalogue, scripted, best_sandbox())
+    episode = play(AGENT, PROBLEMS[bucket], best_sandbox(), profile="environment")
     body = episode.body
     assert (body.stop, body.failure) == ("terminated", None), episode.exit.output_tail
     calls = [event for event in body.events if isinstance(event, ToolCall)]
     assert body.is_agentic and {call.emitter for call in calls} == {"llm"}
     assert [call.name for call in calls][-2:] == ["recommend_product", "terminate"]
-    outcome = score(
-        problems[bucket], body.recommended or (), catalogue.product, LexicalTitles(), unsurfaced=body.unsurfaced
-    )
-    assert isinstance(outcome, OutcomeScore) and outcome.is_success
+    assert is_success(body, PROBLEMS[bucket])
     told = [step["environment_result"]["calls"] for step in json.loads(body.claim)]
     assert [done["observation"]["done"] for turn in told for done in turn][-1] is True
     assert sum(map(len, told)) == len(calls)  # the turn that each step sent twice was executed once
 
 
-def test_the_searches_of_the_older_contract_are_gone_and_an_undeclared_argument_is_left_out(
-    problems: dict[str, Problem], catalogue: Catalogue, scripted: str
-) -> None:
+def test_the_searches_of_the_older_contract_are_gone_and_an_undeclared_argument_is_left_out() -> None:
     source = """
 from src.agent.proxy_client import ProxyClient
 def agent_main(problem_data):
@@ -90,7 +46,7 @@ def agent_main(problem_data):
     envelope = {**environment["binding"], "call_id": "a", "idempotency_key": "a", "turn": 1, "action": action}
     return [gone, proxy.post("/environment/call", envelope)["observation"]["error"]]
 """
-    episode = run(source, problems["product"], catalogue, scripted, reference_sandbox(source))
+    episode = play(source, PROBLEMS["product"], reference_sandbox(source), profile="environment")
     assert json.loads(episode.body.claim) == [None, None], episode.exit.output_tail
     assert "410" in episode.exit.output_tail
     (call,) = [event for event in episode.body.events if isinstance(event, ToolCall)]

@@ -245,3 +245,15 @@ def test_a_failing_catalogue_is_never_the_agents_fault(tmp_path: Path) -> None:
     for name, arguments in (("find_product", '{"q": "a"}'), ("view_product_information", '{"product_ids": "1"}')):
         with pytest.raises(ArenaError, match="U3010"):
             tools.dispatch(name, arguments)
+
+
+def test_no_product_is_taken_twice(tools: Toolbox) -> None:
+    result, _ = same_shop(tools, {"q": "yoga mat"}, {"q": "yoga mat"})
+    ids = [row["product_id"] for row in result["products"]]
+    assert sorted(ids) == ["103", "104"]
+
+
+def test_no_hit_for_the_first_query_is_said(tools: Toolbox) -> None:
+    result, outcome = same_shop(tools, {"q": "spaceship"}, {"q": "yoga mat"})
+    assert result == {"found": False, "error": "no result for the first query: 'spaceship'", "shops_tried": 0}
+    assert outcome.failure is None

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, SearchRequest, ShopDirectory
 from harness.catalogue.requests import ignored_parameters
 from harness.catalogue.synthetic import generate
-from harness.tools.port import Toolbox, ToolOutcome
+from harness.tools.port import Toolbox, ToolContext, ToolOutcome
 from harness.tools.registry import make_toolbox
+from harness.tools.views import view_shop_information
 from problems.model import Voucher
-from problems.product import SERVICES
+from problems.product import SERVICES, Product
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.test_tools import PROBLEM, SHELF, call
 
@@ -190,3 +193,38 @@ def test_no_json_object_makes_an_extended_tool_raise(tools: Toolbox, name: str, 
     outcome = tools.dispatch(name, json.dumps(arguments))
     answer = json.loads(outcome.result)
     assert (outcome.failure is not None) == (isinstance(answer, dict) and answer.get("code") == "A1050")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"shop_id": 78}, {"shop_id": " "}, {"shop_id": None}, {"shop": "78"}])
+def test_a_shop_has_to_be_named(tools: Toolbox, arguments: dict[str, object]) -> None:
+    result, outcome = call(tools, "view_shop_information", **arguments)
+    assert outcome.failure is not None and "shop_id" in result["error"]
+
+
+class Searching:
+    """A catalogue of another engine, one that knows no shops."""
+
+    content_sha256 = "0" * 64
+
+    def __len__(self) -> int:
+        return 0
+
+    def search(self, request: SearchRequest) -> tuple[Product, ...]:
+        return ()
+
+    def product(self, product_id: str) -> Product | None:
+        return None
+
+    def products(self) -> Any:
+        return iter(())
+
+    def product_ids(self) -> Any:
+        return iter(())
+
+
+def test_a_catalogue_without_shops_is_refused_before_the_first_call() -> None:
+    with pytest.raises(ArenaError, match="V2030"):
+        make_toolbox("extended", Searching(), PROBLEM)
+    assert make_toolbox("sn15", Searching(), PROBLEM).profile == "sn15"
+    with pytest.raises(TypeError):
+        view_shop_information(ToolContext(Searching(), PROBLEM), "78")

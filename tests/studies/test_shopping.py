@@ -21,7 +21,7 @@ from studies.shopping.market import RandomCaller, make_market, open_partition, r
 from studies.shopping.models import PERIODS, drill_rows
 from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
 from studies.shopping.records import require_admitted, study_policy, versions_of
-from studies.shopping.results import EDITION, Hypotheses, Results, RowResult, render_page, run_tests
+from studies.shopping.results import EDITION, Results, RowResult, render_page
 from tests.studies.toy_study import ROWS, SEED, SHIPPED, write_toy_study
 from training.corpus.corpus_files import read_rows
 from training.guards import GuardStopError
@@ -57,16 +57,6 @@ def test_the_page_of_the_committed_results_is_the_committed_one() -> None:
     assert {one.edition for one in results.values()} == {"first-edition"}
 
 
-def test_the_tests_came_to_what_the_readme_says() -> None:
-    asked = read_toml(SHIPPED / "hypotheses.toml", Hypotheses)
-    readme = (SHIPPED.parent / "README.md").read_text("utf-8")
-    for (_, found, corrected), said in zip(
-        run_tests(asked, PLAN, Results(COMMITTED, PLAN).read()), ("+37.5", "+23.2", "+29.7"), strict=True
-    ):
-        assert found is not None and f"{100 * found.mean:+.1f}" == said and f"| {said} [" in readme
-        assert f"{corrected:.0e}" == "3e-05"
-
-
 def test_rows_of_two_editions_are_never_in_one_test(tmp_path: Path) -> None:
     for name in ("sft-11.json", "base.json"):
         shutil.copy(COMMITTED / name, tmp_path / name)
@@ -81,15 +71,6 @@ def test_rows_of_two_editions_are_never_in_one_test(tmp_path: Path) -> None:
     other.add(new)
     with pytest.raises(ArenaError, match=r"V2124.*another plan"):
         Results(tmp_path / "new", msgspec.structs.replace(PLAN, seed=30)).read()
-
-
-def test_the_quick_plan_differs_from_the_studys_by_sizes_alone() -> None:
-    quick = read_toml(SHIPPED / "quick" / "study.toml", StudyPlan)
-    assert set(quick.labels) <= set(PLAN.labels) and len(quick.trained) == 4
-    for name in ("seed", "tool_profile", "turns_max", "corpus_tokens_max", "coefficient_e4_min"):
-        assert getattr(quick, name) == getattr(PLAN, name)
-    assert msgspec.structs.replace(quick.base, epochs=PLAN.base.epochs) == PLAN.base
-    assert [one.name for one in quick.agents] == [one.name for one in PLAN.agents]
 
 
 @pytest.mark.parametrize(

@@ -216,16 +216,6 @@ def test_the_banks_partition_takes_the_place_of_held_out_problems(place: Path, s
         arena(place, *by_hash, "--recipe", str(own), "--out", str(tmp_path / "p"))
 
 
-def test_episodes_of_another_pool_are_not_taken_over_from_another_run(
-    place: Path, stock: Stock, tmp_path: Path
-) -> None:
-    run_of(place, "teacher")
-    text = (RECIPES / "kto.toml").read_text("utf-8")
-    bench = replace(stock.bench, problems=stock.bench.problems[:1])
-    with pytest.raises(GuardStopError, match="not of the train pool"):
-        run_stage(parse_recipe(text), text, tmp_path / "k", bench, open_teacher=no_teacher)
-
-
 def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_base(place: Path) -> None:
     short = ("--decode", "turn_tokens_max=8", "--decode", "turns_max=2", "--parallel", "2")
     short += ("--problems", "smoke/eval.jsonl")

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.training.bandit import Bandit, die_in_grpo, run_grpo, run_losing
 from tests.training.short_rows import require_killed
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Rollout
-from training.recipe import parse_recipe
 from training.rollouts.rollout import Job
 from training.samplers.vllm import VllmSampler
 from training.stages import grpo
-from training.stages.grpo import problem_order
 from training.stages.run import CHECKPOINT, Outcome
 
 
@@ -135,22 +130,3 @@ def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(s
 
     done = train(stock, tmp_path / "run", run)
     assert done.stopped_by.startswith("logprobs: ") and done.steps == 0
-
-
-@given(steps=st.integers(1, 9), count=st.integers(1, 6), seed=st.integers(0, 3))
-def test_the_order_of_problems_is_pass_after_pass_and_the_same_for_a_longer_run(
-    steps: int, count: int, seed: int
-) -> None:
-    problems = [SimpleNamespace(problem_id=f"p{place}") for place in range(count)]
-
-    def order(steps: int) -> list[str]:
-        recipe = parse_recipe(
-            f'name = "x"\nstage = "grpo"\nmodel = "m"\nseed = {seed}\n'
-            f"[decode]\ntop_p = 1.0\n[optim]\nsteps_max = {steps}\n[grpo]\nproblems_per_step = 2\n"
-        )
-        return problem_order(recipe, problems)  # type: ignore[arg-type]
-
-    found = order(steps)
-    assert len(found) == 2 * steps and order(steps + 1)[: len(found)] == found
-    for start in range(0, len(found), count):
-        assert len(set(found[start : start + count])) == len(found[start : start + count])

@@ -131,16 +131,16 @@ def _keyed(rows: TokenRows) -> list[MixRow]:
     ]
 
 
-def ask_teacher(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> tuple[EpisodeLine, ...]:
-    """One episode a problem, by `run`; those that are in the file already are not asked for again.
+def make_episodes(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> None:
+    """A rejection's samples of each problem, else one episode a problem, by `run`; those in the file are not run again.
 
     Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
     """
-    jobs = jobs_of(bench.problems, 1, recipe.seed)
+    phase, samples = ("sample", recipe.samples) if recipe.stage == "rejection" else ("teacher", 1)
+    jobs = jobs_of(bench.problems, samples, recipe.seed)
     bench.require_train(jobs)
     report = bench.progress
-    collect(jobs, file, run, None if report is None else lambda done, of: report("teacher", done, of))
-    return file.lines()
+    collect(jobs, file, run, None if report is None else lambda done, of: report(phase, done, of))
 
 
 def stepwise_rows(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> TokenRows:
@@ -175,18 +175,6 @@ def reference_steps(lines: Sequence[EpisodeLine]) -> dict[str, tuple[Step, ...]]
 
 
 EPISODES = "episodes.jsonl"
-
-
-def sample_rejection(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> tuple[EpisodeLine, ...]:
-    """All episodes of the stage, by `run`; those that are in the file already are not run again.
-
-    Raises GuardStopError for a problem outside the train pool.
-    """
-    jobs = jobs_of(bench.problems, recipe.samples, recipe.seed)
-    bench.require_train(jobs)
-    report = bench.progress
-    collect(jobs, file, run, None if report is None else lambda done, of: report("sample", done, of))
-    return file.lines()
 
 
 def keep_successes(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> TokenRows:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,11 @@ from training.stages.engine import quiet_engine
 from training.stages.episodes import (
     EPISODES,
     TokenRows,
-    ask_teacher,
     blend,
     keep_successes,
+    make_episodes,
     reference_steps,
     rows_of_traces,
-    sample_rejection,
     stepwise_rows,
 )
 from training.stages.run import (
@@ -156,7 +155,7 @@ class _StageRun:
             case "sft":
                 return self._sft(self._corpus(self._recipe.data.corpus))
             case "rejection":
-                successes = keep_successes(self._made(self._sampled), self._codec, self._recipe)
+                successes = keep_successes(self._made(), self._codec, self._recipe)
                 return self._sft(self._blended(successes))
             case "teacher":
                 lines = self._teacher_lines()
@@ -187,32 +186,30 @@ class _StageRun:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
         return blend(corpus, rows, mix)
 
-    def _sampled(self, file: EpisodeFile) -> None:
-        recipe, run = self._recipe, self._run_jobs
-        if run is None:
+    @contextmanager
+    def _runner(self) -> Iterator[RunJobs]:
+        """What runs the episodes that the stage learns from: of its parent for a rejection, else of the teacher."""
+        recipe = self._recipe
+        if self._run_jobs is not None:
+            yield self._run_jobs
+        elif recipe.stage == "rejection":
             sampler = outside_sampler(recipe, self._codec)
             if sampler is None:
                 model, version = open_parent(recipe)
                 sampler = self._local(placed(model), version)
             decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
-            run = functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
-        sample_rejection(recipe, file, run, self._bench)
+            yield functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
+        else:
+            with self._open_teacher(recipe) as upstream:
+                asking: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
+                yield functools.partial(self._bench.ask_all, decode=recipe.decode, parallel=recipe.parallel, **asking)
 
-    def _asked(self, file: EpisodeFile) -> None:
-        recipe, run = self._recipe, self._run_jobs
-        if run is not None:
-            ask_teacher(recipe, file, run, self._bench)
-            return
-        with self._open_teacher(recipe) as upstream:
-            asking: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
-            run = functools.partial(self._bench.ask_all, decode=recipe.decode, parallel=recipe.parallel, **asking)
-            ask_teacher(recipe, file, run, self._bench)
-
-    def _made(self, make: Callable[[EpisodeFile], None]) -> tuple[EpisodeLine, ...]:
+    def _made(self) -> tuple[EpisodeLine, ...]:
         """The run's own episodes: made by the first process, read by all when they are whole."""
         path = self._run.path / EPISODES
         if self._run.processes.is_first:
-            make(EpisodeFile(path))
+            with self._runner() as run:
+                make_episodes(self._recipe, EpisodeFile(path), run, self._bench)
         self._run.processes.wait()
         return EpisodeFile(path).lines()
 
@@ -229,7 +226,7 @@ class _StageRun:
             lines = tuple(line for name in named for line in EpisodeFile(Path(name) / EPISODES).lines())
             require_train_pool((line.result.problem_id for line in lines), self._bench.train_ids)
             return lines
-        return self._made(self._asked)
+        return self._made()
 
     # -- training
     def _sft(self, rows: TokenRows) -> Outcome:
