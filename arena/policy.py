@@ -44,7 +44,7 @@ class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
 class AdmissionRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whose word lets an agent into a race that several validators share (`arena/race/AGREEMENT.md`)."""
 
-    rule: Literal["own", "agreed"] = "own"  # own: each validator's gate and cooldown; agreed: more than half say so
+    rule: Literal["own", "agreed"] = "own"  # of a validator that races by itself: its own word, or that of all
     validators_asked: int = 5  # so many qualify an agent at once
     hold_blocks: int = 7_200  # from the commitment; what the gate holds by a heuristic counts as accepted from then on
     # true: a source without its hotkey's signature is taken by its commitment alone; written out only where it is said

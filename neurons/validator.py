@@ -38,12 +38,11 @@ from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
 from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, read_race
 from neurons.race.clock import RaceClock
-from neurons.race.door import DoorLoop
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.releases import ReleaseLoop
-from neurons.race.sharing import SharingLoop, open_exchange
+from neurons.race.sharing import DoorLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -431,3 +432,37 @@ def _describe(path: Path) -> Held:
 def _content(problem: Problem) -> str:
     """What a problem asks and answers, whatever its id."""
     return hashlib.sha256(problem_bytes(replace(problem, problem_id="-"))).hexdigest()
+
+
+class Bank(Protocol):
+    """One batch per race. Raises ArenaError V2064 where its folder can't be written."""
+
+    def seal_for(
+        self, race_id: str, problems_min: int, undrawn: Collection[str] = (), *, round_number: int
+    ) -> SealedBatch | BatchNotice:
+        """What the race's batch commits to: of at least `problems_min` problems, for a race whose close is followed by
+        that round. Asking again gives the same batch. `undrawn` names earlier races that ended before their draw.
+
+        Raises ArenaError P4014, P4015 or P4027 when there is none, P4010, P4025 or P4029 to P4031 for one that may not
+        be used.
+        """
+        ...
+
+    def serves(self, batch_sha256: str, round_number: int) -> bool:
+        """Whether this batch may serve a race whose close is followed by that round."""
+        ...
+
+    def open(self, race_id: str, beacon_round: BeaconRound) -> None:
+        """Make the race's batch readable with the round that its draw follows from. Opening twice is opening once.
+
+        Raises ArenaError P4026, P4010, P4027 or P4029 when that batch can't be raced.
+        """
+        ...
+
+    def batch(self, race_id: str) -> SealedBatch:
+        """The open batch of a race. Raises ArenaError P4001 when there is none (yet), P4010 when it was edited."""
+        ...
+
+    def level(self, closes_ms: Sequence[int], now_ms: int, undrawn: Collection[str] = ()) -> StockLevel:
+        """How long the stock lasts, given the closes of the races to come, soonest first."""
+        ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from sys import intern
 from typing import Literal
 
@@ -12,8 +13,8 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
-from arena.race.draw import Qualification, QualifyingResult, qualify, qualifying_order
-from arena.race.model import Candidate, CountedAttempt, CountedEvaluation, CountedVerdict
+from arena.race.draw import QualifyingResult, qualify
+from arena.race.model import Candidate, LoggedRecord
 from arena.race.scores import results_needed
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
@@ -89,15 +90,13 @@ def cost_blocks(word: GateWord, rules: CooldownRules) -> int:
 
 def words_floor(policy: Policy, permits: int) -> int:
     """The fewest validators that let an agent in, where `permits` of them are a race's: what the policy requires, and
-    under the rule `agreed` two, unless there is only one."""
-    required = policy.qualifying.validators_required
-    return max(required, min(TWO, permits)) if policy.admission.rule == "agreed" else required
+    two, unless there is only one."""
+    return max(policy.qualifying.validators_required, min(TWO, permits))
 
 
 def asked_count(policy: Policy, permits: int) -> int:
     """How many validators qualify an agent at once; the others stand in."""
-    asked = policy.qualifying.validators_asked
-    return max(asked, min(policy.admission.validators_asked, permits)) if policy.admission.rule == "agreed" else asked
+    return max(policy.qualifying.validators_asked, min(policy.admission.validators_asked, permits))
 
 
 def more_than_half(speakers: int, floor: int) -> int:
@@ -105,16 +104,14 @@ def more_than_half(speakers: int, floor: int) -> int:
     return max(floor, speakers // 2 + 1)
 
 
-def is_possible(subject: Subject, slots: Mapping[str, Commitment], *, is_repeatable: bool = False) -> bool:
+def is_possible(subject: Subject, slots: Mapping[str, Commitment]) -> bool:
     """Whether a subject is what it says: its id follows from hotkey and source, and its hotkey's slot holds its
-    commitment in that block, or a later one of something else; where it `is_repeatable`, also of itself."""
+    commitment in that block or a later one, or something else from a later block."""
     if subject.agent_version_id != agent_version_id(subject.miner_hotkey, subject.agent_sha256):
         return False
     slot = slots.get(subject.miner_hotkey)
     if slot is None or subject.commitment_block <= 0:
         return False
-    if slot.sha256 == subject.commitment_sha256 and not is_repeatable:
-        return slot.block == subject.commitment_block
     is_same = slot.sha256 == subject.commitment_sha256
     return slot.block >= subject.commitment_block if is_same else slot.block > subject.commitment_block
 
@@ -137,7 +134,7 @@ def rulings(
     known: dict[Subject, list[GateWord]] = {}
     for subject, said in words.items():
         counted = [word for validator, word in said.items() if validator in permitted]
-        if len(counted) >= needed and is_possible(subject, slots, is_repeatable=True):
+        if len(counted) >= needed and is_possible(subject, slots):
             known[subject] = counted
     by_hotkey: dict[str, list[Submitted[Subject]]] = {}
     for subject, counted in known.items():
@@ -176,7 +173,9 @@ def lone_race_refusal(policy: Policy, validators: Collection[str]) -> str | None
     only at each race's settlement. `validators` hold a permit. A race asks for fewer results where fewer permits exist,
     and admission by agreement (`words_floor`) for fewer words; a policy's own number of qualifying validators stays.
     """
-    required = words_floor(policy, len(validators))
+    required = policy.qualifying.validators_required
+    if policy.admission.rule == "agreed":
+        required = words_floor(policy, len(validators))
     if required > 1:
         return (
             f"policy {policy.name} qualifies an agent by {required} validators, and this one sees only its own results"
@@ -198,27 +197,26 @@ class RaceRecords:
     qualifying what gates say of submissions: by submission, then by validator."""
 
     def __init__(self) -> None:
-        self.evaluations: list[CountedEvaluation] = []
-        self.verdicts: list[CountedVerdict] = []
-        self.attempts: list[CountedAttempt] = []  # of a race: those that gave no result
+        self.evaluations: list[LoggedRecord[EvaluationRecord]] = []
+        self.verdicts: list[LoggedRecord[VerdictRecord]] = []
+        self.attempts: list[LoggedRecord[AttemptRecord]] = []  # of a race: those that gave no result
         self.words: dict[Subject, dict[str, GateWord]] = {}
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._quarantined: set[tuple[str, str]] = set()  # validator and body
-        self._of_agent: dict[str, list[CountedEvaluation]] = {}
+        self._of_agent: dict[str, list[LoggedRecord[EvaluationRecord]]] = {}
         self._compacted: dict[str, list[tuple[str, QualifyingResult]]] = {}  # by agent: policy hash and result
         self._closings: dict[str, dict[tuple[str, str], Owner]] = {}  # by agent, then by validator and problem id
 
     def take(self, validator: str, seq: int, content_sha256: str, payload: Payload) -> None:
         """Take in one record; kinds that say nothing about a result are passed over. Logs come in their order."""
+        logged = partial(LoggedRecord, validator=validator, seq=seq, content_sha256=content_sha256)
         if isinstance(payload, EvaluationRecord):
-            row = CountedEvaluation(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
+            row = logged(record=payload)
             self.evaluations.append(row)
             self._of_agent.setdefault(payload.subject.agent_version_id, []).append(row)
         elif isinstance(payload, VerdictRecord):
-            self.verdicts.append(
-                CountedVerdict(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
-            )
+            self.verdicts.append(logged(record=payload))
             key = (validator, payload.verdict.body_sha256)
             if isinstance(payload.verdict, Verdict):
                 self._first.setdefault(key, payload.verdict)
@@ -228,9 +226,7 @@ class RaceRecords:
                 self._quarantined.add(key)
         elif isinstance(payload, AttemptRecord):
             if payload.ended != "evaluated" and payload.context.stage == "race":
-                self.attempts.append(
-                    CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
-                )
+                self.attempts.append(logged(record=payload))
             if payload.is_closing:
                 owner = payload.failure.owner if payload.failure else Owner.VALIDATOR
                 closings = self._closings.setdefault(payload.subject.agent_version_id, {})
@@ -241,7 +237,7 @@ class RaceRecords:
             if word is not None:
                 self.words.setdefault(payload.subject, said)[validator] = word
 
-    def owed(self, validator: str) -> list[CountedEvaluation]:
+    def owed(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.
 
         A body that the judge refused `REFUSALS_MAX` times is not asked about again, nor in a race one that is
@@ -250,14 +246,14 @@ class RaceRecords:
         rows = [row for row in self.evaluations if row.validator == validator and self._is_owed(row)]
         return sorted(rows, key=lambda row: not is_success(row.record))
 
-    def quarantined(self, validator: str) -> list[CountedEvaluation]:
+    def quarantined(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations whose judging ended the workers of two slots, and that have no verdict."""
         keys = self._quarantined - self._first.keys()
         return [row for row in self.evaluations if row.validator == validator and _key(row) in keys]
 
     def compact(self) -> None:
         """Keep of evaluations on which nothing is owed their qualifying results alone, and of verdicts nothing else."""
-        kept: list[CountedEvaluation] = []
+        kept: list[LoggedRecord[EvaluationRecord]] = []
         for row in self.evaluations:
             if self._is_owed(row):
                 kept.append(row)
@@ -300,7 +296,7 @@ class RaceRecords:
             if closed is not None:
                 yield closed
 
-    def _result(self, row: CountedEvaluation) -> QualifyingResult | None:
+    def _result(self, row: LoggedRecord[EvaluationRecord]) -> QualifyingResult | None:
         """Outcome x coefficient of an evaluation, or None while that is owed."""
         outcome, problem_id = row.record.outcome, row.record.context.problem_id
         if not isinstance(outcome, OutcomeScore):
@@ -312,7 +308,7 @@ class RaceRecords:
             return None
         return QualifyingResult(validator=row.validator, problem_id=problem_id, score_e4=verdict.coefficient_e4)
 
-    def _is_owed(self, row: CountedEvaluation) -> bool:
+    def _is_owed(self, row: LoggedRecord[EvaluationRecord]) -> bool:
         key = _key(row)
         is_judgeable = isinstance(row.record.outcome, OutcomeScore) and key not in self._first
         is_over = row.record.context.stage == "race" and key in self._quarantined
@@ -324,7 +320,7 @@ def is_success(record: EvaluationRecord) -> bool:
     return isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
 
 
-def _key(row: CountedEvaluation) -> tuple[str, str]:
+def _key(row: LoggedRecord[EvaluationRecord]) -> tuple[str, str]:
     return row.validator, row.record.body_sha256
 
 
@@ -406,54 +402,6 @@ def _standing(
     return FieldStanding(
         ruling=ruling, passes=passes, finished=len(means), needed=needed, candidate=candidate
     )  # fmt: skip
-
-
-def qualified_candidates(
-    records: RaceRecords,
-    validators: Iterable[str],
-    commitments: Iterable[Commitment],
-    suite: Sequence[str],
-    policy: Policy,
-) -> tuple[Candidate, ...]:
-    """Agents that qualified under a policy whose validators admit each by itself (`own`), by version id.
-
-    `commitments` are the slots of the subnet's hotkeys at the closing block; `suite` the problem ids of the active
-    suite. An agent counts as what most early a validator that passed it said it is (`Subject`).
-    """
-    slots = {commitment.hotkey: commitment for commitment in commitments}
-    permitted = frozenset(validators)
-    claims: dict[str, dict[str, Subject]] = {}
-    for row in records.evaluations:
-        subject = row.record.subject
-        if row.validator in permitted and row.record.context.stage == "qualifying" and is_possible(subject, slots):
-            claims.setdefault(subject.agent_version_id, {}).setdefault(row.validator, subject)
-    candidates = []
-    for agent, said in sorted(claims.items()):
-        order = [validator for validator in qualifying_order(agent, permitted) if validator in said]
-        results = [row for row in records.qualifying_results(agent, policy.policy_sha256) if row.validator in said]
-        found, passed = qualify_across(results, order, suite, policy)
-        if found.state != "qualified" or found.score_e4 is None:
-            continue
-        for subject in dict.fromkeys(said[validator] for validator in passed):
-            if sum(said[validator] == subject for validator in passed) >= policy.qualifying.validators_required:
-                candidates.append(Candidate(subject=subject, qualifying_score_e4=found.score_e4))
-                break
-    return tuple(candidates)
-
-
-def qualify_across(
-    results: Iterable[QualifyingResult], order: Sequence[str], suite: Sequence[str], policy: Policy
-) -> tuple[Qualification, tuple[str, ...]]:
-    """Where an agent stands by the first `validators_asked` validators of `order` that finished its suite, and who of
-    them passed it, in that order."""
-    by_validator: dict[str, list[QualifyingResult]] = {}
-    for result in results:
-        by_validator.setdefault(result.validator, []).append(result)
-    alone = {validator: qualify(rows, suite, policy) for validator, rows in by_validator.items()}
-    finished = [validator for validator in order if validator in alone and alone[validator].finished]
-    deciding = finished[: policy.qualifying.validators_asked]
-    whole = qualify((row for validator in deciding for row in by_validator[validator]), suite, policy)
-    return whole, tuple(validator for validator in deciding if alone[validator].passes)
 
 
 def select_candidates(

@@ -6,7 +6,7 @@ Frozen, serialisable to JSON by msgspec, no clock and no I/O. A settled race is 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -29,16 +29,18 @@ __all__ = [
     "AgentScore",
     "Batch",
     "Candidate",
-    "CountedAttempt",
-    "CountedEvaluation",
-    "CountedVerdict",
+    "LoggedRecord",
     "ProblemScore",
+    "RacePayload",
     "SealedProblem",
     "SettlementInputs",
     "Top",
     "TrajectoryResult",
     "describe_batch",
 ]
+
+RacePayload = EvaluationRecord | VerdictRecord | AttemptRecord
+Kind = TypeVar("Kind", bound=RacePayload, covariant=True)
 
 
 class SealedProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,31 +71,13 @@ def describe_batch(sealed: SealedBatch | BatchNotice) -> Batch:
     )
 
 
-class CountedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """An evaluation record as it stands in a validator's log."""
+class LoggedRecord(msgspec.Struct, Generic[Kind], frozen=True, kw_only=True):
+    """A record of a race as it stands in a validator's log."""
 
     validator: str
     seq: int
     content_sha256: str
-    record: EvaluationRecord
-
-
-class CountedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict record as it stands in a validator's log."""
-
-    validator: str
-    seq: int
-    content_sha256: str
-    record: VerdictRecord
-
-
-class CountedAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that gave no result, as it stands in a validator's log."""
-
-    validator: str
-    seq: int
-    content_sha256: str
-    record: AttemptRecord
+    record: Kind
 
 
 NO_BEACON = "the beacon did not come"
@@ -118,16 +102,15 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
     validators: tuple[str, ...]
     beacon: BeaconRound | None
     undrawn_why: str = NO_BEACON
-    evaluations: tuple[CountedEvaluation, ...]
-    verdicts: tuple[CountedVerdict, ...]
-    attempts: tuple[CountedAttempt, ...] = ()  # without a result; they count where the policy names a control agent
+    evaluations: tuple[LoggedRecord[EvaluationRecord], ...]
+    verdicts: tuple[LoggedRecord[VerdictRecord], ...]
+    attempts: tuple[LoggedRecord[AttemptRecord], ...] = ()  # without a result; for a control agent
     metagraph: Metagraph
     incumbent: Top | None = None
     history: tuple[SettlementRecord, ...] = ()
     eliminated: tuple[str, ...] = ()
     logs: tuple[CountedLog, ...] = ()
     recorded_under: str = ""  # hash of the policy the records were written under; "": of `policy`
-    policy_text: str = ""  # `policy` as the settlement spells it that is settled again; "": none is
 
 
 class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,14 +21,13 @@ from arena.race.draw import assign
 from arena.race.model import (
     AgentScore,
     Candidate,
-    CountedAttempt,
-    CountedEvaluation,
-    CountedVerdict,
+    LoggedRecord,
     ProblemScore,
+    RacePayload,
     SettlementInputs,
     TrajectoryResult,
 )
-from arena.records.model import Subject
+from arena.records.model import AttemptRecord, EvaluationRecord, Subject
 from foundation.canonical import content_hash
 from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.codes.row import Owner
@@ -255,6 +254,8 @@ def _subject(domain: str, rules: RaceRules, *parts: str) -> Subject:
 
 
 Pair = tuple[str, str]  # (agent version id, problem id)
+Attempts = Iterable[LoggedRecord[AttemptRecord]]
+Evaluations = Iterable[LoggedRecord[EvaluationRecord]]
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -274,8 +275,11 @@ EndedByPair = Mapping[tuple[str, Pair], Ended]  # by validator and pair
 
 
 def counted_attempts(
-    attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation], *, is_bounded: bool
-) -> tuple[CountedAttempt, ...]:
+    attempts: Attempts,
+    evaluations: Evaluations,
+    *,
+    is_bounded: bool,
+) -> tuple[LoggedRecord[AttemptRecord], ...]:
     """The attempts without a result that a settlement looks at, by validator and number.
 
     `is_bounded`: the logs are those that a roll counted, up to their sizes. Else (one validator, its own log) one that
@@ -292,7 +296,7 @@ def counted_attempts(
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
 
-def how_they_ended(attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation]) -> EndedByPair:
+def how_they_ended(attempts: Attempts, evaluations: Evaluations) -> EndedByPair:
     """Faults and first result of every pair at every validator. Rows of the race's own, each validator's in order.
 
     A fault is one that closed its item, or the validator's own. A broken problem is nobody's: the control agent lacks
@@ -340,11 +344,11 @@ def charged_to(
     return frozenset(charged)
 
 
-def _note_last(last: dict[tuple[str, Pair], int], row: CountedAttempt | CountedEvaluation) -> None:
+def _note_last(last: dict[tuple[str, Pair], int], row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> None:
     last[_key(row)] = max(row.seq, last.get(_key(row), 0))
 
 
-def _key(row: CountedAttempt | CountedEvaluation) -> tuple[str, Pair]:
+def _key(row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> tuple[str, Pair]:
     return row.validator, (row.record.subject.agent_version_id, row.record.context.problem_id)
 
 
@@ -374,19 +378,13 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
         return not any(pair.results for pair in self.pairs.values())
 
 
-def record_set_sha256(
-    evaluations: Iterable[CountedEvaluation],
-    verdicts: Iterable[CountedVerdict],
-    attempts: Iterable[CountedAttempt] = (),
-) -> str:
+def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
     """Hash of the record set S: sorted (validator, seq, content hash), each once."""
-    rows = {(row.validator, row.seq, row.content_sha256) for row in evaluations}
-    rows |= {(row.validator, row.seq, row.content_sha256) for row in verdicts}
-    rows |= {(row.validator, row.seq, row.content_sha256) for row in attempts}
-    return content_hash([list(row) for row in sorted(rows)])
+    found = {(row.validator, row.seq, row.content_sha256) for row in rows}
+    return content_hash([list(row) for row in sorted(found)])
 
 
-def attempts_that_count(inputs: SettlementInputs) -> tuple[CountedAttempt, ...]:
+def attempts_that_count(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptRecord], ...]:
     """The attempts in the record set S: none where the policy names no control agent."""
     if not inputs.policy.race.control_sha256:
         return ()
@@ -527,7 +525,7 @@ def _results_by_validator(
     return found
 
 
-def _is_in_race(row: CountedEvaluation | CountedAttempt, inputs: SettlementInputs) -> bool:
+def _is_in_race(row: LoggedRecord[AttemptRecord | EvaluationRecord], inputs: SettlementInputs) -> bool:
     context = row.record.context
     return (
         context.stage == "race"
@@ -536,7 +534,7 @@ def _is_in_race(row: CountedEvaluation | CountedAttempt, inputs: SettlementInput
     )
 
 
-def _is_of_race(row: CountedEvaluation, inputs: SettlementInputs, policy_sha256: str) -> bool:
+def _is_of_race(row: LoggedRecord[EvaluationRecord], inputs: SettlementInputs, policy_sha256: str) -> bool:
     record = row.record
     return (
         _is_in_race(row, inputs)

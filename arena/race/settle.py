@@ -14,15 +14,7 @@ import msgspec
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
-from arena.race.model import (
-    AgentScore,
-    Batch,
-    CountedAttempt,
-    CountedEvaluation,
-    CountedVerdict,
-    SealedProblem,
-    SettlementInputs,
-)
+from arena.race.model import AgentScore, Batch, LoggedRecord, RacePayload, SealedProblem, SettlementInputs
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
     FieldScores,
@@ -49,7 +41,17 @@ from arena.race.weights import (
     past_duels,
     weighted_scores,
 )
-from arena.records.model import PastSettlement, RaceInputs, SettlementRecord, SettlingNeuron, Standing, Top
+from arena.records.model import (
+    AttemptRecord,
+    EvaluationRecord,
+    PastSettlement,
+    RaceInputs,
+    SettlementRecord,
+    SettlingNeuron,
+    Standing,
+    Top,
+    VerdictRecord,
+)
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.errors import ArenaError
 
@@ -64,7 +66,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
         closing_block=inputs.closing_block,
         settling_block=inputs.settling_block,
         batch_sha256=inputs.batch.batch_sha256,
-        record_set_sha256=record_set_sha256(inputs.evaluations, inputs.verdicts, attempts_that_count(inputs)),
+        record_set_sha256=record_set_sha256((*inputs.evaluations, *inputs.verdicts, *attempts_that_count(inputs))),
         incumbent=inputs.incumbent,
         inputs=state_inputs(inputs),
     )
@@ -240,13 +242,8 @@ def state_inputs(inputs: SettlementInputs) -> RaceInputs:
     if inputs.incumbent is not None:
         hotkeys.add(inputs.incumbent.miner_hotkey)
     neurons = (neuron for neuron in inputs.metagraph.neurons if neuron.hotkey in hotkeys)
-    policy = msgspec.to_builtins(inputs.policy)
-    if inputs.policy_text:
-        # Settled again, with the fields that its settlement names: one of earlier code lacks those that policies got
-        # since, which stand at their defaults.
-        policy = _only_named(policy, msgspec.json.decode(inputs.policy_text))
     return RaceInputs(
-        policy=canonical_bytes(policy).decode(),
+        policy=canonical_bytes(inputs.policy).decode(),
         problem_ids=tuple(sorted(problem.problem_id for problem in inputs.batch.problems)),
         closes_ms=inputs.closes_ms,
         field=tuple(sorted(inputs.field, key=lambda candidate: candidate.subject.agent_version_id)),
@@ -266,15 +263,6 @@ def state_inputs(inputs: SettlementInputs) -> RaceInputs:
         beacon_signature=bytes.fromhex(inputs.beacon.signature).hex() if inputs.beacon else "",
         undrawn_why="" if inputs.beacon else inputs.undrawn_why,
     )
-
-
-def _only_named(value: object, names: object) -> object:
-    """`value` without the fields, at every level, that `names` does not have."""
-    if isinstance(value, dict) and isinstance(names, dict):
-        return {name: _only_named(part, names[name]) for name, part in value.items() if name in names}
-    if isinstance(value, list | tuple) and isinstance(names, list) and len(value) == len(names):
-        return [_only_named(part, named) for part, named in zip(value, names, strict=True)]
-    return value
 
 
 def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
@@ -317,12 +305,12 @@ def source_opening_ms(settlement: SettlementRecord) -> int | None:
 
 def inputs_again(
     record: SettlementRecord,
-    evaluations: Iterable[CountedEvaluation],
-    verdicts: Iterable[CountedVerdict],
+    evaluations: Iterable[LoggedRecord[EvaluationRecord]],
+    verdicts: Iterable[LoggedRecord[VerdictRecord]],
     history: Sequence[SettlementRecord] = (),
     *,
     policy: Policy | None = None,
-    attempts: Iterable[CountedAttempt] = (),
+    attempts: Iterable[LoggedRecord[AttemptRecord]] = (),
 ) -> SettlementInputs:
     """The inputs a settlement was made of; `policy` takes the place of its own, to see how else it could have ended.
 
@@ -372,7 +360,6 @@ def inputs_again(
         eliminated=stated.eliminated,
         logs=stated.logs,
         recorded_under=own.policy_sha256,
-        policy_text=stated.policy if policy is None else "",
     )
 
 
@@ -394,6 +381,6 @@ def _stated(record: SettlementRecord) -> RaceInputs:
     return record.inputs
 
 
-def _is_counted(row: CountedEvaluation | CountedVerdict | CountedAttempt, sizes: dict[str, int]) -> bool:
+def _is_counted(row: LoggedRecord[RacePayload], sizes: dict[str, int]) -> bool:
     """Whether it stands in the counted part of its log. No logs stated: one validator settled from its own."""
     return not sizes or row.seq <= sizes.get(row.validator, 0)

@@ -16,7 +16,6 @@ import typer
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, complete_policy
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.race_sweep import sweep_lambda
 from neurons.cli.store_reading import logs_of
 
 if TYPE_CHECKING:
@@ -156,9 +155,6 @@ def replay(
     show(shown, lines, as_json=as_json)
     if again.differing:
         raise typer.Exit(EXIT_INTEGRITY)
-
-
-app.command("sweep")(sweep_lambda)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from arena.bank.port import Bank
+from arena.bank.stock import Bank
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
 from arena.door.local_chain import ChainServer
 from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore

@@ -11,8 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 
 from arena.bank.partition_file import PARTITION_FILE, PartitionFile, PoolAssignment, unpartitioned
-from arena.bank.port import Bank
-from arena.bank.stock import HORIZON_RACES, BatchStock, SealedStock, StockLevel
+from arena.bank.stock import HORIZON_RACES, Bank, BatchStock, SealedStock, StockLevel
 from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock

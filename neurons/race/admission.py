@@ -120,7 +120,7 @@ class Admissions:
 
     @property
     def _is_agreed(self) -> bool:
-        return self._node.policy.admission.rule == "agreed"
+        return self._node.sharing is not None or self._node.policy.admission.rule == "agreed"
 
     async def inspect(
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]

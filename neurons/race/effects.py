@@ -18,7 +18,7 @@ from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
-from arena.race.admission import field_standings, qualified_candidates, select_candidates, words_floor
+from arena.race.admission import field_standings, select_candidates, words_floor
 from arena.race.agreement import validators_of
 from arena.race.draw import permitted_validators
 from arena.race.events import (
@@ -255,8 +255,6 @@ class RaceEffects:
         assert closing is not None, "logs are counted after the closing block was read"
         _, records = await self.peers.counted(logs, "field", state)
         validators, slots = validators_of(state), closing.commitments
-        if policy.admission.rule != "agreed":
-            return qualified_candidates(records, validators, slots, self._suite, policy)
         rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
         await keep_standings(self._node.store, rows)
         return tuple(row.candidate for row in rows if row.candidate is not None)

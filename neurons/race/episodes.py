@@ -22,9 +22,9 @@ import msgspec
 
 from arena.evaluate import Evaluation, records_of
 from arena.race.decider import after_fault, is_last_attempt, may_diverge, witness_item
-from arena.race.model import CountedEvaluation
+from arena.race.model import LoggedRecord
 from arena.records.body import decode_body, encode_body
-from arena.records.model import AttemptRecord, Stage, VerdictRecord
+from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
 from arena.store.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
@@ -368,7 +368,7 @@ class VerdictLoop:
                     is_owed |= await self._ask(row)
         self._retry = PAUSES.after(self._retry, self._node.now_ms()) if is_owed else NextTry()
 
-    async def _ask(self, row: CountedEvaluation) -> bool:
+    async def _ask(self, row: LoggedRecord[EvaluationRecord]) -> bool:
         """Ask for one verdict: whether it is to be asked for again like any that is owed."""
         node, record, context = self._node, row.record, row.record.context
         if node.judge_budgets.refusal(context.race_id, context.problem_id) is not None:
@@ -398,6 +398,6 @@ class VerdictLoop:
         self._put_off[record.body_sha256] = NextTry(times + 1, after.delay_ms, node.now_ms() + after.delay_ms)
         return False
 
-    async def _record(self, row: CountedEvaluation, verdict: Verdict | UnscoredVerdict) -> None:
+    async def _record(self, row: LoggedRecord[EvaluationRecord], verdict: Verdict | UnscoredVerdict) -> None:
         record = VerdictRecord(subject=row.record.subject, context=row.record.context, verdict=verdict)
         await self._node.sequencer.append([record])

@@ -23,11 +23,11 @@ from arena.policy import Policy, RaceRules
 from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
 from arena.race.draw import Qualification, qualify
 from arena.race.machine import RaceState, race_name, replay, stream_of
-from arena.race.model import CountedEvaluation
+from arena.race.model import LoggedRecord
 from arena.race.schedule import closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
-from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
+from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.store.port import Store
 from foundation.errors import ArenaError
 
@@ -54,7 +54,7 @@ class RaceLog:
         self.release: ReleaseRecord | None = None
 
     @property
-    def evaluations(self) -> list[CountedEvaluation]:
+    def evaluations(self) -> list[LoggedRecord[EvaluationRecord]]:
         """Evaluations in the order they were read."""
         return self.records.evaluations
 
@@ -82,7 +82,7 @@ class RaceLog:
         """What this validator said last of a submission, or None."""
         return self.records.words.get(subject, {}).get(self._store.validator)
 
-    def owed(self, validator: str) -> list[CountedEvaluation]:
+    def owed(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations that wait for a verdict (`RaceRecords.owed`)."""
         return self.records.owed(validator)
 

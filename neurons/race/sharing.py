@@ -7,23 +7,17 @@ their miners had brought them. A peer that is away or lying costs its answer and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from arena.exchange.peer_service import PeerService, RaceTerms
-from neurons.race.clock import RaceClock
-
-if TYPE_CHECKING:  # a node that races alone need not load the web framework
-    from arena.web.server import ExchangeServer
-
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SourceRelay, SubmissionCache
@@ -36,8 +30,13 @@ from harness.catalogue.server import listen
 from neurons.health.node_file import PeerSeen
 from neurons.loops.node import Node, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.race.clock import RaceClock
 from neurons.settings.inputs import held_path
 from neurons.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from arena.web.server import ExchangeServer
+
 
 PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, twice its limit
 
@@ -254,3 +253,33 @@ def peers_of(metagraph: Metagraph, own_hotkey: str) -> list[Peer]:
         for neuron in metagraph.neurons
         if neuron.hotkey in permitted and neuron.hotkey != own_hotkey and neuron.endpoint
     ]
+
+
+PUBLISH_EVERY_S = 10.0
+LOOK_BLOCKS = 25  # between two looks at the address that the chain names
+
+
+class DoorLoop:
+    """Says on chain where the door is."""
+
+    def __init__(self, node: Node, endpoint: str) -> None:
+        """`endpoint` is the door's address."""
+        self._node = node
+        self._address = AddressOnChain(node, endpoint, whose="door's address", told="miners find the door on chain:")
+        self._looked: int | None = None  # the block at which the address on chain was read last
+
+    async def run(self, drain: StopSignal) -> None:
+        """Turn until drained."""
+        await run_loop("address", self.publish, drain, self._node.log, every_s=PUBLISH_EVERY_S)
+
+    async def publish(self) -> None:
+        """Say on chain where the door is, unless the chain says so: looked at once in `LOOK_BLOCKS`, and again after
+        each pause while the chain refuses. Raises ArenaError U3030."""
+        if not self._address.may_try():
+            return
+        block = await self._node.chain.block()
+        if self._looked is not None and 0 <= block - self._looked < LOOK_BLOCKS and not self._address.is_refused:
+            return
+        metagraph = await self._node.chain.metagraph()
+        await self._address.keep(metagraph)
+        self._looked = block

@@ -29,7 +29,6 @@ from arena.race.events import (
     RaceObservation,
     RaceSettled,
     ReadChain,
-    ReleaseBatch,
     Settle,
     SettlementProposed,
     encode_event,
@@ -169,18 +168,18 @@ class Member:
                 self.has |= {log for log in effect.logs if self.network.is_shown(log, self.hotkey)}
                 return None
             case FixField():
-                assert set(effect.logs) <= self.has
+                assert set(effect.logs or ()) <= self.has
                 validators = validators_of(self.state)
-                return FieldFixed(field=self.network.field_of(effect.logs, validators), validators=validators)
+                return FieldFixed(field=self.network.field_of(effect.logs or (), validators), validators=validators)
             case EnqueueItems():
                 return ItemsEnqueued(items=len(effect.items))
             case Settle():
+                if effect.logs is None:  # nobody to agree with
+                    return RaceSettled(settlement=settlement_of(()))
                 assert set(effect.logs) <= self.has
                 return SettlementProposed(settlement=settlement_of(effect.logs))
             case AdoptSettlement():
                 return self._adopt(effect.value)
-            case ReleaseBatch():
-                return None
         return None
 
     def _read(self, effect: ReadChain) -> Event | None:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256
 from arena.policy import Policy
-from arena.race.model import Batch, Candidate, CountedAttempt, CountedEvaluation, CountedVerdict, SettlementInputs
+from arena.race.model import Batch, Candidate, LoggedRecord, SettlementInputs
 from arena.race.scores import control_subject, witness_subject
-from arena.records.model import AttemptRecord, Context
+from arena.records.model import AttemptRecord, Context, EvaluationRecord, VerdictRecord
 from foundation.errors import Failure
 from tests.arena.race_stand import (
     RACE,
@@ -69,7 +69,7 @@ def attempt(
     is_closing: bool = False,
     code: str = "V2004",
     rules: Policy | None = None,
-) -> CountedAttempt:
+) -> LoggedRecord[AttemptRecord]:
     record = AttemptRecord(
         attempt_id=f"{problem_id}:{seq}",
         subject=who.subject,
@@ -78,7 +78,7 @@ def attempt(
         is_closing=is_closing,
         failure=Failure(code=code),
     )
-    return CountedAttempt(validator=validator, seq=seq, content_sha256=digest("attempt", validator, seq), record=record)
+    return LoggedRecord(validator=validator, seq=seq, content_sha256=digest("attempt", validator, seq), record=record)
 
 
 class _Log:
@@ -86,9 +86,9 @@ class _Log:
 
     def __init__(self, rules: Policy, validator: str) -> None:
         self.rules, self.validator, self.seqs = rules, validator, count(1)
-        self.evaluations: list[CountedEvaluation] = []
-        self.verdicts: list[CountedVerdict] = []
-        self.attempts: list[CountedAttempt] = []
+        self.evaluations: list[LoggedRecord[EvaluationRecord]] = []
+        self.verdicts: list[LoggedRecord[VerdictRecord]] = []
+        self.attempts: list[LoggedRecord[AttemptRecord]] = []
 
     def fault(self, who: Candidate, problem_id: str, *, is_closing: bool = False, code: str = "V2004") -> None:
         row = attempt(

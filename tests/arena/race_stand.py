@@ -13,14 +13,7 @@ from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.race.draw import draw_problems, race_seed
-from arena.race.model import (
-    Batch,
-    Candidate,
-    CountedEvaluation,
-    CountedVerdict,
-    SealedProblem,
-    SettlementInputs,
-)
+from arena.race.model import Batch, Candidate, LoggedRecord, SealedProblem, SettlementInputs
 from arena.records.model import Conditions, Context, EvaluationRecord, Subject, VerdictRecord
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals
@@ -91,7 +84,7 @@ def hash_of(rules: Policy) -> str:
 
 def evaluation(
     rules: Policy, sealed: Batch, who: Candidate, problem_id: str, validator: str, seq: int, *, is_success: bool
-) -> CountedEvaluation:
+) -> LoggedRecord[EvaluationRecord]:
     outcome = OutcomeScore(
         titles="lexical/1", bucket="product", slots=(), is_success=is_success, is_gt_exact=False, rule_e4=0, reward_e4=0
     )
@@ -109,10 +102,12 @@ def evaluation(
         totals=Totals(),
         outcome=outcome,
     )
-    return CountedEvaluation(validator=validator, seq=seq, content_sha256=digest(validator, seq), record=record)
+    return LoggedRecord(validator=validator, seq=seq, content_sha256=digest(validator, seq), record=record)
 
 
-def verdict(rules: Policy, row: CountedEvaluation, quality_e4: int, seq: int) -> CountedVerdict:
+def verdict(
+    rules: Policy, row: LoggedRecord[EvaluationRecord], quality_e4: int, seq: int
+) -> LoggedRecord[VerdictRecord]:
     given = Verdict(
         body_sha256=row.record.body_sha256,
         rubric_id=rules.rubric.rubric_id,
@@ -123,7 +118,7 @@ def verdict(rules: Policy, row: CountedEvaluation, quality_e4: int, seq: int) ->
         opinions=(),
     )
     record = VerdictRecord(subject=row.record.subject, context=row.record.context, verdict=given)
-    return CountedVerdict(validator=row.validator, seq=seq, content_sha256=digest(row.validator, seq), record=record)
+    return LoggedRecord(validator=row.validator, seq=seq, content_sha256=digest(row.validator, seq), record=record)
 
 
 def inputs(
@@ -136,8 +131,8 @@ def inputs(
 ) -> SettlementInputs:
     """Settlement inputs in which every validator ran every (agent, problem) `outcomes` has a result for."""
     chosen, sealed, racers = rules or policy(), batch(), tuple(field)
-    evaluations: list[CountedEvaluation] = []
-    verdicts: list[CountedVerdict] = []
+    evaluations: list[LoggedRecord[EvaluationRecord]] = []
+    verdicts: list[LoggedRecord[VerdictRecord]] = []
     for validator in validators:
         seq = 0
         for who in racers:

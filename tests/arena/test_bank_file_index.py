@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -41,15 +40,6 @@ def ids(index: FileIndex) -> list[str]:
     return [held for file in index.files("*.batch.json") for held in file.held.problem_ids]
 
 
-def test_every_file_is_read_once_however_often_and_by_however_many_processes_it_is_asked_for(desk):
-    first = desk.index()
-    assert ids(first) == ids(first) == ids(desk.index()) == ["a", "b", "c"]
-    assert desk.reads == ["a.batch.json", "b.batch.json", "c.batch.json"]
-    (desk.folder / "d.batch.json").write_text("d")
-    assert ids(first) == ids(desk.index()) == ["a", "b", "c", "d"]
-    assert desk.reads[3:] == ["d.batch.json"]
-
-
 def test_a_changed_file_is_read_again_and_one_that_is_gone_is_forgotten(desk):
     index = desk.index()
     ids(index)
@@ -69,11 +59,6 @@ def test_a_spoilt_index_costs_reading_and_nothing_else(desk, spoil):
     assert desk.reads == []
 
 
-def test_an_index_that_cannot_be_written_or_read_stops_nobody(desk):
-    (desk.folder / INDEX_FILE).mkdir()
-    assert ids(desk.index()) == ids(desk.index()) == ["a", "b", "c"]
-
-
 def test_a_file_that_cannot_be_read_is_raised_and_never_entered(desk):
     (desk.folder / "d.batch.json").mkdir()
     for _ in range(2):
@@ -83,11 +68,6 @@ def test_a_file_that_cannot_be_read_is_raised_and_never_entered(desk):
     (desk.folder / "d.batch.json").symlink_to("nowhere")
     with pytest.raises(ArenaError, match=r"P4001.*d\.batch\.json"):
         ids(desk.index())
-
-
-def test_the_index_names_answers_and_is_its_owners_alone(desk):
-    ids(desk.index())
-    assert stat.S_IMODE((desk.folder / INDEX_FILE).stat().st_mode) == 0o600
 
 
 def test_a_stock_that_starts_again_reads_no_earlier_batch_and_repeats_no_answer(tmp_path):

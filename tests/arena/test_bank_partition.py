@@ -6,7 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 from arena.bank.batch import check_release, seal
 from arena.bank.partition_file import (
     PartitionFile,
-    SignedChange,
     read_partition,
     read_public_manifest,
     unpartitioned,
@@ -160,23 +158,6 @@ def test_without_the_public_form_of_the_manifest_before_it_one_is_kept_whole(pat
     assert read_public_manifest(whole, OPERATOR.hotkey, verify) == read_partition(path, verify).manifest
 
 
-def test_changes_that_name_one_another_are_refused_and_not_followed_for_ever(path):
-    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH[:1])
-    file = path.parent / "partitions" / f"{assigned.partition_sha256}.change.json"
-    signed = msgspec.json.decode(file.read_bytes(), type=SignedChange)
-    looped = replace(signed, change=replace(signed.change, previous_sha256=assigned.partition_sha256))
-    file.write_bytes(msgspec.json.encode(looped))
-    with pytest.raises(ArenaError, match="P4028"):
-        read_public_manifest(file, OPERATOR.hotkey, verify)
-
-
-def test_a_disguise_keeps_its_sources_cluster_token(path):
-    desk = PartitionFile(path, OPERATOR, verify)
-    assigned = desk.assign([FRESH[0], disguised(FRESH[0], "p_other"), FRESH[1]])
-    first, other, stranger = assigned.cluster_ids
-    assert first == other != stranger
-
-
 def test_a_stock_of_ones_own_takes_pools_and_clusters_from_the_manifest(path):
     stock = BatchStock(path.parent, os.urandom, assign=PartitionFile(path, OPERATOR, verify).assign)
     stock.add("a", [*FRESH, disguised(SUITE[0], "p_suite")])
@@ -203,12 +184,6 @@ def test_batches_share_no_problem_and_have_one_mix_whatever_the_order(problems):
     assert len(set(ids)) == len(ids) == 16
     assert all([p.bucket for p in one.assigned.problems].count("product") == 2 for one in dealt)
     assert dealt == deal(unpartitioned(FRESH), CLOSES_MS, 4)
-
-
-def test_the_order_in_a_batch_says_nothing_about_its_buckets():
-    for one in deal(unpartitioned(FRESH), CLOSES_MS, 4):
-        ids = [problem.problem_id for problem in one.assigned.problems]
-        assert ids == sorted(ids)
 
 
 def test_too_few_and_repeated_problems_are_refused_and_sealed_ones_passed_over():
@@ -297,7 +272,3 @@ def test_pools_and_problems_are_checked_against_the_batch():
     assert not checked(moved).is_ok
     other = seal("race-1", FRESH[3:6], bytes(range(32)), partition_sha256="ab" * 32)
     assert checked(batch=other).batch == "broken"
-
-
-def test_a_disclosure_is_plain_data():
-    assert msgspec.json.decode(msgspec.json.encode(checked()))["race_id"] == "race-1"

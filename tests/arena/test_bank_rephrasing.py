@@ -103,12 +103,6 @@ def test_what_a_model_may_do_wrong_is_refused(spoil: Callable[[str], str], code:
     assert isinstance(refused, Unworded) and refused.failure.code == code
 
 
-def test_thoughts_and_quotes_around_the_reply_are_no_part_of_it():
-    problem = PROBLEMS[0]
-    done = reword(problem, ScriptedWriter(f'<think>hm, 12 PHP</think>\n"{other_words(problem)}"\n'), SAMPLING)
-    assert isinstance(done, Reworded) and done.problem.query == other_words(problem)
-
-
 def test_the_model_sees_neither_ids_nor_voucher():
     for problem in PROBLEMS:
         writer = ScriptedWriter(other_words(problem))

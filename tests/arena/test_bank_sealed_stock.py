@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from arena.bank.batch import seal
-from arena.bank.port import Bank
-from arena.bank.sealing import encode_sealed, lock_batch, open_batch
-from arena.bank.stock import DAY_MS, BatchStock, SealedStock, measure_level
+from arena.bank.sealing import encode_sealed, lock_batch
+from arena.bank.stock import Bank, BatchStock, SealedStock
 from arena.chain.beacon import LocalBeacon, LocalTimelock, QuicknetTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.opening import open_beacon
@@ -94,27 +91,9 @@ def test_a_race_keeps_its_batch_and_opens_it_with_its_round(bank):
     assert batch.problems == SETS[0]
 
 
-def test_no_two_races_share_a_problem(bank):
-    seen: set[str] = set()
-    for number, opens_with in enumerate(ROUNDS, start=1):
-        bank.seal_for(f"race-{number}", 3, round_number=opens_with)
-        bank.open(f"race-{number}", local_round(opens_with))
-        ids = set(bank.batch(f"race-{number}").problem_ids)
-        assert len(ids) == 3 and not ids & seen
-        seen |= ids
-    with pytest.raises(ArenaError) as caught:
-        bank.seal_for("race-4", 3, round_number=104)
-    assert caught.value.entry.is_retryable
-
-
 def test_a_batch_too_small_for_the_draw_is_not_used(bank):
     with pytest.raises(ArenaError, match="P4015"):
         bank.seal_for("race-1", 4, round_number=101)
-
-
-def test_a_race_that_opened_no_batch_has_none(bank):
-    with pytest.raises(ArenaError, match="P4001"):
-        bank.batch("race-9")
 
 
 # -- sealed files alone
@@ -126,41 +105,6 @@ def test_before_its_draw_a_race_has_nothing_to_read(tmp_path):
     assert not any(
         problem.query.encode() in b"".join(p.read_bytes() for p in (tmp_path / "bank").iterdir()) for problem in SETS[0]
     )
-
-
-FAR_ROUND = 10**9  # a quicknet round of the year 2118: nobody has its signature
-
-
-@pytest.mark.parametrize("holder", ["validator", "operator", "partition key"])
-def test_before_the_round_no_key_and_no_earlier_round_opens_a_real_timelock(tmp_path, holder):
-    """Sealed to drand's quicknet. Whoever holds the files, in whatever role, has its keys and every round so far."""
-    folder, timelock = tmp_path / "bank", QuicknetTimelock()
-    folder.mkdir()
-    batch = seal("close", SETS[0], os.urandom(32), partition_sha256="ab" * 32)
-    sealed = lock_batch(batch, FAR_ROUND, timelock=timelock, signer=OPERATOR, made_ms=5_000)
-    (folder / "close.sealed.json").write_bytes(encode_sealed(sealed))
-    beacon = open_beacon("finney", lambda: 10**12)
-    bank = SealedStock(folder, OPERATOR.hotkey, verify, timelock, beacon)
-    assert bank.seal_for("race-1", 3, round_number=FAR_ROUND).problem_ids == batch.problem_ids
-    message = FAR_ROUND.to_bytes(8, "big")
-    keys = {
-        "validator": keypair_signer("//Validator").sign(message),
-        "operator": OPERATOR.sign(message),
-        "partition key": hmac.digest(bytes(range(32)), message, "sha256"),
-    }
-    known = [ROUND_1.signature, keys[holder].hex(), keys[holder][:48].hex(), batch.batch_sha256, ""]
-    for signature in known:
-        with pytest.raises(ArenaError, match="P4026"):
-            bank.open("race-1", replace(ROUND_1, round=FAR_ROUND, signature=signature))
-    with pytest.raises(ArenaError, match=r"P4027.*no file"):
-        bank.open("race-1", ROUND_1)  # a true round, and not this batch's
-    with pytest.raises(ArenaError, match="V2085"):
-        open_batch(sealed, None, timelock=timelock)
-    with pytest.raises(ArenaError, match="P4001"):
-        bank.batch("race-1")
-    on_disk = b"".join(path.read_bytes() for path in folder.iterdir())
-    secrets = [batch.salt, *(reward.product_id for problem in SETS[0] for reward in problem.rewards)]
-    assert not any(text.encode() in on_disk for text in [*secrets, *(problem.query for problem in SETS[0])])
 
 
 def test_after_the_round_the_published_signature_opens_a_real_timelock(tmp_path):
@@ -257,13 +201,6 @@ def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path):
         bank.open("race-1", local_round(101))
 
 
-def test_notices_come_soonest_first(tmp_path):
-    folder = tmp_path / "bank"
-    put(folder, "a", SETS[0], 103)
-    put(folder, "b", SETS[1], 101)
-    assert [notice.race_id for notice in sealed_bank(folder).notices()] == ["b", "a"]
-
-
 # -- the level
 def test_the_stock_lasts_until_the_first_race_without_a_batch(tmp_path):
     folder, now_ms = tmp_path / "bank", 1_800_000_000_000
@@ -276,20 +213,6 @@ def test_the_stock_lasts_until_the_first_race_without_a_batch(tmp_path):
     assert level.is_low(30) and not level.is_low(2)
 
 
-def test_files_whose_round_is_out_are_no_stock(tmp_path):
-    bank = filled_sealed(tmp_path / "bank")
-    level = bank.level([TIMELOCK.opens_ms(103) + 1], TIMELOCK.opens_ms(103))
-    assert (level.races, level.lasts_ms, level.oldest_made_ms) == (0, 0, None)
-
-
-def test_thirty_daily_batches_are_thirty_days(tmp_path):
-    now_ms = 1_800_000_000_000
-    closes_ms = coming_closes_ms(now_ms, PAPER.race, 31)
-    level = measure_level([True] * 30 + [False], closes_ms, now_ms, [now_ms])
-    assert level.races == 30 and not level.is_low(30)
-    assert measure_level([True] * 29 + [False] * 2, closes_ms, now_ms, [now_ms]).is_low(30)
-
-
 def test_a_stock_of_ones_own_counts_races_and_one_that_makes_problems_never_runs_low(tmp_path):
     now_ms = 1_800_000_000_000
     closes_ms = coming_closes_ms(now_ms, PAPER.race, 10)
@@ -299,9 +222,3 @@ def test_a_stock_of_ones_own_counts_races_and_one_that_makes_problems_never_runs
     assert level.is_low(30)
     assert not BatchStock(tmp_path / "empty", os.urandom, lambda _: SETS[0]).level(closes_ms, now_ms).is_low(30)
     assert filled_sealed(tmp_path / "sealed").level((), now_ms).lasts_ms == 0
-
-
-def test_closes_come_a_day_apart_through_a_change_of_clocks():
-    closes_ms = coming_closes_ms(1_793_000_000_000, PAPER.race, 30)
-    gaps = {after - before for before, after in itertools.pairwise(closes_ms)}
-    assert gaps == {DAY_MS, DAY_MS + 3_600_000}  # the clocks go back on 1 November 2026

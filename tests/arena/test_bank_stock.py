@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 
 import pytest
 
@@ -36,12 +35,6 @@ def test_a_race_keeps_the_batch_it_was_given(stock):
     sealed = stock.seal_for("race-1", 3)
     assert sealed.problems == FIRST
     assert stock.seal_for("race-1", 3) == sealed == stock.batch("race-1")
-
-
-def test_another_race_gets_other_problems_and_another_salt(stock):
-    first, second = stock.seal_for("race-1", 3), stock.seal_for("race-2", 3)
-    assert not set(first.problem_ids) & set(second.problem_ids)
-    assert first.salt != second.salt
 
 
 def test_the_stock_counts_down_and_says_when_it_is_empty(stock):
@@ -78,17 +71,6 @@ def test_a_batch_that_was_changed_while_its_race_runs_is_refused_though_it_was_r
         stock.batch("race-1")
 
 
-def test_an_unknown_race_has_no_batch(stock):
-    with pytest.raises(ArenaError, match="P4001"):
-        stock.batch("race-9")
-
-
-def test_answers_on_disk_are_readable_by_their_owner_only(stock, tmp_path):
-    stock.seal_for("race-1", 3)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "bank").iterdir()}
-    assert modes and set(modes.values()) == {0o600}
-
-
 def test_a_file_too_small_for_the_draw_is_passed_over_and_never_sealed(stock, tmp_path):
     stock.add("0-small", synthesize(CATALOGUE, seed=3, counts={"product": 2}))
     assert stock.seal_for("race-1", 3).problems == FIRST
@@ -120,12 +102,6 @@ def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path):
     (tmp_path / "bank").write_text("a file where the folder should be")
     with pytest.raises(ArenaError, match="V2064"):
         BatchStock(tmp_path / "bank", os.urandom).add("a", FIRST)
-
-
-def test_a_batch_that_cannot_be_written_is_a_coded_failure(stock, tmp_path):
-    (tmp_path / "bank" / "race-1.batch.json.part").mkdir()
-    with pytest.raises(ArenaError, match="V2064"):
-        stock.seal_for("race-1", 3)
 
 
 def test_a_stock_file_that_cannot_be_read_is_a_coded_failure(stock, tmp_path):

@@ -71,11 +71,6 @@ def test_an_honest_agent_scores_on_variants_as_on_the_suite(
     assert abs(on_variants - on_suite) <= 0.25
 
 
-def test_every_variant_can_be_solved(ground: Ground, variants: list[Variant]) -> None:
-    asked = [(one.problem, one.titles) for one in variants[:30]]
-    assert ground.count(baseline_source("scripted-expert"), asked) >= 28
-
-
 def test_a_variant_is_as_hard_as_its_problem_on_every_axis(shelf: TitleIndex, variants: list[Variant]) -> None:
     for problem, one in zip(SUITE.problems * len(SEEDS), variants, strict=True):
         asked = one.problem

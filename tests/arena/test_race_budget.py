@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.draw import race_seed
-from arena.race.model import CountedVerdict, SettlementInputs
+from arena.race.model import LoggedRecord, SettlementInputs
 from arena.race.scores import count_results, pairs_given
 from arena.race.settle import settle
+from arena.records.model import VerdictRecord
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from tests.arena.race_stand import BEACON, RACE, candidate, drawn_of, inputs, policy, solves
@@ -29,7 +30,7 @@ Stopped = Collection[tuple[str, str]]  # (validator, problem) that a budget had 
 def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
     """The race with no verdict on stopped problems, as a node records it: on every pair, solved or not."""
 
-    def owed(row: CountedVerdict) -> CountedVerdict:
+    def owed(row: LoggedRecord[VerdictRecord]) -> LoggedRecord[VerdictRecord]:
         if (row.validator, row.record.context.problem_id) not in stopped:
             return row
         given = row.record.verdict

@@ -19,26 +19,11 @@ RULES = RaceRules(attempts=3, retry_ms=1_000, retry_max_ms=8_000)
 OURS, UPSTREAM, PROBLEM = Failure(code="V2005"), Failure(code="U3002"), Failure(code="P4006")
 
 
-def test_our_own_faults_close_a_race_item_after_the_attempts_of_the_policy():
-    closings = [
-        after_fault(OURS, "race", faults=counted, counted=counted, rules=RULES).is_closing for counted in range(4)
-    ]
-    assert closings == [False, False, True, True]
-
-
 @pytest.mark.parametrize("failure", [OURS, UPSTREAM])
 def test_nothing_of_ours_or_of_an_upstream_closes_a_qualifying_item(failure):
     retry = after_fault(failure, "qualifying", faults=10_000, counted=10_000, rules=RULES)
     longest_ms = RULES.retry_max_ms << 7 if failure is OURS else RULES.retry_max_ms
     assert not retry.is_closing and retry.delay_ms == longest_ms
-
-
-def test_an_agent_that_provokes_our_faults_in_qualifying_costs_a_dozen_attempts_a_day():
-    rules, spent_ms, attempts = RaceRules(), 0, 0
-    while spent_ms < 86_400_000:
-        retry = after_fault(OURS, "qualifying", faults=attempts, counted=attempts, rules=rules)
-        spent_ms, attempts = spent_ms + retry.delay_ms, attempts + 1
-    assert attempts <= 15
 
 
 QUARANTINED = Failure(code="V2009")
@@ -53,11 +38,6 @@ def test_an_episode_that_ended_two_workers_is_closed_by_a_race_and_waits_longest
     assert not asked.is_closing and asked.is_counted
     assert asked.delay_ms == RULES.retry_max_ms << max(0, counted - RULES.attempts)
     assert not raced.may_diverge and not asked.may_diverge, "an agent may bring it about"
-
-
-def test_an_outage_never_uses_up_attempts():
-    retry = after_fault(UPSTREAM, "race", faults=10_000, counted=2, rules=RULES)
-    assert (retry.is_closing, retry.is_counted) == (False, False)
 
 
 @pytest.mark.parametrize("stage", ["race", "qualifying"])
@@ -81,18 +61,6 @@ def test_a_refusal_is_counted_in_every_stage_and_closes_nothing(stage):
         retry = after_fault(REFUSED, stage, faults=counted, counted=counted, rules=CAPPED)
         assert (retry.is_closing, retry.is_counted, retry.is_refused) == (False, False, True)
     assert [is_last_attempt(refused, CAPPED) for refused in range(4)] == [False, False, True, True]
-
-
-def test_under_a_policy_without_the_cap_refusals_are_what_they_were():
-    retry = after_fault(REFUSED, "race", faults=99, counted=2, rules=RULES)
-    assert (retry.is_closing, retry.is_counted) == (False, False)
-    assert not any(is_last_attempt(refused, RULES) for refused in range(100))
-
-
-@pytest.mark.parametrize("stage", ["race", "qualifying"])
-def test_a_shape_that_is_not_served_uses_up_no_attempt(stage):
-    retry = after_fault(SHAPE, stage, faults=99, counted=2, rules=CAPPED)
-    assert (retry.is_closing, retry.is_counted, retry.is_refused) == (False, False, False)
 
 
 def ended(failures: Iterable[Failure], stage: Stage = "race") -> tuple[int, bool]:

@@ -128,11 +128,6 @@ def test_a_quorum_needs_more_than_half_of_those_who_took_part():
     assert stakes_by_value(roll, half, stakes) == {value: 20, other: 10}
 
 
-def test_a_countersignature_is_of_one_race_and_one_settlement():
-    values = {countersign_value(race, made) for race in ("r1", "r2") for made in ("aa" * 32, "bb" * 32)}
-    assert len(values) == 4 and all(len(value) == 64 for value in values)
-
-
 # -- when
 @pytest.mark.parametrize("name", ["paper", "sn15-2026-08", "agentic", "evidence", "winner"])
 def test_every_shipped_policy_leaves_time_to_agree_before_the_next_close(name):

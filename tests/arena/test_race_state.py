@@ -31,7 +31,6 @@ from arena.race.machine import (
     apply,
     is_policy_replaceable,
     open_race,
-    race_name,
     replay,
     runs_under_another,
     settlement_inputs,
@@ -61,20 +60,6 @@ def test_the_whole_race_takes_the_one_path():
     assert top_after(world.state) == Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=CLOSES_MS)
 
 
-def test_replaying_the_stream_after_every_event_gives_the_state_of_applying_it():
-    stream = finished().stream
-    state = RaceState(race_id=RACE)
-    for count, text in enumerate(stream, start=1):
-        state = apply(state, decode_event(text))
-        assert replay(RACE, stream[:count]) == state
-        assert state.events == count
-
-
-def test_every_event_survives_the_way_through_json():
-    for text in finished().stream:
-        assert encode_event(decode_event(text)) == text
-
-
 @pytest.mark.parametrize("text", ['{"event":"party"}', "{}", "", '{"event":"released"}'])
 def test_text_that_is_no_event_is_refused(text):
     with pytest.raises(msgspec.DecodeError):
@@ -91,11 +76,6 @@ def test_a_missing_repeated_or_swapped_event_is_refused():
             replay(RACE, [*stream[: place + 1], *stream[place:]])
 
 
-def test_an_event_of_another_race_is_refused():
-    with pytest.raises(IllegalEventError):
-        replay("race-000002", finished().stream[:1])
-
-
 @given(st.integers(0, 20))
 def test_a_driver_that_dies_between_effect_and_event_asks_for_the_same_again(turns):
     world = at_close()
@@ -106,23 +86,7 @@ def test_a_driver_that_dies_between_effect_and_event_asks_for_the_same_again(tur
         world.open_items = 0
 
 
-def test_a_stream_that_an_earlier_release_wrote_replays():
-    texts = []
-    for text in finished().stream:
-        event = msgspec.json.decode(text)
-        if event["event"] == "settled":
-            del event["is_adopted"], event["history"], event["settlement"]["inputs"]  # that release had none of these
-        texts.append(msgspec.json.encode(event).decode())
-    state = replay(RACE, texts)
-    assert state.is_finished and not state.is_adopted and state.settlement.inputs is None
-
-
 # -- the close
-def test_nothing_is_due_before_the_close():
-    world = World()
-    world.turn()
-    assert world.state.stage == "open"
-    assert decide(world.state, world.later(14_999).facts()) == ()
 
 
 def test_the_field_waits_for_the_closing_block_to_be_final():
@@ -143,13 +107,6 @@ def test_the_field_waits_for_qualifying_work_but_not_for_ever():
     assert [type(due) for due in decide(world.state, world.facts())] == [FixField]
 
 
-def test_the_field_waits_for_the_race_before_it():
-    world = at_close()
-    world.turn()
-    world.is_previous_settled = False
-    assert decide(world.state, world.facts()) == ()
-
-
 def test_a_race_without_agents_is_cancelled_without_a_beacon():
     world = at_close(field=())
     world.beacon = None
@@ -158,14 +115,6 @@ def test_a_race_without_agents_is_cancelled_without_a_beacon():
     assert world.state.stage == "cancelled"
     assert world.state.settlement.reason == "no agent raced"
     assert world.state.is_finished
-
-
-def test_a_race_nobody_may_evaluate_is_cancelled_before_its_draw_and_keeps_its_batch_sealed():
-    world = at_close(validators=())
-    for _ in range(5):
-        world.turn()
-    assert world.state.settlement.reason == "no validator holds a permit"
-    assert world.state.is_finished and world.state.draw is None and not world.state.is_released
 
 
 # -- the beacon
@@ -198,29 +147,12 @@ def test_a_node_that_was_down_past_the_grace_asks_for_the_round_before_it_cancel
     assert world.state.draw is not None
 
 
-def test_a_batch_that_did_not_open_with_its_round_cancels_under_a_reason_of_its_own():
-    world = at_close()
-    world.beacon, world.batch_failure = None, "P4010"
-    for _ in range(4):
-        world.turn()
-    world.later(RULES.race.beacon_grace_ms)
-    for _ in range(3):
-        world.turn()
-    assert world.state.due.why == world.state.settlement.reason == "the batch did not open (P4010)"
-
-
 def test_a_round_other_than_the_named_one_draws_nothing():
     world = at_close()
     world.turn()
     world.turn()
     world.beacon = replace(BEACON, round=BEACON.round + 1)
     assert [type(due) for due in decide(world.state, world.facts())] == [FetchBeacon]
-
-
-def test_the_draw_is_what_the_settlement_recomputes():
-    world = finished()
-    assert world.state.draw.drawn == world.state.settlement.drawn
-    assert world.state.draw.seed == world.state.settlement.seed
 
 
 # -- running
@@ -239,16 +171,6 @@ def test_the_race_does_not_wait_for_ever():
     world.later(RULES.race.run_ms)
     (due,) = decide(world.state, world.facts())
     assert isinstance(due, SettlementDue) and due.why == "the time for results is over"
-
-
-def test_a_settled_race_is_finished_as_soon_as_it_is_released():
-    world = running()
-    world.open_items = 0
-    world.turn()
-    world.turn()
-    assert world.state.stage == "settled" and not world.state.is_finished
-    world.turn()
-    assert world.state.is_finished
 
 
 # -- opening, and the policy of a race
@@ -301,11 +223,6 @@ def test_inputs_exist_only_while_settling_and_a_top_only_afterwards():
         settlement_inputs(world.state, metagraph([]), RaceRecords(), Succession())
     with pytest.raises(IllegalEventError):
         top_after(world.state)
-
-
-def test_names_sort_in_the_order_of_races():
-    assert [race_name(1), race_name(1_000)] == ["race-000001", "race-001000"]
-    assert stream_of(race_name(1)) == "race/race-000001"
 
 
 # -- the README

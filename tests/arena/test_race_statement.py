@@ -44,25 +44,6 @@ def test_a_settlement_is_made_again_from_records_alone_byte_for_byte(has_beacon,
     assert stored.payload == record
 
 
-def test_a_settlement_of_code_whose_policies_had_fewer_fields_is_settled_again_as_it_stands():
-    first = made()
-    record = settle(first)
-    fields = msgspec.json.decode(record.inputs.policy)
-    assert fields["race"].pop("forgiven_e4") == type(first.policy.race)().forgiven_e4
-    del fields["admission"]
-    older = replace(record, inputs=replace(record.inputs, policy=canonical_bytes(fields).decode()))
-    again = settle(inputs_again(older, first.evaluations, first.verdicts))
-    assert canonical_bytes(again) == canonical_bytes(older)
-
-    for spelling in (
-        canonical_bytes({**fields, "unknown": 1}).decode(),
-        canonical_bytes(fields).decode().replace(",", ", "),
-    ):
-        changed = replace(record, inputs=replace(record.inputs, policy=spelling))
-        again = settle(inputs_again(changed, first.evaluations, first.verdicts))
-        assert differences(again, changed) == ("inputs.policy",)
-
-
 def test_a_record_that_was_changed_is_named_by_what_differs():
     first = made()
     record = settle(first)

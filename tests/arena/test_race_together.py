@@ -12,7 +12,7 @@ from arena.race.agreement import NO_QUORUM, counted_roll, explain_end
 from arena.race.decider import STAND_INS_WAITING, RaceWork, decide, race_items
 from arena.race.draw import assign
 from arena.race.events import EnqueueStandIns, RaceSettled
-from arena.race.machine import apply, paid_race, replay
+from arena.race.machine import apply, paid_race
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 from tests.arena.race_stand import RACE
 
@@ -27,16 +27,6 @@ def outcomes(network) -> dict[str, str]:
 def own(network) -> set[str]:
     """What honest validators settled themselves."""
     return {m.outcome for m in network.members.values() if m.outcome and not m.state.is_adopted}
-
-
-def test_honest_validators_settle_alike_from_everybodys_logs():
-    network = run(HONEST, {}, seed=1)
-    (outcome,) = set(outcomes(network).values())
-    assert outcome
-    for member in network.members.values():
-        assert not member.state.is_adopted
-        assert len(member.has) == 2 * len(HONEST)
-        assert network.now_ms > PLAN.countersign_ms
 
 
 @settings(max_examples=120, deadline=None)
@@ -59,13 +49,6 @@ def test_a_lying_minority_cannot_split_honest_validators(honest, lies, seed, los
         assert member.state.stage == "settled" or "no quorum" in member.state.settlement.reason
 
 
-@settings(max_examples=25, deadline=None)
-@given(STAKES, st.integers(0, 2**32), st.sampled_from([0.2, 0.6, 0.9]))
-def test_validators_that_come_and_go_end_alike_or_without_a_quorum(stakes, seed, away):
-    network = run({f"val-{n}": stake for n, stake in enumerate(stakes)}, {"liar": 1}, seed, away=away)
-    assert len({outcome for outcome in outcomes(network).values() if outcome}) <= 1
-
-
 @given(st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
 def test_liars_cost_no_quorum_while_honest_validators_are_there_and_hear_each_other(seed):
@@ -84,14 +67,6 @@ def test_a_log_that_was_shown_to_a_few_counts_for_all_or_for_none():
         (counted,) = {counted_roll(member.state, "results").logs for member in network.members.values()}
         seen.add("liar" in {log.validator for log in counted})
     assert seen == {True, False}
-
-
-def test_a_stream_of_a_shared_race_replays_to_its_state():
-    network = run(HONEST, {"liar": 50}, seed=7, loss=0.3)
-    for member in network.members.values():
-        assert replay(RACE, member.texts) == member.state
-        for count in range(1, len(member.texts)):
-            assert replay(RACE, member.texts[:count]).events == count
 
 
 def test_nobody_at_all_taking_part_ends_without_a_quorum():

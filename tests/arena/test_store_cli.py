@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from arena.api.board import Board
 from arena.chain.keys import generate_signer, verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.port import Signer
@@ -195,7 +196,7 @@ def test_a_submission_that_was_refused_is_refused_after_a_restore(fresh: Path) -
     async def told(dsn: str) -> list[SubmissionStatus]:
         store = await PostgresStore.open(dsn, ALICE.hotkey)
         chain = LocalSubtensor(fresh / "chain.sqlite", now_ms=lambda: 1_000)
-        found = await StatusService(store, chain, DEMO).of(BOB.hotkey)
+        found = await StatusService(store, chain, DEMO, Board(store, now_ms=lambda: 0)).of(BOB.hotkey)
         await store.close()
         return found
 

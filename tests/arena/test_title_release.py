@@ -20,7 +20,7 @@ from problems.score import score
 from problems.synthesis import measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
-from tests.arena.scripted_embeddings import HashedWords, ScriptedEmbeddings
+from tests.arena.scripted_embeddings import HashedWords
 from tests.harness.inference_stand import OtherServer, raw, status
 from tests.problems.stand import synthetic_shelf
 
@@ -150,35 +150,13 @@ def test_a_broken_file_of_vectors_is_made_again(tmp_path: Path, release):
     assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ArenaError, match="V2064"):
-        VectorFolder(tmp_path / "file" / "below")
-
-
 def test_a_release_names_its_model():
     with pytest.raises(ArenaError, match="P4012"):
         build_release(_problems(), _products(), HashedWords(), VectorFolder(Path("/tmp")), name="nameless")
 
 
-def test_any_embeddings_endpoint_will_do(tmp_path: Path, release):
-    with ScriptedEmbeddings() as server:
-        endpoint = EmbeddingsEndpoint(server.base_url, HashedWords.name, api_key="k", batch=500)
-        made = build_release(_problems(), _products(), endpoint, VectorFolder(tmp_path), name=NAME)
-        endpoint.close()
-    assert made.titles == release.titles
-
-
 def reply(*rows: tuple[int, list[float]]):
     return raw(json.dumps({"data": [{"index": index, "embedding": vector} for index, vector in rows]}).encode())
-
-
-def test_rows_come_in_order_and_have_length_one_whatever_the_endpoint_does():
-    with OtherServer(reply((1, [0, 2.0]), (0, [3.0, 4.0]))) as server:
-        vectors = EmbeddingsEndpoint(server.base_url, "m").embed(["a", "b"])
-        assert server.bodies == [{"model": "m", "input": ["a", "b"], "encoding_format": "float"}]
-    assert np.allclose(vectors, [[0.6, 0.8], [0.0, 1.0]]) and vectors.dtype == np.float32
-    assert EmbeddingsEndpoint("http://127.0.0.1:1/v1", "m").embed([]).shape == (0, 0)
 
 
 def test_passing_faults_are_tried_again_and_others_are_not():

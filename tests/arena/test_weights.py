@@ -144,14 +144,6 @@ def test_a_chain_vector_has_the_maximum_exactly_at_65535_and_no_other_surprise(f
     assert all(uid < len(registered) for uid in vector.uids)
 
 
-@given(st.integers(4, 90), st.integers(500, 8_500))
-def test_the_top_gets_its_share_whatever_the_size_of_the_field(count, top_e4):
-    ranked = [f"m{n}" for n in range(count)]
-    vector = chain_vector(ranked, "m0", metagraph(["owner", *ranked]), WeightRules(top_e4=top_e4))
-    share = dict(zip(vector.uids, vector.weights, strict=True))[1] * 10_000 / sum(vector.weights)
-    assert abs(share - top_e4) < 1
-
-
 def test_the_tail_tapers_over_the_upper_half_and_the_rest_burns():
     ranked = [f"m{n}" for n in range(10)]
     vector = chain_vector(ranked, "m0", metagraph(["owner", *ranked]), TAPER)
@@ -174,11 +166,6 @@ def test_the_share_of_a_top_that_left_the_subnet_burns(rules):
     assert (vector.uids, vector.weights) == ((0,), (U16_MAX,))
 
 
-def test_winner_takes_all_gives_everything_to_the_top():
-    vector = chain_vector(["m0", "m1"], "m1", metagraph(["owner", "m0", "m1"]), WINNER)
-    assert (vector.uids, vector.weights) == ((2,), (U16_MAX,))
-
-
 def test_a_top_that_owns_the_burn_uid_gets_one_entry():
     vector = chain_vector(["m0", "m1", "m2", "m3"], "m0", metagraph(["m0", "m1", "m2", "m3"]), TAPER)
     assert dict(zip(vector.uids, vector.weights, strict=True)) == {0: U16_MAX, 1: 1}
@@ -187,11 +174,6 @@ def test_a_top_that_owns_the_burn_uid_gets_one_entry():
 def test_a_tail_entry_at_the_burn_uid_burns():
     vector = chain_vector(["m0", "m1", "m2", "m3"], "m0", metagraph(["m1", "m0", "m2", "m3"]), TAPER)
     assert dict(zip(vector.uids, vector.weights, strict=True)) == {0: U16_MAX, 1: 21_845}
-
-
-def test_nobody_at_the_top_burns_everything_but_the_tail():
-    vector = chain_vector(["m0", "m1"], "", metagraph(["owner", "m0", "m1"]), TAPER)
-    assert (vector.uids, vector.weights) == ((0,), (U16_MAX,))
 
 
 def test_a_hotkey_that_stands_twice_is_refused():
@@ -219,25 +201,12 @@ def test_weights_follow_the_latest_settled_race_and_no_cancelled_or_running_one(
     assert paid_race([cancelled]) is None and paid_race([]) is None
 
 
-def test_at_the_settling_block_the_vector_is_the_settlements_own():
-    state = settled()
-    vector = vector_at(state, stand.metagraph(HOTKEYS))
-    assert (vector.uids, vector.weights) == (state.settlement.uids, state.settlement.weights_u16)
-    assert len(vector.uids) == 3  # the top, one of the tail, the burn
-
-
 def test_a_uid_that_changed_hands_after_the_settlement_pays_the_burn_and_not_its_new_owner():
     now = stand.metagraph(["stranger", *HOTKEYS[1:]])
     vector = vector_at(settled(), now)
     assert now.uid_of("stranger") in settled().settlement.uids
     assert now.uid_of("stranger") not in vector.uids
     assert dict(zip(vector.uids, vector.weights, strict=True))[0] == U16_MAX
-
-
-def test_a_recipient_that_moved_to_another_uid_is_paid_there():
-    now = stand.metagraph(["x", "y", *reversed(HOTKEYS)])
-    weights = dict(zip(*msgspec.structs.astuple(vector_at(settled(), now)), strict=True))
-    assert weights[now.uid_of("hk-a")] > 20_000
 
 
 def test_a_race_that_is_not_settled_has_no_vector():
@@ -254,10 +223,6 @@ def tries(*rows: tuple[int, str], race_id: str = stand.RACE) -> list[WeightsResu
 def test_a_new_settlement_is_tried_at_once_whatever_became_of_the_last():
     assert next_try_block([], stand.RACE, 360) == 0
     assert next_try_block(tries((900, "ok"), (950, "failed"), race_id="race-000000"), stand.RACE, 360) == 0
-
-
-def test_a_vector_that_was_set_is_set_again_after_a_tempo():
-    assert next_try_block(tries((10, "failed"), (20, "ok")), stand.RACE, 360) == 380
 
 
 @pytest.mark.parametrize("status", ["rate_limited", "not_registered", "failed"])

@@ -8,10 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
-from arena.chain.port import Signer
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
-from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
 from neurons.loops.watches import STALE_MS, ChainWatch
 from neurons.race.weights import WeightsLoop
@@ -122,11 +120,6 @@ async def test_no_weights_are_set_from_a_chain_that_stands_still_and_they_follow
 
 
 # -- whom a closed race waits for
-def put(desk: Desk, name: str) -> tuple[SignedSubmission, Signer]:
-    """A submission, and its miner."""
-    miner = generate_signer()
-    submission = make_submission(miner, name, "def agent_main(problem):\n    return None\n", desk.time.ms)
-    return submission, miner
 
 
 async def closed(desk: Desk, race: int = 1) -> int:
@@ -140,28 +133,6 @@ async def test_a_closed_race_waits_for_agents_committed_by_its_close_and_not_for
     desk.time.pass_s(5)
     assert (await desk.clock.turn()).field is None
     desk.time.pass_s(POLICY.race.qualifying_grace_ms / 1_000)
-    assert (await desk.clock.turn()).field is not None
-
-
-async def test_a_closed_race_does_not_wait_for_agents_committed_after_its_close(desk):
-    await desk.submit("good")
-    closing_block = await closed(desk)
-    await desk.submit("late", state="accepted", block=closing_block + 1)
-    desk.time.pass_s(1)
-    assert (await desk.clock.turn()).field is not None
-
-
-async def test_a_closed_race_waits_for_a_commitment_in_time_that_still_waits_for_the_gate(desk):
-    await desk.submit("good")
-    submission, miner = put(desk, "hurry")
-    await desk.chain.register(miner)
-    await desk.chain.commit(miner, submission.commitment_sha256)
-    await desk.hand_in(submission)
-    desk.time.pass_s(2)
-    await closed(desk)
-    desk.time.pass_s(1)
-    assert (await desk.clock.turn()).field is None
-    await desk.store.set_submission_state(submission.agent_version_id, "withdrawn", was="waiting")
     assert (await desk.clock.turn()).field is not None
 
 

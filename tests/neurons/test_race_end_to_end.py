@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
-from arena.race.model import CountedEvaluation
+from arena.race.model import LoggedRecord
+from arena.records.model import EvaluationRecord
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
 from neurons.race.log import QUALIFYING
 from problems.formats import read_problems
@@ -41,7 +42,7 @@ def race_to_the_end(run: DemoRun) -> DemoView:
     return view
 
 
-def pairs(rows: list[CountedEvaluation]) -> Counter[tuple[str, str]]:
+def pairs(rows: list[LoggedRecord[EvaluationRecord]]) -> Counter[tuple[str, str]]:
     return Counter((row.record.subject.agent_version_id, row.record.context.problem_id) for row in rows)
 
 

@@ -58,7 +58,7 @@ def evaluation(problem: str, *, is_success: bool, rules: Policy = POLICY, valida
 
 
 def verdict(record, quality_e4: int = 9_000) -> VerdictRecord:
-    row = stand.CountedEvaluation(validator=ME, seq=1, content_sha256="", record=record)
+    row = stand.LoggedRecord(validator=ME, seq=1, content_sha256="", record=record)
     return stand.verdict(POLICY, row, quality_e4, 2).record
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.store.port import WeightsResult
-from neurons.race.sentences import settlement_sentence, short, top_sentence, weights_sentence
+from neurons.race.sentences import settlement_sentence, top_sentence, weights_sentence
 from neurons.settings import observe
 from tests.arena.log_stand import settlement
 
 SETTLED = settlement()
 NAMES = {row.agent_version_id: f"agent{row.rank}" for row in SETTLED.standings}
-
-
-def test_an_id_beside_a_name_is_short() -> None:
-    assert short("5FBhYxDBoQ2uM9x8E75w") == "5FBh…75w"
-    assert short("abc") == "abc"
 
 
 def test_a_settled_race_says_who_is_at_the_top_and_why_it_may_not_be_the_first() -> None:

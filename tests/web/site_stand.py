@@ -26,7 +26,7 @@ from arena.race.events import (
     encode_event,
 )
 from arena.race.machine import open_race, promoted, stream_of
-from arena.race.model import Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
+from arena.race.model import Candidate, LoggedRecord, SettlementInputs, Top
 from arena.race.settle import settle
 from arena.records.body import encode_body
 from arena.records.log import Checkpoint, checkpoint_of, sign_checkpoint, signing_message
@@ -92,7 +92,7 @@ class Site:
 
     def run(
         self, race_number: int, agents: Sequence[int], problem_ids: Sequence[str]
-    ) -> tuple[list[CountedEvaluation], list[CountedVerdict]]:
+    ) -> tuple[list[LoggedRecord[EvaluationRecord]], list[LoggedRecord[VerdictRecord]]]:
         """Episodes of a race, written; and as a settlement counts them."""
         race_id, rng = RACES[race_number], random.Random(race_number)
         self.author.turn_clock(self.closes_ms(race_number) + HOUR_MS)
@@ -132,12 +132,12 @@ class Site:
                 )
                 seq = self.size + len(payloads) + 1
                 payloads.append(evaluation)
-                evaluations.append(self._counted(CountedEvaluation, seq, evaluation))
+                evaluations.append(self._counted(LoggedRecord[EvaluationRecord], seq, evaluation))
                 if is_success:
                     quality = (9_000, 8_000, 6_000)[(number + problem) % 3] if is_agentic else 3_000
                     said = VerdictRecord(verdict=verdict_on(stored, body, self.words, quality), **about)
                     payloads.append(said)
-                    verdicts.append(self._counted(CountedVerdict, seq + 1, said))
+                    verdicts.append(self._counted(LoggedRecord[VerdictRecord], seq + 1, said))
                 bodies.append(stored)
         self.size = self.author.append(payloads, bodies)
         return evaluations, verdicts

@@ -1,4 +1,4 @@
-"""What a weight on the agentic share does to a field whose miners learn from each other: races of recorded episodes.
+"""`python -m studies.reweighting EXPORT`: what a weight on the agentic share does to a field whose miners copy winners.
 
 Pure and seeded. Agents are those of an export and run nothing: a race draws problems that all of them ran, and
 scores what was recorded there by the settlement's own functions (`arena.race.scores`), lambda included. What
@@ -14,14 +14,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
+import typer
 
+from arena.chain.keys import verify
 from arena.race.model import AgentScore, ProblemScore
 from arena.race.scores import agentic_share_e4, rank, success_e4
 from arena.records.model import Candidate, Subject
 from judge.rubric import coefficient_e4
+from training.corpus.exports import export_shards, open_export
+from training.corpus.model import Quarantined
 
 Scoring = Literal["judged", "outcome"]  # success times the judge's coefficient, or success alone
 
@@ -152,3 +157,55 @@ def _run(
             if taken != held[miner]:
                 held[miner], since[miner] = taken, number
     return races
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def course(
+    export: Annotated[Path, typer.Argument(help="Export whose episodes are raced.", exists=True, file_okay=False)],
+    lambdas: Annotated[
+        str, typer.Option("--lambda-e4", help="Weights on the agentic share to try, in ten-thousandths.")
+    ] = "0,1000,2000,3000,5000,7500,10000",
+    without: Annotated[
+        list[str] | None, typer.Option("--without", help="Leave this agent out: id or name, its start. Repeatable.")
+    ] = None,
+) -> None:
+    """Race the episodes of an export under several weights, with the judge's coefficient and by success alone."""
+    episodes, names = read_episodes(export, tuple(without or ()))
+    grid = [int(part) for part in lambdas.split(",")]
+    for one in sweep(episodes, grid, FieldRules()):
+        races = sum(one.winners.values())
+        won = ", ".join(f"{names.get(who, who[:8])} {count / races:.0%}" for who, count in [*one.winners.items()][:3])
+        typer.echo(
+            f"{one.scoring:<8} lambda {one.lambda_e4:>5}: agentic {one.agentic_e4[0] / 100:.0f} to "
+            f"{one.agentic_e4[-1] / 100:.0f} %, solved {one.success_e4 / 100:.0f} %, won by {won}"
+        )
+
+
+def read_episodes(export: Path, without: tuple[str, ...]) -> tuple[list[RecordedOutcome], Mapping[str, str]]:
+    """The export's scored episodes of agents that are not left out, and its agents' names by id. Raises ArenaError for
+    an export that does not verify."""
+    verified = open_export(export, verify)
+    episodes = []
+    for shard in export_shards(verified):
+        for row in shard():
+            if isinstance(row, Quarantined) or row.facts.agent is None or row.facts.is_success is None:
+                continue  # unread, or unscored: it counts for nobody
+            agent = row.facts.agent
+            if any(known.startswith(left) for left in without for known in (agent, verified.names.get(agent, agent))):
+                continue
+            one = RecordedOutcome(
+                agent=agent,
+                problem_id=row.facts.problem_id or "",
+                is_success=row.facts.is_success,
+                is_agentic=bool(row.facts.is_agentic),
+                coefficient_e4=row.facts.coefficient_e4,
+            )
+            episodes.append(one)
+    return episodes, verified.names
+
+
+if __name__ == "__main__":
+    app()

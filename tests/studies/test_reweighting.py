@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from arena.chain.keys import verify
-from arena.race.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
-from neurons.cli.race import app
-from training.corpus.exports import export_shards, open_export
-from training.corpus.model import Trace
+from studies.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
 
 SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
 
@@ -94,29 +86,3 @@ def test_agents_without_a_problem_in_common_are_refused() -> None:
     )
     with pytest.raises(ValueError, match="no problem that all"):
         common_problems([*one, *other])
-
-
-def test_the_command_reads_an_export_and_draws(day: Path, tmp_path: Path) -> None:
-    counts = Counter(
-        row.facts.agent or ""
-        for shard in export_shards(open_export(day, verify))
-        for row in shard()
-        if isinstance(row, Trace)
-    )
-    raced = {agent for agent, _ in counts.most_common(2)}
-    left = [part for agent in counts.keys() - raced - {""} for part in ("--without", agent)]
-    small = ["sweep", str(day), "--state-dir", str(tmp_path), "--races", "3", "--seeds", "2"]
-    picture = tmp_path / "share.svg"
-    told = CliRunner().invoke(app, [*small, *left, "--lambda-e4", "0,5000", "--picture", str(picture)])
-    assert told.exit_code == 0, told.output
-    assert "scored by success alone" in told.stdout and "<svg" in picture.read_text("utf-8")
-    found = json.loads(CliRunner().invoke(app, [*small, *left, "--lambda-e4", "0,5000", "--json"]).stdout)
-    assert [(one["scoring"], one["lambda_e4"]) for one in found] == [
-        ("judged", 0), ("judged", 5000), ("outcome", 0), ("outcome", 5000),
-    ]  # fmt: skip
-    assert {agent for one in found for agent in one["winners"]} <= raced
-    for wrong in (["--lambda-e4", "x"], ["--lambda-e4", "10001"], ["--copy-e4", "9000", "--try-e4", "2000"]):
-        assert CliRunner().invoke(app, [*small, *left, *wrong]).exit_code == 2
-    for nobody in ([], ["--race", "race-9", *left]):  # agents of this export met in no problem; and no such race
-        refused = CliRunner().invoke(app, [*small, *nobody])
-        assert refused.exit_code == 2 and "no problem that all" in " ".join(refused.output.replace("│", "").split())
