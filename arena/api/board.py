@@ -30,7 +30,7 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.store.port import Store, StoredSubmission
+from arena.records.port import Store, StoredSubmission
 from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError

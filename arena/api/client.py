@@ -22,10 +22,10 @@ from arena.api.rows import AgentDetail, RaceDetail
 from arena.chain.port import Verifier
 from arena.export.files import read_row
 from arena.export.model import LogRow
+from arena.records.commitments import agent_version_id
 from arena.records.inspection import inspect
 from arena.records.log import first_head, record_hash
 from arena.records.model import Entry, Head
-from arena.submissions.model import agent_version_id
 from foundation.backoff import Backoff
 from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON

@@ -21,7 +21,7 @@ from arena.gate.report import Finding, GateReport
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing, Subject
-from arena.store.port import SubmissionState
+from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError

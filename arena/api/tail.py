@@ -27,7 +27,7 @@ from arena.export.model import Cursor, Request
 from arena.export.selection import Selection, releases_of
 from arena.records.log import note_sha256
 from arena.records.model import Head, ReleaseRecord, SignedRecord
-from arena.store.port import Store
+from arena.records.port import Store
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.errors import ArenaError
 from problems.model import Pool

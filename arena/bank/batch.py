@@ -11,7 +11,6 @@ race committed to is told by comparing with the race's opening.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import threading
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from arena.records.commitments import cluster_commitment, commitment
 from arena.records.model import EvaluationRecord, ReleasedProblem, ReleaseRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.durable_files import write_whole
@@ -67,7 +67,7 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
         """Keyed commitment (hex) to the race, the partition, the accepted titles and every problem with its answer,
         pool and cluster, in order."""
         leaves: list[str] = [
-            commitment(self.salt, _labelled("problem", f"{pool}\n{cluster}\n".encode() + problem_bytes(problem)))
+            commitment(self.salt, "problem", f"{pool}\n{cluster}\n".encode() + problem_bytes(problem))
             for problem, pool, cluster in zip(self.problems, self.pools, self.cluster_ids, strict=True)
         ]
         root: dict[str, str | list[str]] = {
@@ -76,8 +76,8 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
             "problems": leaves,
         }
         if self.titles is not None:
-            root["titles"] = commitment(self.salt, _labelled("titles", encode_accepted(self.titles)))
-        return commitment(self.salt, _labelled("batch", canonical_bytes(root)))
+            root["titles"] = commitment(self.salt, "titles", encode_accepted(self.titles))
+        return commitment(self.salt, "batch", canonical_bytes(root))
 
     @property
     def cluster_commitments(self) -> dict[str, str]:
@@ -238,21 +238,6 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     if encode_batch(batch) != content:
         raise ArenaError("P4010", f"{place}: it was written again by another program")
     return batch
-
-
-def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:
-    """The commitment (hex) that says of a public problem which cluster it belongs to, once the salt is known."""
-    return commitment(salt, _labelled("cluster", f"{problem_id}\n{cluster}".encode()))
-
-
-def commitment(salt: str, text: str) -> str:
-    """HMAC-SHA256 (hex) of `text` under the hex salt: public before release, checkable after it."""
-    return hmac.new(bytes.fromhex(salt), text.encode(), hashlib.sha256).hexdigest()
-
-
-def _labelled(label: str, content: bytes) -> str:
-    """The text that is committed to; the label keeps a problem's commitment from passing for a cluster's."""
-    return f"agent-arena/{label}/2\n{hashlib.sha256(content).hexdigest()}"
 
 
 class _Stamp(NamedTuple):

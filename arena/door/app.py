@@ -33,7 +33,7 @@ from arena.door.service import (
 from arena.door.status import StatusService, SubmissionStatus
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.policy import Policy
-from arena.store.port import HotkeyState, Store
+from arena.records.port import HotkeyState, Store
 from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server import network_of

@@ -18,7 +18,7 @@ from arena.chain.port import Metagraph, Subtensor, Verifier
 from arena.door.form import Parser, SubmissionForm
 from arena.gate.rules import RULES
 from arena.policy import Policy
-from arena.store.port import EVERY_STATE, HotkeyState, Store, StoredSubmission
+from arena.records.port import EVERY_STATE, HotkeyState, Store, StoredSubmission
 from arena.submissions.admission import admit, past_submissions
 from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
 from foundation.canonical import text_hash

@@ -17,7 +17,7 @@ from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.records.body import decode_content
 from arena.records.model import Standing, VerdictRecord
-from arena.store.port import EVERY_STATE, GATED, AgreedStanding, ItemCount, Store, StoredSubmission, SubmissionState
+from arena.records.port import EVERY_STATE, GATED, AgreedStanding, ItemCount, Store, StoredSubmission, SubmissionState
 from arena.submissions.admission import hold_of, next_allowed_block, past_submissions, read_report
 from arena.visibility.rule import may_see
 from foundation.errors import Failure

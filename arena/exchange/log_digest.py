@@ -20,7 +20,7 @@ from arena.export.model import LogRow
 from arena.records.body import decode_content, is_canonical
 from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, signing_message
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
-from arena.store.port import Store
+from arena.records.port import Store
 from foundation.codes.names import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
 

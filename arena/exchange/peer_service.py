@@ -26,7 +26,7 @@ from arena.export.model import LogRow
 from arena.race.agreement import RevealGate
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
-from arena.store.port import Store
+from arena.records.port import Store
 from arena.submissions.model import SignedSubmission
 from foundation.errors import ArenaError
 from judge.verdict import Verdict

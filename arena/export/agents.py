@@ -25,8 +25,8 @@ from arena.export.selection import Selection
 from arena.policy import Policy
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord
+from arena.records.port import Store
 from arena.secrets import holds_secret, scrub
-from arena.store.port import Store
 from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.durable_files import write_whole

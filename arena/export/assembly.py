@@ -29,8 +29,8 @@ from arena.records.model import (
     SignedRecord,
     VerdictRecord,
 )
+from arena.records.port import Store
 from arena.secrets import find_secrets, holds_secret, scrub
-from arena.store.port import Store
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict

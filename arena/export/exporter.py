@@ -40,7 +40,7 @@ from arena.export.row import ViewContext, row_of
 from arena.export.selection import Selection, check_request, releases_of
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
-from arena.store.port import Store
+from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError

@@ -16,9 +16,9 @@ from arena.policy import AdmissionRules, CooldownRules, Policy
 from arena.race.draw import QualifyingResult, qualify
 from arena.race.model import Candidate, LoggedRecord
 from arena.race.scores import results_needed
+from arena.records.commitments import agent_version_id
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
-from arena.submissions.model import agent_version_id
 from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE
 from foundation.codes.row import Owner
 from judge.rubric import lower_median

@@ -60,7 +60,7 @@ from arena.race.schedule import Moment, Roll, Timeline, anchor_of, receipt_of
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import settlement_sha256
 from arena.records.model import Context, Stage, Subject
-from arena.store.port import WorkItem
+from arena.records.port import WorkItem
 from foundation.canonical import content_hash
 from foundation.codes.names import (
     JOB_QUARANTINED,

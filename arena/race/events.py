@@ -16,7 +16,7 @@ from arena.race.logs import AnchoredLog, ProgressClaims
 from arena.race.model import Batch, Candidate, Top
 from arena.race.schedule import Moment, Roll
 from arena.records.model import SettlementRecord
-from arena.store.port import WorkItem
+from arena.records.port import WorkItem
 
 
 class RaceOpened(msgspec.Struct, frozen=True, kw_only=True, tag="opened", tag_field="event"):

@@ -42,7 +42,7 @@ from arena.race.model import (
 from arena.race.schedule import Moment, closing_ms
 from arena.race.weights import WeightVector, chain_vector
 from arena.records.model import CountedLog, SettlementRecord, Subject
-from arena.store.port import WeightsResult
+from arena.records.port import WeightsResult
 from foundation.errors import ArenaError
 
 Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]

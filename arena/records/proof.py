@@ -27,8 +27,8 @@ from arena.chain.port import Verifier
 from arena.records.log import read_checkpoint, signing_message
 from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
 from arena.records.model import LogLeaf, SignedRecord
+from arena.records.port import Store
 from arena.records.verify_proof import check
-from arena.store.port import Store
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 
@@ -107,7 +107,7 @@ class LeafReader(Protocol):
     """The part of a store that gives leaves."""
 
     def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
-        """As `arena.store.port.Store.leaves`."""
+        """As `arena.records.port.Store.leaves`."""
         ...
 
 

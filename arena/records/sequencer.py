@@ -20,7 +20,7 @@ from arena.chain.port import Signer
 from arena.records.body import encode_content
 from arena.records.log import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
-from arena.store.port import HeadMovedError, Lease, Store
+from arena.records.port import HeadMovedError, Lease, Store
 from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 

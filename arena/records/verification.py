@@ -18,9 +18,9 @@ from typing import TypeVar
 
 import msgspec
 
-from arena.bank.batch import cluster_commitment
 from arena.chain.port import Subtensor, Verifier
 from arena.records.body import restore_bodies
+from arena.records.commitments import agent_version_id, cluster_commitment, commitment_sha256
 from arena.records.inspection import Inspector, RecordFinding, Rule, open_inspector
 from arena.records.log import (
     Checkpoint,
@@ -48,8 +48,7 @@ from arena.records.model import (
     VerdictRecord,
     filing_of,
 )
-from arena.store.port import Store, StoredSource
-from arena.submissions.model import agent_version_id, commitment_sha256
+from arena.records.port import Store, StoredSource
 from foundation.errors import ArenaError
 from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress

@@ -22,6 +22,7 @@ from arena.door.status import SubmissionStatus
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
+from arena.records.port import StoredSubmission, SubmissionState
 from arena.sn15.values import (
     AgentVersionPublic,
     AgentVersionState,
@@ -57,7 +58,6 @@ from arena.sn15.values import (
     utc_text,
     version_uuid,
 )
-from arena.store.port import StoredSubmission, SubmissionState
 from foundation.errors import ArenaError
 
 _STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {

@@ -36,6 +36,7 @@ from arena.chain.real import BLOCK_MS
 from arena.door.app import Door, form_document
 from arena.door.form import UNSIGNED_PARTS, read_form
 from arena.door.service import CooldownError
+from arena.records.port import StoredSubmission
 from arena.sn15.picture import OwnVersions, Picture, Runs, block_time_ms
 from arena.sn15.values import (
     PROVIDER,
@@ -70,7 +71,6 @@ from arena.sn15.values import (
     utc_text,
     version_uuid,
 )
-from arena.store.port import StoredSubmission
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError

@@ -29,8 +29,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from arena.records.port import HeadMovedError, LeaseLostError
 from arena.store import statements as sql
-from arena.store.port import HeadMovedError, LeaseLostError
 from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 

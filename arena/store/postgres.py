@@ -27,9 +27,7 @@ from arena.records.model import (
     StoredCheckpoint,
     Subject,
 )
-from arena.store import statements as sql
-from arena.store.connect import Hold, Session, coded_errors, open_engine
-from arena.store.port import (
+from arena.records.port import (
     GATED,
     RECORDS_PER_PAGE,
     AgreedStanding,
@@ -44,6 +42,8 @@ from arena.store.port import (
     WeightsResult,
     WorkItem,
 )
+from arena.store import statements as sql
+from arena.store.connect import Hold, Session, coded_errors, open_engine
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure

@@ -17,9 +17,10 @@ import msgspec
 from arena.chain.port import Commitment, Metagraph, Verifier
 from arena.gate.report import LIKENESS, GateReport
 from arena.policy import CooldownRules
+from arena.records.commitments import AgentVersionId
 from arena.records.model import Hold, Subject
-from arena.store.port import GATED, StoredSubmission, SubmissionState
-from arena.submissions.model import AgentVersionId, SignedSubmission, is_agent_name, is_authentic
+from arena.records.port import GATED, StoredSubmission, SubmissionState
+from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
 from foundation.errors import Failure
 
 CooldownClass = Literal["accepted", "integrity", "security", "form"]

@@ -7,23 +7,17 @@ miner only after its commitment is accepted, so nobody who sees the source can h
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
-from typing import NewType
 
 import msgspec
 
-from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Subtensor, Verifier
+from arena.records.commitments import AgentVersionId, Sha256, agent_version_id, canonical, commitment_sha256
 from arena.records.model import Subject
-from arena.store.port import StoredSubmission
+from arena.records.port import StoredSubmission
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.errors import ArenaError
-
-Hotkey = NewType("Hotkey", str)  # ss58, prefix 42
-AgentVersionId = NewType("AgentVersionId", str)  # sha256(hotkey, newline, source sha256), hex
-Sha256 = NewType("Sha256", str)  # lower-case hex
 
 SUBMISSION_DOMAIN = b"agent-arena/submission/1\n"
 SUBMISSION_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
@@ -51,16 +45,6 @@ class SignedSubmission(msgspec.Struct, frozen=True, kw_only=True):
         return commitment_sha256(self.hotkey, self.source)
 
 
-def agent_version_id(hotkey: str, source_sha256: str) -> AgentVersionId:
-    """sha256 hex of (hotkey, newline, source sha256)."""
-    return AgentVersionId(hashlib.sha256(f"{_canonical(hotkey)}\n{source_sha256}".encode()).hexdigest())
-
-
-def commitment_sha256(hotkey: str, source: str) -> Sha256:
-    """sha256 hex of (ss58 address with prefix 42) followed by the source's UTF-8 bytes."""
-    return Sha256(hashlib.sha256(_canonical(hotkey).encode() + source.encode()).hexdigest())
-
-
 def make_submission(signer: Signer, name: str, source: str, now_ms: int) -> SignedSubmission:
     """Sign a source. `now_ms` is unix milliseconds. Raises ArenaError A1010 for a malformed name."""
     if not is_agent_name(name):
@@ -68,7 +52,7 @@ def make_submission(signer: Signer, name: str, source: str, now_ms: int) -> Sign
     unsigned = SignedSubmission(
         name=name,
         source=source,
-        hotkey=_canonical(signer.hotkey),
+        hotkey=canonical(signer.hotkey),
         agent_sha256=text_hash(source),
         submitted_ms=now_ms,
         signature="",
@@ -176,7 +160,3 @@ def read_source(path: Path, limit_bytes: int) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ArenaError("A1001", f"{path}: byte {error.start}") from error
-
-
-def _canonical(hotkey: str) -> Hotkey:
-    return Hotkey(canonical_hotkey(hotkey) or hotkey)

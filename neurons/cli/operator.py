@@ -23,7 +23,7 @@ from neurons.cli.store_reading import location_of, state_folder
 
 if TYPE_CHECKING:
     from arena.exchange.operator_files import ReleaseStore, SignedRelease
-    from arena.store.port import StoredSubmission
+    from arena.records.port import StoredSubmission
     from arena.store.postgres import PostgresStore
 
 app = typer.Typer(
@@ -192,7 +192,7 @@ def list_submissions(
 ) -> None:
     """List submissions with the findings that put them where they are."""
     from arena.gate.report import GateReport
-    from arena.store.port import EVERY_STATE
+    from arena.records.port import EVERY_STATE
     from neurons.race.sentences import short
 
     async def read() -> list[StoredSubmission]:

@@ -29,7 +29,7 @@ from neurons.cli.verify import prove, verify
 
 if TYPE_CHECKING:
     from arena.records.model import Payload, RecordContent, SignedRecord
-    from arena.store.port import UsageTotal
+    from arena.records.port import UsageTotal
     from arena.store.postgres import PostgresStore
     from arena.view.lines import StyledLine
 

@@ -25,10 +25,10 @@ from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.door.client import DoorClient, deliver, find_doors
+from arena.records.port import StoredSubmission, WeightsResult
 from arena.records.verification import VerifyReport, verify_store
 from arena.store.embedded import embedded_server
 from arena.store.location import read_location
-from arena.store.port import StoredSubmission, WeightsResult
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, commit
 from foundation.codes.names import STORE_AWAY

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from arena.store.port import WeightsResult
+from arena.records.port import WeightsResult
 from foundation.codes import lookup
 from foundation.codes.names import (
     FILE_UNUSABLE,

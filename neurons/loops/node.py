@@ -28,8 +28,8 @@ from arena.exchange.submission_cache import SubmissionCache
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
+from arena.records.port import Store, WorkItem
 from arena.records.sequencer import Sequencer
-from arena.store.port import Store, WorkItem
 from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from arena.store.port import LeaseLostError
+from arena.records.port import LeaseLostError
 from foundation.backoff import Backoff
 from foundation.errors import ArenaError
 from neurons.health.node_file import Wait

@@ -19,7 +19,7 @@ from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.pull import ReleasePuller, of_operator
 from arena.policy import Policy
 from arena.race.machine import is_policy_replaceable, runs_under_another
-from arena.store.port import Store
+from arena.records.port import Store
 from foundation.backoff import Backoff
 from foundation.codes.names import FILES_LACKING, POLICY_WAITS, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError

@@ -27,7 +27,7 @@ from arena.race.agreement import is_shared
 from arena.race.machine import RaceState
 from arena.race.schedule import coming_closes_ms, timeline
 from arena.records.model import Stage, StoredCheckpoint
-from arena.store.port import Store
+from arena.records.port import Store
 from foundation.errors import ArenaError, Failure
 from neurons.health.node_file import (
     Heartbeat,

@@ -23,7 +23,7 @@ from arena.race.admission import FieldStanding, GateWord, hold_ends, next_word, 
 from arena.race.schedule import opening_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, SettlementRecord, Subject
-from arena.store.port import AgreedStanding, Store, StoredSubmission, SubmissionState
+from arena.records.port import AgreedStanding, Store, StoredSubmission, SubmissionState
 from arena.submissions.admission import (
     Neighbourhood,
     commitment_order,

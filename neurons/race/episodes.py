@@ -25,7 +25,7 @@ from arena.race.decider import after_fault, is_last_attempt, may_diverge, witnes
 from arena.race.model import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
-from arena.store.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
+from arena.records.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
 from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD

@@ -20,7 +20,7 @@ from arena.race.admission import asked_count
 from arena.race.decider import qualifying_items
 from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
 from arena.records.model import Subject
-from arena.store.port import StoredSubmission, SubmissionState
+from arena.records.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import admit, past_submissions
 from arena.submissions.model import signed_submission
 from foundation.backoff import Backoff, NextTry

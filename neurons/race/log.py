@@ -28,7 +28,7 @@ from arena.race.schedule import closing_ms, race_number, shared_closes_ms, timel
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
-from arena.store.port import Store
+from arena.records.port import Store
 from foundation.errors import ArenaError
 
 __all__ = ["QUALIFYING", "REFUSALS_MAX", "RaceLog"]

@@ -20,7 +20,7 @@ from arena.race.events import (
     SettlementDue,
 )
 from arena.records.model import SettlementRecord
-from arena.store.port import StoredSubmission, WeightsResult
+from arena.records.port import StoredSubmission, WeightsResult
 
 _RANKS_SHOWN = 3
 _BEGIN, _END = 4, 3  # characters of an id

@@ -22,7 +22,7 @@ from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SourceRelay, SubmissionCache
 from arena.race.draw import permitted_validators
-from arena.store.port import Store
+from arena.records.port import Store
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arena.race.machine import next_try_block, paid_race, vector_at
-from arena.store.port import WeightsResult
+from arena.records.port import WeightsResult
 from foundation.errors import ArenaError
 from neurons.loops.node import Node
 from neurons.race.clock import RaceClock

@@ -16,9 +16,9 @@ from arena.chain.port import Commitment
 from arena.policies import PAPER
 from arena.policy import Policy
 from arena.race.admission import FieldStanding, RaceRecords, field_standings, next_word, select_candidates
+from arena.records.commitments import agent_version_id
 from arena.records.model import Context, GateRecord, Payload, Subject
 from arena.submissions.admission import commitment_order, neighbourhood
-from arena.submissions.model import agent_version_id
 from tests.arena import race_stand as stand
 
 SUITE = ("p0", "p1")

@@ -11,7 +11,7 @@ from arena.policy import Policy
 from arena.race.schedule import opening_ms
 from arena.records.body import encode_body
 from arena.records.model import HostFacts, Payload, RaceInputs, SettlementRecord, Subject
-from arena.store.port import StoredSubmission
+from arena.records.port import StoredSubmission
 from foundation.canonical import canonical_bytes, text_hash
 from harness.limits import ModelPrice, completion_cost
 from harness.trace import Totals

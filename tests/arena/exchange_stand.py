@@ -23,8 +23,8 @@ from arena.race.agreement import Reveal, RevealGate
 from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import Payload, SettlementRecord
+from arena.records.port import Store
 from arena.records.sequencer import Sequencer
-from arena.store.port import Store
 from arena.web.server import ExchangeServer
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers

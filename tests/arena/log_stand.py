@@ -29,7 +29,7 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.store.port import StoredSubmission, WorkItem
+from arena.records.port import StoredSubmission, WorkItem
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
@@ -273,7 +273,7 @@ class MemoryLog:
 
     async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
         from arena.records.log import head_after
-        from arena.store.port import HeadMovedError
+        from arena.records.port import HeadMovedError
 
         if self.refusals:
             raise self.refusals.pop(0)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from arena.gate.report import Finding, GateReport
 from arena.records.body import encode_body
 from arena.records.model import EvaluationRecord, Payload, StoredBody, VerdictRecord
-from arena.store.port import StoredSubmission
+from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from harness.trace import Completion, ToolCall
 from tests.arena.log_stand import body, episode, release, settlement, subject

@@ -22,10 +22,10 @@ from arena.api.http import RequestLimits, deliver
 from arena.api.rows import page_of, read_cursor, write_cursor
 from arena.chain.keys import generate_signer
 from arena.exchange.peer_service import ShareRules
+from arena.records.commitments import agent_version_id
 from arena.records.model import Subject
-from arena.store.port import StoredSubmission
+from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import agent_version_id
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from tests.arena.log_stand import attempt, release, settlement

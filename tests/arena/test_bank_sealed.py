@@ -8,7 +8,7 @@ import stat
 import msgspec
 import pytest
 
-from arena.bank.batch import cluster_commitment, seal
+from arena.bank.batch import seal
 from arena.bank.sealing import (
     BatchNotice,
     SealedFile,
@@ -26,6 +26,7 @@ from arena.bank.sealing import (
 )
 from arena.chain.keys import keypair_signer, verify
 from arena.race.model import describe_batch
+from arena.records.commitments import cluster_commitment
 from foundation.errors import ArenaError
 from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.test_chain_timelock import STANDS, Stand

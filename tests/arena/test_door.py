@@ -23,8 +23,8 @@ from arena.door.service import PauseState, put_pause
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.records.model import Subject
+from arena.records.port import EVERY_STATE, HotkeyState, StoredSubmission
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import EVERY_STATE, HotkeyState, StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister, set_finality_lag

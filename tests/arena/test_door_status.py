@@ -17,9 +17,9 @@ from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.race.machine import race_name, stream_of
 from arena.records.model import Subject
+from arena.records.port import AgreedStanding, StoredSubmission, SubmissionState, WorkItem
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import AgreedStanding, StoredSubmission, SubmissionState, WorkItem
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from neurons.cli.submission import status_lines

@@ -6,8 +6,8 @@ import asyncio
 
 import msgspec
 
-from arena.bank.batch import cluster_commitment
 from arena.chain.keys import keypair_signer, verify
+from arena.records.commitments import cluster_commitment
 from arena.records.model import Context, Payload, ReleasedProblem, ReleaseRecord, SettlementRecord, StoredBody
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store

@@ -10,8 +10,8 @@ from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.log import head_after
 from arena.records.model import SignedRecord, StoredBody
+from arena.records.port import HeadMovedError
 from arena.records.sequencer import SIGNING_ATTEMPTS, Sequencer
-from arena.store.port import HeadMovedError
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode, settlement
 from tests.arena.whole_log import verify_records

@@ -8,9 +8,9 @@ import pytest
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
 from arena.records.model import Subject
+from arena.records.port import StoredSubmission
 from arena.records.verification import VerifyReport, verify_store
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import StoredSubmission
 from arena.store.postgres import SOURCES_PER_PAGE, PostgresStore
 from arena.submissions.model import make_submission
 from tests.arena.test_store_roles import as_owner

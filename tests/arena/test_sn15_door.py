@@ -18,9 +18,9 @@ from arena.chain.keys import generate_signer
 from arena.door.service import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
+from arena.records.port import WorkItem
 from arena.sn15.values import agent_uuid, version_uuid
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import WorkItem
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving

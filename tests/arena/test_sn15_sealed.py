@@ -13,11 +13,11 @@ from arena.chain.keys import generate_signer, keypair_signer
 from arena.door.status import StatusService
 from arena.race.machine import stream_of
 from arena.records.model import Subject
+from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.sn15.picture import OwnVersions, Picture
 from arena.sn15.values import version_uuid
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
 from tests.arena.log_stand import release

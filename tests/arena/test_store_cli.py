@@ -21,12 +21,12 @@ from arena.door.status import StatusService, SubmissionStatus
 from arena.policies import DEMO
 from arena.records.log import sign_checkpoint
 from arena.records.model import StoredCheckpoint, Subject
+from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import run_guarded

@@ -10,9 +10,16 @@ import pytest
 from arena.chain.keys import verify
 from arena.records.body import decode_content
 from arena.records.model import LogLeaf, StoredCheckpoint
+from arena.records.port import (
+    EVERY_STATE,
+    AgreedStanding,
+    AttemptUsage,
+    HeadMovedError,
+    StoredSubmission,
+    WeightsResult,
+)
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import EVERY_STATE, AgreedStanding, AttemptUsage, HeadMovedError, StoredSubmission, WeightsResult
 from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arena.store.port import LeaseLostError
+from arena.records.port import LeaseLostError
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt, episode, item
 

@@ -10,10 +10,10 @@ import pytest
 from arena.chain.keys import generate_signer, verify
 from arena.records.log import sign_checkpoint
 from arena.records.model import StoredCheckpoint
+from arena.records.port import AttemptUsage, StoredSubmission, WeightsResult
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import AttemptUsage, StoredSubmission, WeightsResult
 from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate
 from foundation.errors import ArenaError

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer
 from arena.records.model import Subject
+from arena.records.port import StoredSubmission
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
-from arena.store.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.operator import submissions_app as app

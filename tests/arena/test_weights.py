@@ -15,7 +15,7 @@ from arena.policy import WeightRules
 from arena.race.machine import WAIT_BLOCKS_MAX, RaceState, next_try_block, open_race, paid_race, vector_at
 from arena.race.settle import settle
 from arena.race.weights import U16_MAX, Finisher, WeightCase, chain_vector, reference_vector
-from arena.store.port import WeightsResult
+from arena.records.port import WeightsResult
 from tests.arena import race_stand as stand
 
 CASES = Path(__file__).parents[2].parent / "shared" / "data" / "weight_cases.jsonl"

@@ -27,9 +27,9 @@ from arena.exchange.streams import Places
 from arena.policies import PAPER
 from arena.records.body import encode_body
 from arena.records.model import Payload, ReleasedProblem, SettlementRecord, StoredBody
+from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from arena.web.server import make_tail_app
 from foundation.canonical import text_hash

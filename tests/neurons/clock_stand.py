@@ -24,9 +24,9 @@ from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
+from arena.records.port import Lease, Store, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import Lease, Store, StoredSubmission
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.canonical import text_hash

@@ -22,9 +22,9 @@ from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.race.machine import race_name, stream_of
 from arena.race.schedule import race_number, timeline
+from arena.records.port import Lease
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import Lease
 from arena.store.postgres import PostgresStore
 from problems.synthesis import synthesize
 from tests.neurons import clock_stand, shared_stand

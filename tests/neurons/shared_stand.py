@@ -25,7 +25,7 @@ from arena.policies import PAPER
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.model import Subject
-from arena.store.port import Lease, Store, StoredSubmission
+from arena.records.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Permits, Sharing

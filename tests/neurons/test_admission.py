@@ -17,7 +17,7 @@ from arena.policies import PAPER
 from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
-from arena.store.port import EVERY_STATE, StoredSubmission
+from arena.records.port import EVERY_STATE, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from neurons.race.admission import Admissions
 from neurons.race.intake import Intake

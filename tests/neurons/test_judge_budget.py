@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arena.records.model import Context, Subject
-from arena.store.port import WorkItem
+from arena.records.port import WorkItem
 from foundation.errors import ArenaError
 from judge.budget import JudgeBudget, Spending
 from neurons.loops.node import JudgeBudgets

@@ -16,7 +16,7 @@ from arena.race.machine import open_race
 from arena.race.settle import settle
 from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
-from arena.store.port import Store
+from arena.records.port import Store
 from neurons.cli import race as race_cli
 from neurons.cli.options import StoreFlags
 from neurons.race.log import Settled, read_settled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from arena.store.port import WeightsResult
+from arena.records.port import WeightsResult
 from neurons.race.sentences import settlement_sentence, top_sentence, weights_sentence
 from neurons.settings import observe
 from tests.arena.log_stand import settlement

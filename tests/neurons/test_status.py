@@ -19,9 +19,9 @@ from arena.race.machine import RaceState, open_race
 from arena.race.model import Batch, SealedProblem
 from arena.race.schedule import timeline
 from arena.records.model import StoredCheckpoint
+from arena.records.port import WeightsResult
 from arena.store.embedded import start_embedded
 from arena.store.location import StoreLocation, write_location
-from arena.store.port import WeightsResult
 from arena.store.postgres import PostgresStore
 from foundation.codes import lookup
 from foundation.errors import ArenaError, Failure

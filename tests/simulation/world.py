@@ -26,7 +26,7 @@ from arena.race.machine import race_name
 from arena.race.schedule import Timeline, race_number, timeline
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Subject, VerdictRecord
-from arena.store.port import Lease, LeaseLostError, StoredSubmission
+from arena.records.port import Lease, LeaseLostError, StoredSubmission
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import make_submission
 from foundation.errors import Failure

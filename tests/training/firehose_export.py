@@ -24,8 +24,8 @@ from arena.records.model import (
     StoredBody,
     VerdictRecord,
 )
+from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
-from arena.store.port import StoredSubmission
 from problems.model import Pool
 from tests.training.firehose import MACHINE, START_MS, Firehose, Made, real_episodes
 

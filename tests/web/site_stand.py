@@ -43,7 +43,7 @@ from arena.records.model import (
     StoredCheckpoint,
     VerdictRecord,
 )
-from arena.store.port import StoredSubmission
+from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
 from tests.arena.log_stand import CONDITIONS, LEVEL
