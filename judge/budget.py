@@ -20,8 +20,7 @@ from judge.render import RenderedTrace
 from judge.rubric import Rubric
 
 _KNOWN_FROM = 8  # verdicts after which their mean is the estimate
-_FIRST_TOKENS = (18_000, 2_000)  # of the prompts and completions of a verdict, before any was given: three asks
-_FIRST_MS = 30_000
+_FIRST_TOKENS = 20_000  # of a verdict, before any was given: three asks
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,24 +44,9 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """What the verdicts of one race may cost together; 0: no bound. `price` is the judge endpoint's, where known."""
+    """How many tokens the verdicts of one race may cost together; 0: no bound."""
 
     tokens: int = 0
-    micro_usd: int = 0
-    ms: int = 0
-    price: UpstreamPrice | None = None
-
-    @property
-    def estimate(self) -> Spending:
-        """What a verdict may cost, until some were given."""
-        prompt, completion = _FIRST_TOKENS
-        cost = self.price.cost_micro_usd(prompt, completion) if self.price else 0
-        return Spending(verdicts=1, prompt_tokens=prompt, completion_tokens=completion, micro_usd=cost, ms=_FIRST_MS)
-
-    def holds(self, tokens: float, micro_usd: float, ms: float) -> bool:
-        """Whether so much is within every bound."""
-        pairs = ((self.tokens, tokens), (self.micro_usd, micro_usd), (self.ms, ms))
-        return all(not bound or spent <= bound for bound, spent in pairs)
 
 
 class ProblemSpending(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +77,7 @@ class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
         if one.is_begun:
             return self
         after = self._with({problem_id: msgspec.structs.replace(one, is_begun=True)})
-        return after if budget.holds(*after._committed(budget)) else None
+        return after if not budget.tokens or after._committed() <= budget.tokens else None
 
     @property
     def spent(self) -> Spending:
@@ -103,17 +87,12 @@ class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
             total = total.plus(one.spent)
         return total
 
-    def _committed(self, budget: JudgeBudget) -> tuple[float, float, float]:
-        """Tokens, money and time: what was spent, and what the pairs of begun problems that wait will cost."""
+    def _committed(self) -> float:
+        """Tokens that were spent, and that the pairs of begun problems that wait will cost."""
         spent = self.spent
-        one = spent if spent.verdicts >= _KNOWN_FROM else budget.estimate
         waiting = sum(max(0, each.pairs - each.spent.verdicts) for each in self.problems.values() if each.is_begun)
-        share = waiting / max(1, one.verdicts)
-        return (
-            spent.tokens + share * one.tokens,
-            spent.micro_usd + share * one.micro_usd,
-            spent.ms + share * one.ms,
-        )
+        each = spent.tokens / spent.verdicts if spent.verdicts >= _KNOWN_FROM else _FIRST_TOKENS
+        return spent.tokens + waiting * each
 
     def _of(self, problem_id: str) -> ProblemSpending:
         return self.problems.get(problem_id, ProblemSpending())

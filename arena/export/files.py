@@ -222,18 +222,6 @@ def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
     return {row.seq: row for row in rows}
 
 
-def shard_trajectories(folder: Path, number: int, verdict_of: VerdictOf, problem_of: ProblemOf) -> Iterator[Trajectory]:
-    """The trajectories of a shard as its views were written from them. Raises ArenaError V2050."""
-    scrubbed = read_scrubbed(folder, number)
-    for row in read_rows(folder / LOG / shard_name(number)):
-        if row.seq in scrubbed:
-            yield scrubbed[row.seq]
-        elif row.content is not None and row.body is not None:
-            trajectory = row_trajectory(row, verdict_of, problem_of)
-            if trajectory:
-                yield trajectory
-
-
 def row_trajectory(row: LogRow, verdict_of: VerdictOf, problem_of: ProblemOf) -> Trajectory | None:
     """The trajectory of a whole row, None when it is no evaluation. Raises ArenaError V2050."""
     if row.content is None or row.body is None:

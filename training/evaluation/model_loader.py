@@ -133,7 +133,6 @@ def open_candidate(
     folder: Path,
     problems: Sequence[Problem],
     *,
-    tokenizer: Path | None = None,
     sample_rows: int = 1,
     open_sampler: Callable[[ChatCodec], VllmSampler] | None = None,
 ) -> LoadedModel:
@@ -152,7 +151,7 @@ def open_candidate(
         weights = lineage.weights_sha256
     else:
         version = weights = weights_sha256(folder)
-    codec = Qwen3Codec(tokenizer or words)
+    codec = Qwen3Codec(words)
     if open_sampler is not None:
         sampler = open_sampler(codec)
         served = sampler.served_weights()
