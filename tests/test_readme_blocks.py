@@ -33,7 +33,7 @@ RUN_BY = {
     ("README.md", "I am an operator"): "prove/test_readme_paths.py",
     ("README.md", "I am a researcher"): "training/test_readme_researcher.py",
     ("training/README.md", "training"): "training/test_readme_researcher.py",
-    ("examples/README.md", "Examples"): "neurons/test_examples.py",
+    ("examples/README.md", "Examples"): "neurons/test_agents.py",
     ("arena/race/README.md", "The loop a driver runs"): HERE,
     ("harness/inference/README.md", "Endpoints"): HERE,
     ("harness/sandbox/guest/README.md", "The smallest agent"): "harness/test_sandbox_sdk.py",

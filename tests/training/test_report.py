@@ -144,7 +144,7 @@ class _Page(html.parser.HTMLParser):
 def test_the_page_needs_nothing_else_and_escapes_what_it_is_given() -> None:
     curves = [RunCurves(label="<script>x</script>", series=(Series(metric="kl", steps=(1, 2), values=(0.1, 0.2)),))]
     reports = [make("base", 1, samples=8), make("<b>bad</b>", 9, samples=8)]
-    text = render_page(make_document(reports, curves, title="<i>t", notes=("<u>n",)))
+    text = render_page(make_document(reports, curves, title="<i>t"))
     page = _Page()
     page.feed(text)
     assert page.links == [] and "url(" not in text and "@import" not in text

@@ -250,12 +250,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     tests: tuple[Test, ...]
     conditions: tuple[NamedConditions, ...]
     curves: tuple[RunCurves, ...]
-    notes: tuple[str, ...] = ()
 
 
-def make_document(
-    reports: Sequence[EvalReport], curves: Sequence[RunCurves], *, title: str, notes: Sequence[str] = ()
-) -> Document:
+def make_document(reports: Sequence[EvalReport], curves: Sequence[RunCurves], *, title: str) -> Document:
     """The document of these reports, in the order given: the first of each conditions is what others are held against,
     an ablation against what its label says (`controls_of`).
 
@@ -283,7 +280,6 @@ def make_document(
         ),
         conditions=tuple(NamedConditions(letter=letters[key], conditions=one) for key, one in found.items()),
         curves=tuple(curves),
-        notes=tuple(notes),
     )
 
 
