@@ -103,7 +103,7 @@ def freeze(
 ) -> PartitionManifest:
     """Deal a bank's clusters to the pools. A problem of `suites` may be in `problems` too; it stays a suite's.
 
-    `key` is 32 random bytes that stay with the bank, `seed` is published. Raises ArenaError P4022 when the bank has too
+    `key` is 32 random bytes that stay with the bank, `seed` is published. Raises ArenaError P4011 when the bank has too
     few problems of a bucket outside the suites' clusters, P4007 when two problems share an id, ValueError for a key of
     another length.
     """
@@ -126,7 +126,7 @@ def freeze(
                 pools[name] = pool
         if left.total():
             missing = ", ".join(f"{count} {bucket}" for bucket, count in left.items() if count)
-            raise ArenaError("P4022", f"{missing} missing for {pool}")
+            raise ArenaError("P4011", f"{missing} missing for {pool}")
     by_id = {problem.problem_id: problem for problem in everything}
     rows = [
         _row(key, name, pools.get(name, "train"), [by_id[one] for one in ids], classes)

@@ -321,14 +321,14 @@ class SealedStock:
         can be read by whoever holds it.
 
         Raises ArenaError P4027 when there is no such file, or more than one; P4025 when the bank did not sign it; P4030
-        when it was sealed without the partition it needs, P4031 without the titles; P4015 when it holds too few
+        when it was sealed without the partition it needs, P4030 without the titles; P4015 when it holds too few
         problems; P4029 when one of its ids stood in an earlier race's batch.
         """
         notice = self._file_for(round_number).notice
         if self._is_partition_required and not notice.partition_sha256:
             raise ArenaError("P4030", f"{notice.race_id} of {notice.signer} names no partition manifest")
         if self._are_titles_required and not notice.titles:
-            raise ArenaError("P4031", f"{notice.race_id} of {notice.signer} holds no accepted titles")
+            raise ArenaError("P4030", f"{notice.race_id} of {notice.signer} holds no accepted titles")
         if len(notice.problems) < problems_min:
             raise ArenaError(
                 "P4015", f"{notice.race_id} holds {len(notice.problems)} problems, a race draws {problems_min}"
@@ -443,7 +443,7 @@ class Bank(Protocol):
         """What the race's batch commits to: of at least `problems_min` problems, for a race whose close is followed by
         that round. Asking again gives the same batch. `undrawn` names earlier races that ended before their draw.
 
-        Raises ArenaError P4014, P4015 or P4027 when there is none, P4010, P4025 or P4029 to P4031 for one that may not
+        Raises ArenaError P4014, P4015 or P4027 when there is none, P4010, P4025 or P4029 to P4030 for one that may not
         be used.
         """
         ...

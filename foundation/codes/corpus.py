@@ -1,8 +1,8 @@
-"""V2095-V2099, V2146-V2149: reading trajectories for a corpus, and building one."""
+"""V2095-V2099, V2147-V2149: reading trajectories for a corpus, and building one."""
 
 from __future__ import annotations
 
-from foundation.codes.row import STOPS, row
+from foundation.codes.row import row
 
 ROWS = (
     row(
@@ -34,13 +34,6 @@ ROWS = (
         "held-out problem among training rows",
         "exit code 4; nothing is written",
         "run the leak guard on every source before it is joined; the places are named here",
-    ),
-    row(
-        "V2146",
-        "rules of the filter cannot be read",
-        STOPS,
-        "give a TOML or JSON file with the fields of `Rules` (training/corpus/model.py), or flags; "
-        "`arena corpus build --help` names both",
     ),
     row(
         "V2147",

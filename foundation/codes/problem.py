@@ -27,9 +27,9 @@ ROWS = (
     ),
     row(
         "P4011",
-        "catalogue cannot yield the problems asked for",
+        "catalogue or bank cannot yield the problems asked for",
         STOPS,
-        "ask for fewer problems or use a larger catalogue",
+        "ask for fewer problems or smaller pools, or use a larger catalogue",
     ),
     row("P4012", "title release is malformed", STOPS, "build the release again for this bank"),
     row(
@@ -79,16 +79,9 @@ ROWS = (
     ),
     row(
         "P4030",
-        "batch of a real network has no partition",
+        "batch of a real network lacks its partition or its accepted titles",
         "no race can open with it; submissions still qualify",
-        "seal with `--partition`; own stock: `arena problems partition --out STATE_DIR/bank/partition.json`",
-        True,
-    ),
-    row(
-        "P4031",
-        "batch of a real network holds no accepted titles",
-        "no race can open with it; submissions still qualify",
-        "seal with `--titles`; own stock: `arena problems titles ... --out STATE_DIR/bank/titles.json`",
+        "seal with `--partition` and `--titles`; own stock: bank/partition.json and bank/titles.json",
         True,
     ),
     row(
@@ -96,12 +89,6 @@ ROWS = (
         "no variant of a problem of the suite could be drawn",
         WITHDRAWN,
         "qualify over a larger catalogue, or set `qualifying.variant_blocks` to 0 in the policy",
-    ),
-    row(
-        "P4033",
-        "qualifying work names no seed",
-        "the work item is closed; the agent's own variants are asked under an item of their own",
-        "nothing to do: it was enqueued under a policy without variants",
     ),
     # -- problem: clusters and pools
     row(
@@ -115,12 +102,6 @@ ROWS = (
         "partition manifest is not sound",
         "it is not used; no problem changes its pool",
         "fetch the manifest again from the bank's operator and check its signature",
-    ),
-    row(
-        "P4022",
-        "bank is too small for the pools asked for",
-        STOPS,
-        "add problems of the buckets named, or ask for smaller pools",
     ),
     row(
         "P4023",

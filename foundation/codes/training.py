@@ -7,9 +7,9 @@ from foundation.codes.row import STOPS, row
 ROWS = (
     row(
         "V2120",
-        "recipe can't be read",
+        "recipe, or rules of the filter, can't be read",
         STOPS,
-        "correct the key or value named here; training/recipes/ has examples",
+        "correct the key or value named here; training/recipes/ and training/corpus/README.md have examples",
     ),
     row("V2121", "tokenizer can't be used", STOPS, "use the folder of a Qwen3 tokenizer with its own chat template"),
     row(

@@ -154,16 +154,9 @@ ROWS = (
     ),
     row(
         "U3052",
-        "no validator took the submission",
-        "the commitment stands and the source has not been handed in",
-        "read each validator's reason; then run the same command again",
-        True,
-    ),
-    row(
-        "U3053",
-        "no validator can be asked",
-        "nothing was sent",
-        "name one with --url, or look for validators that publish an address (`btcli subnets metagraph`)",
+        "no validator can be asked, or none took the submission",
+        "a commitment that was made stands; the source has not been handed in",
+        "read each reason; name validators with --url, or run the same command again",
         True,
     ),
     row(

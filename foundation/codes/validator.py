@@ -128,15 +128,9 @@ ROWS = (
     ),
     row(
         "V2062",
-        "this node may not race under the policy",
-        STOPS,
-        "run `arena doctor`: a policy may demand a real jail and a Python version; or choose another policy",
-    ),
-    row(
-        "V2063",
-        "an open race runs under another policy",
-        STOPS,
-        "start with `--policy` and the file named here; a new policy can begin before a race closes, or after it",
+        "this validator may not race under the policy",
+        "the validator does not start; nothing already written is lost",
+        "do what the detail asks: another policy file, the release it was made for, or what `arena doctor` prints",
     ),
     row(
         "V2064",
@@ -296,17 +290,5 @@ ROWS = (
         "settlement cannot be made again from these records",
         "exit code 4; what is missing or another is named",
         "fetch the counted logs and the earlier settlements it names, and compare their hashes",
-    ),
-    row(
-        "V2103",
-        "policy leaves no time for validators to agree",
-        "races end without a quorum",
-        "choose a policy whose run_ms is longer than qualifying_grace_ms + 2 x reveal_ms",
-    ),
-    row(
-        "V2170",
-        "policy's control agent is not shipped with this release",
-        "the validator does not start; nothing already written is lost",
-        "start with a policy of this release, or install the release the policy was made for",
     ),
 )

@@ -98,7 +98,7 @@ class MinerSession:
     client: DoorClient
 
     async def doors(self, urls: Sequence[str] | None, metagraph: Metagraph) -> list[FoundDoor]:
-        """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3053 for none."""
+        """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3052 for none."""
         from arena.door.client import find_doors
 
         found = await find_doors(self.client, metagraph, urls or ())
@@ -495,11 +495,11 @@ def _failure_row(url: str, validator: str, failure: Any) -> dict[str, Any]:
 
 def _no_door(doors: Sequence[FoundDoor], otherwise: str) -> ArenaError:
     reasons = [f"{door.url}: {door.failure.code} {door.failure.detail}" for door in doors if door.failure]
-    return ArenaError("U3053", "; ".join(reasons) or otherwise)
+    return ArenaError("U3052", "; ".join(reasons) or otherwise)
 
 
 async def _reads_url(settings: Settings, urls: list[str] | None) -> str:
-    """Where the first validator that can be asked serves its public reads. Raises ArenaError U3053 for none."""
+    """Where the first validator that can be asked serves its public reads. Raises ArenaError U3052 for none."""
     from arena.door.client import DoorClient, find_doors
     from neurons.settings.inputs import chain_of
 

@@ -89,7 +89,7 @@ def open_bank(
 
     A real network's batches stand under a partition: sealed ones name its manifest, and for problems of its own a node
     keeps `bank/partition.json`; without them no race opens (P4030). Nor does one without the batch's accepted titles:
-    sealed ones hold them, and those of one's own problems are in `bank/titles.json` (P4031). New problems enter there
+    sealed ones hold them, and those of one's own problems are in `bank/titles.json` (P4030). New problems enter there
     by answers, near-identical products counted as one, so no batch joins two pools. On the local network the partition
     may be missing; an empty stock makes problems nobody has seen, and none of their answers is an answer of a public
     suite or of an earlier batch. Without a `signer` the bank can only be looked at.
@@ -121,7 +121,7 @@ def open_bank(
         if release.exists():
             return cut_titles(decode_accepted(release.read_bytes()), problems)
         if is_real:
-            raise ArenaError("P4031", f"no title release at {release}, and the setting bank_hotkey is empty")
+            raise ArenaError("P4030", f"no title release at {release}, and the setting bank_hotkey is empty")
         return None
 
     return BatchStock(folder, secrets.token_bytes, None if is_real else maker, assign, titles_of)

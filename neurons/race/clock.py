@@ -70,19 +70,24 @@ class RaceClock:
     async def adopt_policy(self) -> None:
         """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
 
-        A race that has not closed yet is put under it. Raises ArenaError V2063, naming the policy file to start with,
+        A race that has not closed yet is put under it. Raises ArenaError V2062, naming the policy file to start with,
         when the race is past its close under another one, or holds a batch that is sealed to its close and the new
-        policy would move that; P4015 when its batch is too small for the new policy; V2170 when this release does not
+        policy would move that; P4015 when its batch is too small for the new policy; V2062 when this release does not
         ship the policy's control agent.
         """
         if self._has_adopted:
             return
         control_sha256 = self._node.policy.race.control_sha256
         if control_sha256 and shipped_source(control_sha256) is None:
-            raise ArenaError("V2170", f"policy {self._node.policy.name} names {control_sha256[:16]}")
+            raise ArenaError(
+                "V2062",
+                f"policy {self._node.policy.name} names a control agent this release lacks: {control_sha256[:16]}",
+                fix="start with a policy of this release, or install the release the policy was made for",
+            )
         refusal = timeline_refusal(self._node.policy.race) if self._node.sharing else None
         if refusal:
-            raise ArenaError("V2103", refusal)
+            fix = "choose a policy whose run_ms is longer than qualifying_grace_ms + 2 x reveal_ms"
+            raise ArenaError("V2062", refusal, fix=fix)
         *earlier, state = await self.states()
         self._plan = self._plan_of(state)
         opened, policy = state.opened, self._node.policy
@@ -93,7 +98,11 @@ class RaceClock:
             closes_ms = kept_ms or closing_ms(self._node.now_ms(), policy.race)
             if not is_policy_replaceable(state) or not await self._effects.is_served(opened.batch, closes_ms):
                 path = await self._effects.keep_policy(opened)
-                raise ArenaError("V2063", f"{state.race_id} is {state.stage} under {was}, not under {is_now}: {path}")
+                raise ArenaError(
+                    "V2062",
+                    f"{state.race_id} is {state.stage} under {was}, not under {is_now}",
+                    fix=f"start with `--policy {path}`; a new policy can begin before a race closes, or after it",
+                )
             self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
             await self._append(state, await self._effects.open(state, opened.batch, earlier, kept_ms))
         self._has_adopted = True

@@ -65,7 +65,7 @@ class Market(msgspec.Struct, frozen=True, kw_only=True):
 def make_market(plan: StudyPlan, folder: Path) -> None:
     """Write catalogue, index, problems and partition to `folder`. Made again, it is the same.
 
-    Raises ArenaError P4011 for a catalogue too small for the problems, P4022 when the deal leaves a pool short.
+    Raises ArenaError P4011 for a catalogue too small for the problems, P4011 when the deal leaves a pool short.
     """
     rules = plan.market
     folder.mkdir(parents=True, exist_ok=True)

@@ -145,7 +145,7 @@ def test_where_titles_are_required_a_batch_without_them_serves_no_race(tmp_path)
     put(folder, "bare", SETS[0], 101)
     put(folder, "titled", SETS[1], 102, titles=titles)
     bank = SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, are_titles_required=True)
-    with pytest.raises(ArenaError, match=r"P4031.*bare"):
+    with pytest.raises(ArenaError, match=r"P4030.*bare"):
         bank.seal_for("race-1", 3, round_number=101)
     assert bank.seal_for("race-1", 3, round_number=102).titles == titles.name
     bank.open("race-1", local_round(102))

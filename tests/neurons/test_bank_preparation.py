@@ -95,7 +95,7 @@ def test_a_real_network_races_no_problem_of_ones_own_without_a_partition_and_tit
         stock.seal_for("race-1", 1)
     manifest = freeze([problem], (), seed=1, key=KEY, eval_counts={"product": 1}, dev_counts={})
     write_partition(tmp_path / "bank" / PARTITION_FILE, manifest, KEY, NODE)
-    with pytest.raises(ArenaError, match=r"P4031.*titles\.json"):
+    with pytest.raises(ArenaError, match=r"P4030.*titles\.json"):
         stock.seal_for("race-1", 1)
     titles = {title: frozenset({"101"}) for title in (*reward_titles([problem]), "a title of a later batch")}
     (tmp_path / "bank" / BANK_TITLES).write_bytes(encode_accepted(AcceptedTitles(name="qwen@mine", accepted=titles)))

@@ -168,7 +168,7 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
 
     asyncio.run(door.chain.set_stake(door.validator, 0))  # no permit any more
     code, _, err = _arena(capsys, "submit", agent, "--register", "--url", door.address, *flags)
-    assert (code, "U3053" in err, "U3042" in err) == (3, True, True)
+    assert (code, "U3052" in err, "U3042" in err) == (3, True, True)
     asyncio.run(door.chain.set_stake(door.validator, 5_000_000_000_000))
     door.door.netuid = 16  # of another subnet, by its own word
     code, _, err = _arena(capsys, "submit", agent, "--register", "--url", door.address, *flags)

@@ -92,7 +92,7 @@ def test_pools_share_no_answer_and_what_is_frozen_never_moves(asked, suites, lat
     try:
         first = small_freeze(known, known[:suites], eval_counts={"product": 1, "shop": 1})
     except ArenaError as error:
-        assert error.failure.code == "P4022"
+        assert error.failure.code == "P4011"
         first = small_freeze(known, known[:suites])
     before = pools_by_id(first, known)
     assert len(before) == len(known)
@@ -162,7 +162,7 @@ def test_the_headline_set_stays_the_75_frozen_ones():
 
 
 def test_a_bank_that_is_too_small_is_refused_by_name():
-    with pytest.raises(ArenaError, match=r"P4022.*24 shop.*missing for eval"):
+    with pytest.raises(ArenaError, match=r"P4011.*24 shop.*missing for eval"):
         freeze([one for one in BANK if one.bucket != "shop"], (), seed=1, key=KEY)
 
 

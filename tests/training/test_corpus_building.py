@@ -77,19 +77,19 @@ def test_a_rule_that_cannot_be_is_named(tmp_path: Path, text: str, said: str) ->
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(ArenaError, match=said) as caught:
         read_rules(tmp_path / "a.toml")
-    assert code_of(caught) == "V2146"
+    assert code_of(caught) == "V2120"
 
 
 def test_a_rule_that_is_said_has_a_value() -> None:
     with pytest.raises(ArenaError) as caught:
         read_rules(None, ["rows"])
-    assert code_of(caught) == "V2146"
+    assert code_of(caught) == "V2120"
 
 
 def test_an_unknown_ablation_names_those_there_are() -> None:
     with pytest.raises(ArenaError, match="no_structural_filter") as caught:
         arms_of(Rules(), ["no_filter"])
-    assert code_of(caught) == "V2146"
+    assert code_of(caught) == "V2120"
     assert [arm.name for arm in arms_of(Rules(), [])] == [FULL]
     assert len(arms_of(Rules(), [arm.name for arm in ablations(Rules())])) == len(ablations(Rules()))
 

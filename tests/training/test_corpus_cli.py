@@ -109,8 +109,8 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
         ((), 2, "name at least one export"),
         (("{tmp}/none",), 4, "V2074"),
         (("{day}", "--rule", "off=leak"), 2, "cannot be switched off"),
-        (("{day}", "--rule", "off=nonsense"), 2, "V2146"),
-        (("{day}", "--rules", "{tmp}/none.toml"), 2, "V2146"),
+        (("{day}", "--rule", "off=nonsense"), 2, "V2120"),
+        (("{day}", "--rules", "{tmp}/none.toml"), 2, "V2120"),
         (("{day}", "--ablation", "nonsense"), 2, "no_structural_filter"),
         (("{day}", "--rule", "coefficient_e4_mn=1"), 2, "coefficient_e4_min"),
         (("{day}", "--tokenizer", "{tmp}/none.json"), (2, 3), "none.json"),
@@ -200,4 +200,4 @@ def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Fireh
         rows = list(read_rows(tmp_path / pool))
         assert rows and {dev.get(row.trace.facts.problem_id or "", "train") for row in rows} == {pool}
     code, _, err = run("build", tmp_path / "export", "--rule", "pool=eval", "--out", tmp_path / "eval")
-    assert code == 2 and "V2146" in err
+    assert code == 2 and "V2120" in err

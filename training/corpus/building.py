@@ -163,16 +163,16 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
     """The rules in a TOML or JSON file, those said as `KEY=VALUE` over them (a list's values between commas); what
-    neither names is the paper's. Raises ArenaError V2146 naming an unknown key, or a value that is not allowed."""
+    neither names is the paper's. Raises ArenaError V2120 naming an unknown key, or a value that is not allowed."""
     place, values = str(path or "--rule"), dict[str, Any]()
     if path is not None:
         try:
             text = path.read_text("utf-8")
             values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
-            raise ArenaError("V2146", f"{place}: {wrong}") from None
+            raise ArenaError("V2120", f"{place}: {wrong}") from None
     if not isinstance(values, dict):
-        raise ArenaError("V2146", f"{place}: rules are an object")
+        raise ArenaError("V2120", f"{place}: rules are an object")
     for one in said:
         key, _, value = one.partition("=")
         values[key] = [part for part in value.split(",") if part] if key == "off" else value
@@ -180,25 +180,25 @@ def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
     if unknown := sorted(values.keys() - set(known)):
         near = difflib.get_close_matches(unknown[0], known, n=1)
         meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise ArenaError("V2146", f"{place}: no rule is called {unknown[0]!r}; {meant}")
+        raise ArenaError("V2120", f"{place}: no rule is called {unknown[0]!r}; {meant}")
     try:
         rules = msgspec.convert(values, Rules, strict=not said)
         Task(arms=(rules,))
     except (msgspec.ValidationError, ValueError) as wrong:
-        raise ArenaError("V2146", f"{place}: {wrong}") from None
+        raise ArenaError("V2120", f"{place}: {wrong}") from None
     if not 0 <= rules.coefficient_e4_min <= 10_000 or not 0 < rules.near_duplicate_e4 <= 10_000:
-        raise ArenaError("V2146", f"{place}: a share lies between 0 and 10000")
+        raise ArenaError("V2120", f"{place}: a share lies between 0 and 10000")
     sizes = [one for one in (rules.tokens_max, rules.per_problem_max, rules.rows, rules.tokens) if isinstance(one, int)]
     if min(sizes) < 1:
-        raise ArenaError("V2146", f"{place}: tokens_max, per_problem_max, rows and tokens are at least 1")
+        raise ArenaError("V2120", f"{place}: tokens_max, per_problem_max, rows and tokens are at least 1")
     return rules
 
 
 def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
-    """The filters to compare: the corpus' own first, then those named. Raises ArenaError V2146 for an unknown name."""
+    """The filters to compare: the corpus' own first, then those named. Raises ArenaError V2120 for an unknown name."""
     every = {arm.name: arm for arm in ablations(rules)}
     if unknown := sorted(set(names) - every.keys()):
-        raise ArenaError("V2146", f"no ablation is called {unknown[0]!r}; there are {', '.join(every)}")
+        raise ArenaError("V2120", f"no ablation is called {unknown[0]!r}; there are {', '.join(every)}")
     return tuple(arm for name, arm in every.items() if name == FULL or name in names)
 
 
