@@ -30,6 +30,16 @@ CREATE TABLE IF NOT EXISTS run (identity TEXT);
 CREATE TABLE IF NOT EXISTS shard (number INTEGER PRIMARY KEY, traces INTEGER, head BLOB, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS trace (number INTEGER PRIMARY KEY, packed BLOB);
 """
+# of a file that another run has, that can't be read or written here, or has no room: what it holds is not to blame
+_NOT_TO_BE_USED = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+}
 _TRACE = msgspec.msgpack.Decoder(Appraisal).decode
 
 
@@ -110,10 +120,10 @@ class AppraisalJournal(Sequence[Appraisal]):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._open(path, identity)
-            except sqlite3.OperationalError:
-                raise
-            except (sqlite3.DatabaseError, msgspec.DecodeError, TypeError):  # not, or no longer, a journal
-                self._store.close()
+            except (sqlite3.Error, msgspec.DecodeError, TypeError) as wrong:
+                if getattr(wrong, "sqlite_errorcode", 0) & 0xFF in _NOT_TO_BE_USED:
+                    raise
+                self._store.close()  # it is not, or no longer, a journal
                 self.discard()
                 self._traces = self.shards = 0
                 self._open(path, identity)
@@ -130,6 +140,8 @@ class AppraisalJournal(Sequence[Appraisal]):
             store.execute(line)
         for line in _TABLES.split(";"):
             store.execute(line)
+        if store.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+            raise sqlite3.DatabaseError("a page is damaged")
         if store.execute("SELECT identity FROM run").fetchall() != [(identity,)]:
             for table in ("run", "shard", "trace"):
                 store.execute(f"DELETE FROM {table}")
