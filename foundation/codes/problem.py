@@ -16,7 +16,7 @@ ROWS = (
         "P4008",
         "web problems cannot be scored by rule",
         STOPS,
-        "leave the web rows out (`arena run --skip-web` does); use product, shop and voucher problems",
+        "leave the web rows out of the file; product, shop and voucher problems can be scored",
     ),
     row("P4009", "problem record has no usable id or query", STOPS, "fix the line and field named"),
     row(
