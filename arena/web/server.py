@@ -126,7 +126,7 @@ class DoorServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(DOOR_CONNECTIONS, self._per_address), per_address=self._per_address)
-        is_spoken = self.door.policy.admission.is_commitment_enough is True
+        is_spoken = self.door.policy.admission.is_commitment_enough
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
         app = _ClosesUnread(_ByPath(make_door_app(self.door), sn15, PATHS if is_spoken else CLOSED_PATHS))
         try:

@@ -136,7 +136,7 @@ class Intake:
             metagraph=await self._node.chain.metagraph(finalized),
             rules=policy.cooldown,
             verify=verify,
-            is_commitment_enough=policy.admission.is_commitment_enough is True,
+            is_commitment_enough=policy.admission.is_commitment_enough,
         )
         refusal = admission.refusal
         if refusal is not None:

@@ -142,7 +142,7 @@ class SharingLoop:
             verify,
             self._take,
             now_ms=node.now_ms,
-            is_commitment_enough=node.policy.admission.is_commitment_enough is True,
+            is_commitment_enough=node.policy.admission.is_commitment_enough,
         )
 
     async def run(self, drain: StopSignal) -> None:

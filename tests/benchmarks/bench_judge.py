@@ -14,7 +14,7 @@ from judge.calibration.traces import make_trace, open_shop, recipes
 from judge.panel import judge_body
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, render
-from judge.rubric import REASONING_2_PROMPT_SHA256, Rubric
+from judge.rubric import REASONING_1_PROMPT_SHA256, Rubric
 from judge.scripted import ScriptedJudge
 from tests.benchmarks.row import Row
 
@@ -22,7 +22,7 @@ TARGET_PER_S = 25.0  # of one core
 TARGET_SHARE = 0.5
 TRACES = 120
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer" / "tokenizer.json"
-_RUBRIC = Rubric(rubric_id="reasoning/2", models=("m",), prompt_sha256=REASONING_2_PROMPT_SHA256)
+_RUBRIC = Rubric(rubric_id="reasoning/1", models=("m",), prompt_sha256=REASONING_1_PROMPT_SHA256)
 
 
 class RecitingJudge:
