@@ -20,7 +20,6 @@ from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
-from arena.exchange.submission_cache import SubmissionCache
 from arena.policies import PAPER
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
@@ -91,7 +90,6 @@ class SharedDesk(Desk):
             peers=self.peers,
             peer_logs=self.held,
             puller=Puller(self.peers, self.held, verify),
-            submission_cache=SubmissionCache(self._own / "shelf"),
             endpoint="",
             permits=Permits(),
         )
