@@ -99,7 +99,6 @@ class SharedDesk(Desk):
         self.door = PeerService(
             self.store,
             self.held,
-            sharing.submission_cache,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
