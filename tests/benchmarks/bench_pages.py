@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 from msgspec.structs import replace
 
@@ -109,10 +109,10 @@ async def look(
     """Milliseconds of processor time of each page, asked one after another; and its bytes."""
     board = Board(store, now_ms=lambda: NOW_MS, refresh_s=refresh_s)
     app = make_tail_app(Tail(store, now_ms=lambda: NOW_MS), Places(8), board)
-    transport = httpx.ASGITransport(app=app)
+    transport = httpx2.ASGITransport(app=app)
     seen: dict[str, list[float]] = {}
     sizes: dict[str, int] = {}
-    async with httpx.AsyncClient(transport=transport, base_url="http://pages", timeout=120) as http:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://pages", timeout=120) as http:
         listed = (await http.get(f"/v1/races/{races[-1]}/trajectories?limit=2")).json()["items"]
         first, second = (one["href"].removeprefix("/v1/trajectories/").partition("?")[0] for one in listed)
         agent, problem = listed[0]["result"]["agent_version_id"], listed[0]["problem_id"]
