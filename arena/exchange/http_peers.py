@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, cast
 from urllib.parse import urlencode
 
-import httpx
+import httpx2
 import msgspec
 
 from arena.chain.port import RequestAuth
@@ -41,9 +41,9 @@ class HttpPeers:
     def __init__(self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
         """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
         self._auth, self._answer_s = auth, answer_s
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(silence_s, connect=CONNECT_S),
-            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(silence_s, connect=CONNECT_S),
+            limits=httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
             follow_redirects=False,
             trust_env=False,
         )
@@ -95,7 +95,7 @@ class HttpPeers:
                 raise ArenaError(PEER_AWAY, f"{peer.hotkey}: the answer ended within a row")
 
     @asynccontextmanager
-    async def _answer(self, peer: Peer, question: Question[Answer] | RowsQuestion) -> AsyncIterator[httpx.Response]:
+    async def _answer(self, peer: Peer, question: Question[Answer] | RowsQuestion) -> AsyncIterator[httpx2.Response]:
         """An answer of 200, to be read. Raises ArenaError U3040 to U3042, _UnknownError."""
         if not peer.endpoint:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey} publishes no address")
@@ -103,12 +103,12 @@ class HttpPeers:
         headers = self._auth.sign("GET", target, peer.hotkey)
         try:
             async with answering(self._client, "GET", peer.endpoint.rstrip("/") + target, headers=headers) as answer:
-                if answer.status_code != httpx.codes.OK:
+                if answer.status_code != httpx2.codes.OK:
                     raise await _refused(peer, answer)
                 yield answer
         except UnfitAnswerError as error:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: {error}") from error
-        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as error:
+        except (httpx2.TransportError, httpx2.StreamError, httpx2.InvalidURL) as error:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {str(error) or type(error).__name__}") from error
 
 
@@ -119,7 +119,7 @@ class _UnknownError(ArenaError):
         super().__init__(PEER_REFUSED, detail)
 
 
-async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
+async def _refused(peer: Peer, answer: httpx2.Response) -> ArenaError:
     """What an answer other than 200 means."""
     content = await read_whole(answer, _REFUSAL_BYTES_MAX)
     try:
