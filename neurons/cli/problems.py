@@ -313,12 +313,12 @@ def reword(
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
     from arena.bank.rephrasing import Reworded, Sampling, reword_or_keep
-    from harness.inference.client import OpenAIUpstream
+    from harness.inference.client import SdkUpstream
     from problems.formats import write_problems
 
     refuse_existing(out)
     problems = read_file(path)
-    upstream = OpenAIUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
+    upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
     sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
     made: list[Reworded | Unworded] = []
     with show_progress(is_quiet=as_json) as progress, ThreadPoolExecutor(parallel) as pool:
