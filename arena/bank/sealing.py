@@ -110,7 +110,7 @@ NOTICE_VERSION = 1
 _DOMAIN = b"agent-arena/sealed-batch/1\n"
 
 
-class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
 
     version: int
