@@ -333,6 +333,16 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
         raise ArenaError("V2030", f"{path}: {error}", fix="correct the line named here") from error
 
 
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The environment under which another process has these settings, keys included; `upstreams` stay in the file."""
+    plain: dict[str, str] = {}
+    for name in Settings.model_fields.keys() - _FILE_ONLY:
+        value = getattr(settings, name)
+        value = value.get_secret_value() if isinstance(value, SecretStr) else value
+        plain[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = "" if value is None else str(value)
+    return plain
+
+
 def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> ArenaError:
     """V2030 for a name that is no setting, with the nearest that is one."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
