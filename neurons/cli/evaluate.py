@@ -241,10 +241,10 @@ def _open_endpoint(subject: _Subject, plan: EvaluationPlan, bench: RunContext, f
         with open_endpoint("model", subject.target) as upstream:
             yield by_endpoint(plan, upstream, subject.how.model, bench)
         return
-    from neurons.cluster.choice import open_executor
-    from neurons.cluster.episodes import EndpointEpisodes, bench_alike, by_executor, place_of
+    from neurons.cluster.episodes import EndpointEpisodes, Place, bench_alike, by_executor
+    from neurons.cluster.ray_executor import open_executor
 
-    place = place_of(flags.catalogue, flags.policy, flags.state_dir, bench_alike(bench))
+    place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
     episodes = EndpointEpisodes(place=place, url=subject.target, model=subject.how.model, decode=plan.decode)
     with open_executor(subject.how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, episodes, executor)

@@ -197,11 +197,27 @@ class BenchFlags:
     policy: PolicyOption = None
     state_dir: RunStateDirOption = None
 
-    def settings(self, model: str = "", model_url: str = "", *, is_miner: bool = False) -> Settings:
-        """The node's settings with these above them, as `open_settings`. Raises ArenaError V2030."""
-        from neurons.practice.opening import open_settings
+    def named(self, model: str = "", model_url: str = "") -> dict[str, object]:
+        """The settings that these flags give, as they are called from anywhere; `model_url` takes the place of all
+        endpoints that are set."""
+        is_file = self.policy and Path(self.policy).exists()
+        flags: dict[str, object] = {
+            "catalogue_dir": self.catalogue and self.catalogue.absolute(),
+            "policy": str(Path(self.policy).absolute()) if self.policy and is_file else self.policy,
+            "state_dir": self.state_dir and self.state_dir.absolute(),
+            "models": model,
+        }
+        return flags | ({"openai_base_url": model_url, "upstreams": ()} if model_url else {})
 
-        return open_settings(self.catalogue, self.policy, self.state_dir, model, model_url, is_miner=is_miner)
+    def settings(self, model: str = "", model_url: str = "", *, is_miner: bool = False) -> Settings:
+        """The node's settings with these above them. A miner who chose neither a policy nor a judge gets the policy
+        `demo`, which needs no key. Raises ArenaError V2030."""
+        from neurons.settings.settings import resolve
+
+        settings = resolve(self.named(model, model_url)).settings
+        if is_miner and not settings.policy and not settings.judge_base_url:
+            return settings.model_copy(update={"policy": "demo"})
+        return settings
 
 
 def command(

@@ -20,7 +20,8 @@ from foundation.errors import ArenaError
 from neurons.health.node_file import ChainFacts, last_place
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.settings.endpoints import Endpoint, silent_endpoints
+from neurons.settings.endpoints import check_endpoints
+from neurons.settings.settings import Endpoint
 
 STALE_MS = 180_000  # fifteen blocks of the real chain
 METAGRAPH_BLOCKS = 25  # between two looks at our own place on the subnet
@@ -149,11 +150,13 @@ ENDPOINTS_S = 15.0
 
 def endpoint_loops(node: Node, drain: StopSignal) -> list[Coroutine[None, None, None]]:
     """A loop for the model endpoints, one for the judge's where there is one."""
-    if node.silent:
-        drain.failed("models", ArenaError(MODEL_FAILED, "; ".join(node.silent)))
 
     async def require_answers(endpoints: Sequence[Endpoint], code: str) -> None:
-        if silent := await asyncio.to_thread(silent_endpoints, endpoints):
+        try:
+            silent = await asyncio.to_thread(check_endpoints, endpoints, ())
+        except ArenaError as error:  # it refuses its key
+            silent = (error.failure.detail,)
+        if silent:
             raise ArenaError(code, "; ".join(silent))
 
     watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, (node.judge,) if node.judge else ())]

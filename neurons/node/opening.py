@@ -44,7 +44,7 @@ from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
 from neurons.node.reporting import ProbeServer
 from neurons.race.sharing import open_sharing
-from neurons.settings.endpoints import Endpoint, check_endpoints, open_endpoints
+from neurons.settings.endpoints import check_endpoints, open_endpoints
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -57,7 +57,7 @@ from neurons.settings.inputs import (
     signer_of,
     unix_ms,
 )
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import Problem
