@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlencode
 
-import httpx
+import httpx2
 import msgspec
 
 from arena.chain.port import RequestAuth
@@ -47,9 +47,9 @@ class HttpPeers:
     def __init__(self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
         """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
         self._auth, self._answer_s = auth, answer_s
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(silence_s, connect=CONNECT_S),
-            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(silence_s, connect=CONNECT_S),
+            limits=httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
             follow_redirects=False,
             trust_env=False,
         )
@@ -137,19 +137,19 @@ class HttpPeers:
             return None
 
     @asynccontextmanager
-    async def _answer(self, peer: Peer, target: str) -> AsyncIterator[httpx.Response]:
+    async def _answer(self, peer: Peer, target: str) -> AsyncIterator[httpx2.Response]:
         """An answer of 200, to be read. Raises ArenaError U3040 to U3042, _UnknownError."""
         if not peer.endpoint:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey} publishes no address")
         headers = self._auth.sign("GET", target, peer.hotkey)
         try:
             async with answering(self._client, "GET", peer.endpoint.rstrip("/") + target, headers=headers) as answer:
-                if answer.status_code != httpx.codes.OK:
+                if answer.status_code != httpx2.codes.OK:
                     raise await _refused(peer, answer)
                 yield answer
         except UnfitAnswerError as error:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: {error}") from error
-        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as error:
+        except (httpx2.TransportError, httpx2.StreamError, httpx2.InvalidURL) as error:
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {str(error) or type(error).__name__}") from error
 
 
@@ -164,7 +164,7 @@ def _target(route: str, **parameters: str | int) -> str:
     return f"/v1/exchange/{route}?{urlencode(parameters)}"
 
 
-async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
+async def _refused(peer: Peer, answer: httpx2.Response) -> ArenaError:
     """What an answer other than 200 means."""
     content = await read_whole(answer, _REFUSAL_BYTES_MAX)
     try:
@@ -177,7 +177,7 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     return _UnknownError(detail) if refusal.code == PEER_LACKS else ArenaError(PEER_REFUSED, detail)
 
 
-async def _lines(peer: Peer, answer: httpx.Response) -> AsyncGenerator[bytes]:
+async def _lines(peer: Peer, answer: httpx2.Response) -> AsyncGenerator[bytes]:
     """The lines of a stream without their ends. Raises UnfitAnswerError for one too long, ArenaError U3040 for one cut
     short."""
     lines = Lines(LINE_BYTES_MAX)

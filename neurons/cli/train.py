@@ -64,7 +64,7 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
     """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
-    with open_endpoint("teacher", plan.teacher) as upstream:
+    with open_endpoint("teacher", plan.teacher, by_sdk=True) as upstream:
         yield upstream
 
 

@@ -63,13 +63,17 @@ def open_bench(
 
 
 @contextlib.contextmanager
-def open_endpoint(name: str, url: str) -> Iterator[Upstream]:
-    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback."""
-    from harness.inference.client import OpenAIUpstream
+def open_endpoint(name: str, url: str, *, by_sdk: bool = False) -> Iterator[Upstream]:
+    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback.
+
+    With `by_sdk` it is asked through the `openai` package, which a Ray worker should not import.
+    """
+    from harness.inference.client import OpenAIUpstream, SdkUpstream
     from harness.inference.scripted import start_scripted_server
 
+    kind = SdkUpstream if by_sdk else OpenAIUpstream
     if url != SCRIPTED:
-        yield OpenAIUpstream(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
+        yield kind(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
         return
     with start_scripted_server() as server:
-        yield OpenAIUpstream(name, server.base_url, "", TIMEOUT_MS)
+        yield kind(name, server.base_url, "", TIMEOUT_MS)

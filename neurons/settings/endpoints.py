@@ -122,7 +122,7 @@ def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
 
 def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     """What the endpoint lists, a line about why it did not answer, or None where it has no such list."""
-    import httpx
+    import httpx2
 
     from foundation.bounded_http import UnfitAnswerError
 
@@ -133,7 +133,7 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
                 response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
         except UnfitAnswerError as error:
             return f"{place}: {error}"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             line = f"{place} does not answer: {explain_silence(error)}"
         else:
             if response.is_success:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from arena.chain.keys import generate_signer, keypair_signer
@@ -24,7 +24,7 @@ SEALED = (*SECRETS.never, *SECRETS.after, *SECRETS.named)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-def holders(answers: list[tuple[str, httpx.Response]]) -> dict[str, list[str]]:
+def holders(answers: list[tuple[str, httpx2.Response]]) -> dict[str, list[str]]:
     """The requests whose answers hold a secret that they did not bring: plain, in hex or in base64."""
     found = {}
     for secret in SEALED:
@@ -53,8 +53,8 @@ def sealed(postgres, tmp_path_factory) -> Iterator[tuple[Stand, Author]]:
 async def test_the_door_tells_a_stranger_nothing_sealed(sealed: tuple[Stand, Author]) -> None:
     stand, _ = sealed
     miner = await Miner(stand).register()
-    answers: list[tuple[str, httpx.Response]] = []
-    async with httpx.AsyncClient(base_url=stand.address, timeout=30) as http:
+    answers: list[tuple[str, httpx2.Response]] = []
+    async with httpx2.AsyncClient(base_url=stand.address, timeout=30) as http:
         document = await http.get("/openapi.json")
         answers.append(("/openapi.json", document))
         paths = [path for path in document.json()["paths"] if path != "/openapi.json"]
@@ -103,15 +103,15 @@ async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(
         "to": ["1", "9", "1000"],
         "after": ["0"],
     }
-    answers: list[tuple[str, httpx.Response]] = []
-    by_peer: list[tuple[str, httpx.Response]] = []
-    async with httpx.AsyncClient(base_url=base, timeout=30) as http:
+    answers: list[tuple[str, httpx2.Response]] = []
+    by_peer: list[tuple[str, httpx2.Response]] = []
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
         document = await http.get("/openapi.json")
         answers.append(("/openapi.json", document))
         for path, operations in document.json()["paths"].items():
             names = [one["name"] for one in operations["get"].get("parameters", [])]
             for values in itertools.product(*(asked[name] for name in names)):
-                target = str(httpx.URL(path, params=dict(zip(names, values, strict=True))))
+                target = str(httpx2.URL(path, params=dict(zip(names, values, strict=True))))
                 for told, headers in (
                     ("nobody", {}),
                     ("stranger", stranger.auth.sign("GET", target, node.hotkey)),

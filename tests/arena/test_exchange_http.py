@@ -8,7 +8,7 @@ import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -33,7 +33,7 @@ class Served:
 
     def __init__(self, node: Node, client: Node, url: str) -> None:
         self.node, self.client, self.url = node, client, url
-        self.http = httpx.AsyncClient(base_url=url, timeout=10)
+        self.http = httpx2.AsyncClient(base_url=url, timeout=10)
 
     def headers(self, target: str, by: Node | None = None) -> dict[str, str]:
         return (by or self.client).auth.sign("GET", target, self.node.hotkey)

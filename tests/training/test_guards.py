@@ -12,7 +12,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_USAGE, exit_code
-from problems.partition import OpenPartition, freeze, pool_of
+from problems.partition import OpenPartition, freeze, touched_pools
 from tests.training.stock import Stock, corpus_of
 from training import guards
 from training.corpus.corpus_files import read_lineage
@@ -120,7 +120,7 @@ def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: St
 
 def test_the_partition_alone_tells_a_problem_of_another_pool(stock: Stock) -> None:
     partition, leaked = frozen(stock), stock.held[0]
-    dev = tuple(problem for problem in stock.bench.dev if pool_of(problem, partition) == "dev")
+    dev = tuple(problem for problem in stock.bench.dev if touched_pools(problem, partition) == ("dev",))
     train = tuple(problem for problem in stock.bench.problems if pool_of(problem, partition) == "train")
     assert dev and train
     changed(stock, held_out=(), problems=train, dev=dev, partition=partition).require_split()
