@@ -19,7 +19,7 @@ from foundation.codes import lookup
 from foundation.codes.names import NOT_RECORDED
 from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
-from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command, complete_suite
+from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
 from neurons.cli.presenter import badge, echo_json, printable, share_text, show
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Choice:
         Path | None,
         typer.Option(
             help="Problem file, or s1, s2, s3 as in qualifying; else practice problems are made.",
-            autocompletion=complete_suite,
         ),
     ] = None
     count: Annotated[

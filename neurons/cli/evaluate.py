@@ -19,7 +19,7 @@ import typer
 from foundation.errors import ArenaError
 from neurons.cli.agent import ModelFlags, Where, read_agent, report_of, show_report, source_of
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command, complete_suite
+from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
 from neurons.cli.presenter import show_progress
 from neurons.cli.report import read_report, show_evaluation
 from neurons.cli.train import say_device
@@ -111,7 +111,7 @@ def evaluate_model(
     bench: BenchFlags,
     problems: Annotated[
         list[Path] | None,
-        typer.Option("--problems", help="Problem file, or s1, s2, s3. Repeatable.", autocompletion=complete_suite),
+        typer.Option("--problems", help="Problem file, or s1, s2, s3. Repeatable."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -23,35 +23,6 @@ if TYPE_CHECKING:
     from neurons.settings.settings import Settings
 
 T = TypeVar("T")
-
-
-def _complete(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What the shell offers: the words that begin as typed."""
-    return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
-
-
-def _policies() -> Iterable[str]:
-    from arena.policies import POLICIES
-
-    return POLICIES
-
-
-def _suites() -> Iterable[str]:
-    from problems.suites import SUITES
-
-    return SUITES
-
-
-def _formats() -> Iterable[str]:
-    from arena.export.model import FORMATS
-
-    return FORMATS
-
-
-complete_policy = _complete(_policies)
-complete_suite = _complete(_suites)
-complete_format = _complete(_formats)
-complete_stage = _complete(lambda: ("sft", "rejection", "teacher", "kto", "grpo"))
 
 
 def json_flag(about: str) -> Any:
@@ -78,14 +49,10 @@ ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, wh
 RecordArgument = Annotated[
     str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
 ]
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", help="Shipped policy or a JSON file.", autocompletion=complete_policy)
-]
+PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
 ClosesPolicyOption = Annotated[
     str,
-    typer.Option(
-        "--policy", help="Policy by name or JSON file: it says when races close.", autocompletion=complete_policy
-    ),
+    typer.Option("--policy", help="Policy by name or JSON file: it says when races close."),
 ]
 BuiltIndexOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
 
@@ -102,13 +69,11 @@ ClusterOption = Annotated[
 # -- problems, and the catalogue they are asked of
 ProblemFile = Annotated[
     Path,
-    typer.Argument(
-        help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.", autocompletion=complete_suite
-    ),
+    typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3."),
 ]
 ProblemFiles = Annotated[
     list[Path],
-    typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.", autocompletion=complete_suite),
+    typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3."),
 ]
 DocumentsOption = Annotated[
     Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
@@ -129,7 +94,7 @@ AnswerTimeoutOption = Annotated[
 ]
 HeldOutOption = Annotated[
     list[Path] | None,
-    typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.", autocompletion=complete_suite),
+    typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable."),
 ]
 PartitionOption = Annotated[
     Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")

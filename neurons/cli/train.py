@@ -27,7 +27,6 @@ from neurons.cli.options import (
     PartitionOption,
     PolicyOption,
     command,
-    complete_stage,
 )
 from neurons.cli.presenter import field_lines, show, show_progress
 from neurons.practice.opening import open_bench, open_endpoint
@@ -125,9 +124,7 @@ ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
-_StageName = Annotated[
-    str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage)
-]
+_StageName = Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")]
 _TinyModel = Annotated[
     bool,
     typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
