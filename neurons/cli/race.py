@@ -260,7 +260,7 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
             f"{row.rank:>2} {_agent(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
             f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
             f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
-            f"{row.missing + (row.faulted or 0):>7}"
+            f"{row.missing + row.faulted:>7}"
         )
     total = sum(weights.values()) or 1
     paid = ", ".join(f"uid {uid} {weight / total:.1%}" for uid, weight in sorted(weights.items()) if weight)

@@ -24,7 +24,6 @@ from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
-from arena.exchange.submission_cache import SubmissionCache
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
@@ -80,7 +79,6 @@ class Sharing:
     peers: Peers
     peer_logs: PeerLogStore
     puller: Puller
-    submission_cache: SubmissionCache
     endpoint: str
     permits: Permits
 
