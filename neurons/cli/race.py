@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, complete_policy
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.store_reading import logs_of
 
@@ -116,9 +116,7 @@ def replay(
     store: StoreFlags,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy", help="Also settle under this policy; a name or a JSON file.", autocompletion=complete_policy
-        ),
+        typer.Option("--policy", help="Also settle under this policy; a name or a JSON file."),
     ] = None,
     lambdas: Annotated[
         str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
