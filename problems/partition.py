@@ -3,7 +3,7 @@
 Suites are `never_touch`; the evaluation set is 75 problems (28 product, 24 shop, 23 voucher) of whole
 clusters, drawn by seed and key; `dev` is drawn after it; the rest is `train` (paper A.4). The deal does not depend on
 the order of the problems. What is frozen never moves: a new problem goes where its answers already are, and one that
-would join two pools is refused (P4020), `train` included, for a model has seen it. A problem that touches nothing
+would join two pools is refused, `train` included, for a model has seen it. A problem that touches nothing
 frozen is `train`.
 
 The public form is the manifest (`problems.partition`); with the 32-byte key it is an `OpenPartition`, which can
@@ -141,17 +141,6 @@ def freeze(
     )
 
 
-def pool_of(problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE) -> Pool:
-    """The pool a problem belongs to: that of the frozen cluster it touches, `train` when it touches none.
-
-    Raises ArenaError P4020 naming the pools when it would join two.
-    """
-    pools = touched_pools(problem, partition, classes)
-    if len(pools) > 1:
-        raise ArenaError("P4020", f"{problem.problem_id} joins {' and '.join(pools)}")
-    return pools[0] if pools else "train"
-
-
 def touched_pools(
     problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE
 ) -> tuple[Pool, ...]:
@@ -164,7 +153,7 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     """The partition with new problems in it, as a new manifest; the same manifest when there is nothing new.
 
     They enter in the order of their ids, whatever order they come in, each seeing those before it: one that would join
-    two pools is refused (P4020 names the case) and leaves no trace. Clusters of one pool may be joined; the joined one
+    two pools is refused and leaves no trace. Clusters of one pool may be joined; the joined one
     keeps a frozen name and lists the others. Raises ArenaError P4007 when two of the problems share an id.
     """
     ordered = sorted(problems, key=lambda problem: problem.problem_id)
@@ -207,30 +196,17 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     return Extension(manifest=after, pools=pools, refused=tuple(refused))
 
 
-def contaminated(
+def pools_of_answers(
     partition: OpenPartition,
-    *,
-    problem: Problem | None = None,
-    query: str = "",
-    titles: Iterable[str] = (),
-    product_ids: Iterable[str] = (),
+    titles: Iterable[str],
+    product_ids: Iterable[str],
     classes: ProductClasses = NO_CATALOGUE,
 ) -> tuple[Pool, ...]:
-    """The pools that a training row touches, whatever is known of it: its problem, its query, its answers.
-
-    Empty when it touches none. A row may be trained on when this is empty or `("train",)`. A query counts when its
-    content words are those of a frozen query; a problem or an answer counts by its class.
-    """
-    pools: set[Pool] = set()
-    if problem is not None:
-        pools.update(touched_pools(problem, partition, classes), partition.query_pools(problem.query))
-    if query:
-        pools |= partition.query_pools(query)
+    """The pools that hold one of these answers' classes, in the order of `POOLS`: what a training row touches."""
     marks = {f"title {key}" for title in titles for key in classes.keys_of("", (title,)) if key != title_key("")}
     for product_id in product_ids:
         marks |= {f"id {product_id}", *(f"title {key}" for key in classes.keys_of(product_id))}
-    pools.update(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
-    return _in_order(pools)
+    return _in_order(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
 
 
 def _row(key: bytes, name: str, pool: Pool, members: Sequence[Problem], classes: ProductClasses) -> PoolRow:

@@ -12,30 +12,31 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpx
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foundation.backoff import Backoff
-from foundation.bounded_http import UnfitAnswerError
+from foundation.backoff import Backoff, retried
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import NO_ENDPOINT
+from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
-from harness.inference.client import open_client
+from harness.inference.client import OpenAISdk
 from problems.model import Problem
 from problems.product import Product
 from problems.suites import accept_lexically
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles
 
+if TYPE_CHECKING:
+    import httpx2
+    from openai import OpenAI
+
 Vectors = npt.NDArray[np.float32]  # one row per text
 
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _DETAIL_CHARS = 200
 _VECTOR_BYTES = 1 << 20  # of one text's vector as JSON
 _PAUSES = Backoff(first_ms=500, most_ms=60_000)
@@ -80,8 +81,7 @@ class EmbeddingsEndpoint:
         """`batch` texts go into one request. `sleep` takes seconds."""
         self._model = model
         self._attempts, self._batch, self._sleep = attempts, batch, sleep
-        self._timeout_s = timeout_ms / 1000
-        self._client = open_client(base_url, api_key, self._timeout_s)
+        self._client = OpenAISdk(base_url, api_key, timeout_ms)
 
     @property
     def name(self) -> str:
@@ -100,32 +100,24 @@ class EmbeddingsEndpoint:
         self._client.close()
 
     def _request(self, texts: Sequence[str]) -> Vectors:
-        failure = ArenaError("U3002", "no attempt was allowed")
-        for attempt in range(self._attempts):
-            if attempt:
-                self._sleep(_PAUSES.pause_ms(attempt) / 1_000)
-            try:
-                return _unit_rows(self._post(texts), len(texts))
-            except ArenaError as error:
-                if not error.entry.is_retryable or error.failure.code == NO_ENDPOINT:
-                    raise
-                failure = error
-        raise failure
+        def ask(sdk: OpenAI) -> httpx2.Response:
+            api = sdk.embeddings.with_raw_response
+            return api.create(model=self._model, input=list(texts), encoding_format="float").http_response
 
-    def _post(self, texts: Sequence[str]) -> bytes:
-        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        def once() -> Vectors:
+            return _unit_rows(self._client.ask(ask, bytes_max=len(texts) * _VECTOR_BYTES), len(texts))
+
         try:
-            response = self._client.ask(
-                "POST", "embeddings", json=body, bytes_max=len(texts) * _VECTOR_BYTES, within_s=self._timeout_s
-            )
-        except UnfitAnswerError as error:
-            raise ArenaError("U3003", str(error)) from error
-        except httpx.HTTPError as error:
-            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
-        if response.is_success:
-            return response.content
-        code = "U3004" if response.status_code == 429 else "U3002" if response.status_code in _PASSING else "U3001"
-        raise ArenaError(code, f"HTTP {response.status_code}: {response.text}"[:_DETAIL_CHARS])
+            return retried(once, self._attempts, _pause_ms, self._sleep)
+        except ArenaError as error:
+            if error.failure.code != BAD_REQUEST:
+                raise
+            raise ArenaError(NO_ENDPOINT, error.failure.detail) from error
+
+
+def _pause_ms(error: ArenaError, failures: int) -> int | None:
+    is_passing = error.entry.is_retryable and error.failure.code != NO_ENDPOINT
+    return _PAUSES.pause_ms(failures) if is_passing else None
 
 
 def _unit_rows(content: bytes, count: int) -> Vectors:

@@ -92,12 +92,6 @@ ROWS = (
     ),
     # -- problem: clusters and pools
     row(
-        "P4020",
-        "problem joins two frozen pools",
-        "the problem enters no pool; the pools stay as they are",
-        "leave it out of the bank: its answers would give away problems of the pools named",
-    ),
-    row(
         "P4021",
         "partition manifest is not sound",
         "it is not used; no problem changes its pool",
@@ -127,6 +121,5 @@ ROWS = (
         "exit code 4; nothing is qualified with it",
         "install the suite again, and compare its signer with the operator's key",
     ),
-    row("P4019", "too many products satisfy the problem", WITHDRAWN, "tighten it, or leave it out"),
-    row("P4013", "problem is unsolvable, or free", WITHDRAWN, "leave it out, or correct its reward"),
+    row("P4013", "problem is unsolvable, free or ambiguous", WITHDRAWN, "leave it out, or correct its reward"),
 )

@@ -50,7 +50,7 @@ from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
 from problems.model import Problem
 from problems.outcome import SCORING_PIPELINE
-from problems.partition import pool_of
+from problems.partition import touched_pools
 from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
@@ -250,7 +250,7 @@ def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> Sea
         RACE,
         problems,
         hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
-        pools=[pool_of(problem, partition) for problem in problems],
+        pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
         cluster_ids=[str(partition.row_name(token)) for token in tokens],
         partition_sha256=partition.manifest.sha256,
     )
