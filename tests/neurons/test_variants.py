@@ -76,7 +76,7 @@ async def test_a_seed_is_given_once_its_block_is_final_and_is_every_validators(v
     subject = await varied.submit("new", state="accepted")
     seeds = VariantSeeds(varied.chain, VARIED)
     assert await seeds.of(subject) is None
-    varied.time.pass_s(BLOCKS)
+    varied.time.pass_s(BLOCKS + 1)
     seed = await seeds.of(subject)
     block_hash = await varied.chain.block_hash(subject.commitment_block + BLOCKS)
     assert seed == qualifying_seed("s1", subject.agent_version_id, block_hash)
@@ -93,7 +93,7 @@ async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_t
     intake = Intake(varied.node, RaceLog(varied.store, QUALIFYING))
     await intake.turn()
     assert await varied.store.open_items(QUALIFYING, "qualifying") == 0
-    varied.time.pass_s(BLOCKS)
+    varied.time.pass_s(BLOCKS + 1)
     await intake.turn()
     await intake.turn()
     assert await varied.store.open_items(QUALIFYING, "qualifying") == len(SUITE)
