@@ -151,7 +151,7 @@ class _Titles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     accepted: dict[str, tuple[str, ...]]
 
 
-class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file's shape."""
 
     version: int

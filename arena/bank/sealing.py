@@ -117,7 +117,7 @@ class NoticedProblem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cluster_commitment: str
 
 
-class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
 
     version: int

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, complete_policy
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.store_reading import logs_of
 
@@ -116,9 +116,7 @@ def replay(
     store: StoreFlags,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy", help="Also settle under this policy; a name or a JSON file.", autocompletion=complete_policy
-        ),
+        typer.Option("--policy", help="Also settle under this policy; a name or a JSON file."),
     ] = None,
     lambdas: Annotated[
         str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
@@ -262,7 +260,7 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
             f"{row.rank:>2} {_agent(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
             f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
             f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
-            f"{row.missing + (row.faulted or 0):>7}"
+            f"{row.missing + row.faulted:>7}"
         )
     total = sum(weights.values()) or 1
     paid = ", ".join(f"uid {uid} {weight / total:.1%}" for uid, weight in sorted(weights.items()) if weight)

@@ -23,9 +23,9 @@ from harness.sandbox.port import GuestChoice
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
 from judge.rubric import Rubric
-from neurons.settings.endpoints import SCRIPTED_PREFIX, Endpoint, endpoints_of, local_models, open_endpoints
+from neurons.settings.endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.protocol import WorkerSetup
 
 WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record

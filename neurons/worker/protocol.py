@@ -21,7 +21,7 @@ from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, RetryPolicy
 from judge.verdict import UnscoredVerdict, Verdict
-from neurons.settings.endpoints import Endpoint
+from neurons.settings.settings import Endpoint
 from problems.model import Problem
 from problems.titles import AcceptedTitles
 

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.bank.stock import BatchStock
@@ -53,7 +52,7 @@ POLICY = replace(
     name="short",
     # as the kept ends of races have both: the policy's hash stands in them
     gate=replace(DEMO.gate, version="gate/2", similarity_review_e4=6_000),
-    admission=replace(DEMO.admission, is_commitment_enough=UNSET),
+    admission=replace(DEMO.admission, is_commitment_enough=False),
     qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0),  # its time stands still
     race=replace(
         DEMO.race, closes_after_ms=10_000, problems=2, batch_problems=3, qualifying_grace_ms=40_000, run_ms=100_000

@@ -20,7 +20,6 @@ from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
-from arena.exchange.submission_cache import SubmissionCache
 from arena.policies import PAPER
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
@@ -91,7 +90,6 @@ class SharedDesk(Desk):
             peers=self.peers,
             peer_logs=self.held,
             puller=Puller(self.peers, self.held, verify),
-            submission_cache=SubmissionCache(self._own / "shelf"),
             endpoint="",
             permits=Permits(),
         )
@@ -101,7 +99,6 @@ class SharedDesk(Desk):
         self.door = PeerService(
             self.store,
             self.held,
-            sharing.submission_cache,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),

@@ -20,7 +20,6 @@ from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
 from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Progress
-from arena.exchange.submission_cache import SubmissionCache
 from arena.policy import Policy
 from arena.race.machine import race_name
 from arena.race.schedule import Timeline, race_number, timeline
@@ -204,9 +203,9 @@ class Door(PeerService):
         super().__init__(*ports, **options)
         self._owner = owner
 
-    async def progress(self, caller: str, race_id: str) -> Progress | None:
+    async def progress(self, race_id: str) -> Progress | None:
         """As `PeerService.progress`."""
-        told, state = await super().progress(caller, race_id), self._owner.clock.current()
+        told, state = await super().progress(race_id), self._owner.clock.current()
         if not self._owner.is_boasting or told is None or state is None or not (state.field and state.draw):
             return told
         agents = [each.subject.agent_version_id for each in state.field.field]
@@ -236,7 +235,6 @@ class SimulatedDesk(SharedDesk):
             self,
             self.store,
             self.held,
-            SubmissionCache(self._own / "shelf"),
             has_permit=lambda _: True,
             gate=lambda: self.clock.reveal_gate(),
             terms=lambda _: RaceTerms(policy_sha256=self.policy.policy_sha256, guest_sha256=""),
