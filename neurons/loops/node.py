@@ -35,8 +35,7 @@ from foundation.errors import ArenaError, Failure
 from judge.budget import JudgeBudget, RaceSpending, Spending
 from neurons.health.metrics import Metrics
 from neurons.loops.serving import Serving
-from neurons.settings.endpoints import Endpoint
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
 from problems.product import Product
