@@ -241,11 +241,11 @@ def _open_endpoint(subject: _Subject, plan: EvaluationPlan, bench: RunContext, f
         with open_endpoint("model", subject.target) as upstream:
             yield by_endpoint(plan, upstream, subject.how.model, bench)
         return
-    from neurons.cluster.episodes import EndpointEpisodes, Place, bench_alike, by_executor
+    from neurons.cluster.episodes import ModelEpisodes, Place, bench_alike, by_executor
     from neurons.cluster.ray_executor import open_executor
 
     place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
-    episodes = EndpointEpisodes(place=place, url=subject.target, model=subject.how.model, decode=plan.decode)
+    episodes = ModelEpisodes(place=place, url=subject.target, model=subject.how.model, decode=plan.decode)
     with open_executor(subject.how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, episodes, executor)
 

@@ -110,13 +110,6 @@ async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...])
         await asyncio.to_thread(server.stop)
 
 
-def with_agent(run: DemoRun, name: str, source: str) -> DemoAgent:
-    """Submit one more agent file to a prepared run."""
-    agent = DemoAgent(name, f"//{name}", source)
-    asyncio.run(register_and_submit(run.settings, (agent,)))
-    return agent
-
-
 def read_back(run: DemoRun, hotkey: str, race_ids: tuple[str, ...]) -> tuple[VerifyReport, list[RaceLog]]:
     """Start the run's store again, verify everything in it, and read the logs of some races."""
 
