@@ -323,13 +323,9 @@ def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] 
 
 
 def _shown(value: object) -> str:
-    """Of a secret DSN, what follows the last `@` and is no query stays readable; of any other secret, nothing."""
+    """A setting as people see it; of a secret that there is one."""
+    if isinstance(value, SecretStr):
+        return "(hidden)" if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return "; ".join(map(str, value))
-    if not isinstance(value, SecretStr):
-        return "" if value is None else str(value)
-    secret = value.get_secret_value()
-    scheme, is_address, rest = secret.partition("://")
-    if not is_address or "@" not in rest:
-        return "(hidden)" if secret else ""
-    return f"{scheme}://(hidden)@{rest.rpartition('@')[2].partition('?')[0]}"
+    return "" if value is None else str(value)
