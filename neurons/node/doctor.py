@@ -122,19 +122,17 @@ def check_engine(settings: Settings) -> DoctorCheck:
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
-    from harness.sandbox.port import GuestChoice
-    from harness.sandbox.probe import diagnose, open_sandbox
+    from harness.sandbox.probe import level_fixes, open_sandbox
     from neurons.settings.inputs import policy_of
 
     state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
-    choice = GuestChoice(packages=policy_of(settings).guest.packages)
+    packages = policy_of(settings).guest.packages
 
     def fixes() -> str:  # any of them helps; the first is for the best level
-        found = [finding.fix for finding in diagnose(state_dir, wanted, choice) if not finding.is_ok and finding.fix]
-        return " or: ".join(dict.fromkeys(found)) or "set --sandbox auto"
+        return " or: ".join(level_fixes(state_dir, wanted, packages)) or "set --sandbox auto"
 
     try:
-        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
+        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, packages=packages).level
     except ArenaError as error:
         if error.failure.code != NO_SANDBOX:
             raise
