@@ -17,9 +17,16 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command
+from neurons.cli.options import (
+    JsonOption,
+    NetuidOption,
+    StateDirOption,
+    WalletFlags,
+    command,
+    location_of,
+    state_folder,
+)
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.store_reading import location_of, state_folder
 
 if TYPE_CHECKING:
     from arena.exchange.operator_files import ReleaseStore, SignedRelease
