@@ -143,7 +143,7 @@ class SubmissionService:
     ) -> None:
         """`parser` says in bounded time whether a file is Python with an entry point."""
         self._store, self._chain, self._registration = store, chain, registration
-        self._policy, self._verify, self.parser = policy, verify, parser
+        self._policy, self._verify, self._parser = policy, verify, parser
 
     async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
@@ -201,7 +201,7 @@ class SubmissionService:
         limit = self._policy.gate.source_bytes
         if len(form.source) > limit:
             raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
-        found = await self.parser.first_finding(form.source)
+        found = await self._parser.first_finding(form.source)
         if found is not None:
             raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
         try:

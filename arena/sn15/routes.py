@@ -69,7 +69,7 @@ async def _nobody() -> Sequence[StoredSubmission]:
 def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (), *, waiting: Waiting = _nobody) -> None:
     """Add the routes. `dependencies`: what each request has to pass first, as FastAPI takes it. `waiting`: the
     submissions that the gate has not looked at, where they are known."""
-    router = APIRouter(prefix="/v1/public", dependencies=list(dependencies))
+    router = APIRouter(prefix="/v1/public", dependencies=[*dependencies, Depends(board.refresh)])
     _add_versions(router, board, waiting)
     _add_source(router, board, waiting)
     _add_lists(router, board)
@@ -77,16 +77,11 @@ def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (),
     app.include_router(router)
 
 
-async def _look(board: Board) -> Picture:
-    await board.refresh()
-    return Picture(board)
-
-
 def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
     @router.get("/agent-versions/{agent_version_id}/status")
     async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
         """Where an agent version stands."""
-        picture = await _look(board)
+        picture = Picture(board)
         row = picture.version(agent_version_id)
         if row is not None:
             return deliver_json(request, picture.status(row))
@@ -96,7 +91,7 @@ def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
     @router.get("/agent-versions/{agent_version_id}")
     async def get_agent_version(request: Request, agent_version_id: str) -> Response:
         """An agent version whose code is released."""
-        picture = await _look(board)
+        picture = Picture(board)
         row = picture.version(agent_version_id)
         shown = picture.public_version(row) if row and row.source.is_public else None
         return _found(request, shown, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
@@ -104,14 +99,14 @@ def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
     @router.get("/agent-versions/{agent_version_id}/runs")
     async def get_agent_version_runs(request: Request, agent_version_id: str) -> Response:
         """What validators ran of an agent version: the suite, and each race."""
-        picture = await _look(board)
+        picture = Picture(board)
         row = picture.version(agent_version_id)
         return _found(request, picture.runs(row.agent_version_id) if row else None, "AGENT_VERSION_NOT_FOUND")
 
     @router.get("/evaluation-runs/{eval_run_id}")
     async def get_evaluation_run(request: Request, eval_run_id: str) -> Response:
         """One run."""
-        return _found(request, (await _look(board)).run(eval_run_id), "EVAL_RUN_NOT_FOUND")
+        return _found(request, Picture(board).run(eval_run_id), "EVAL_RUN_NOT_FOUND")
 
 
 def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
@@ -120,7 +115,7 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
     @router.get("/agent-versions/{agent_version_id}/code", **file)
     async def get_agent_code(request: Request, agent_version_id: str) -> Response:
         """The file of a released agent version: where `artifacts/download-url` points to."""
-        row = (await _look(board)).version(agent_version_id)
+        row = Picture(board).version(agent_version_id)
         return _closed(row) or await deliver_source(request, board, row.agent_version_id if row else "")
 
     @router.post("/artifacts/download-url")
@@ -137,7 +132,7 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
             return _refused(400, "MISSING_PARAMETER", "artifact_type and agent_version_id")
         if asked.artifact_type not in _KINDS:
             return _refused(400, "INVALID_ARTIFACT_TYPE")
-        row = (await _look(board)).version(asked.agent_version_id)
+        row = Picture(board).version(asked.agent_version_id)
         if row is not None and asked.artifact_type != "AGENT_CODE":
             return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
         if row is None and await _arrival(waiting, asked.agent_version_id):
@@ -155,18 +150,18 @@ def _add_lists(router: APIRouter, board: Board) -> None:
         request: Request, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0
     ) -> Response:
         """Races that are over, newest first."""
-        return deliver_json(request, (await _look(board)).history(limit, offset))
+        return deliver_json(request, Picture(board).history(limit, offset))
 
     @router.get("/races/current")
     async def get_current_race(request: Request) -> Response:
         """The race that is not over yet, else the latest, with its field."""
-        picture = await _look(board)
+        picture = Picture(board)
         return deliver_json(request, picture.race_with_field(picture.current()))
 
     @router.get("/races/{race_id}")
     async def get_race_detail(request: Request, race_id: str) -> Response:
         """A race with its field."""
-        picture = await _look(board)
+        picture = Picture(board)
         race = picture.race(race_id)
         return _found(request, picture.race_with_field(race) if race else None, "RACE_NOT_FOUND")
 
@@ -180,12 +175,12 @@ def _add_lists(router: APIRouter, board: Board) -> None:
         q: Annotated[str, Query(max_length=128)] = "",
     ) -> Response:
         """Agents by race score, then by qualifying score."""
-        return deliver_json(request, (await _look(board)).leaderboard(limit, offset, q))
+        return deliver_json(request, Picture(board).leaderboard(limit, offset, q))
 
     @router.get("/top/history")
     async def get_top_history(request: Request, suite_id: Suite = "") -> Response:
         """Who came to the top, newest first."""
-        return deliver_json(request, (await _look(board)).top_history())
+        return deliver_json(request, Picture(board).top_history())
 
     @router.get("/suites/{suite_id}/problems")
     async def get_suite_problems(
@@ -193,14 +188,14 @@ def _add_lists(router: APIRouter, board: Board) -> None:
     ) -> Response:
         """A suite with its problems, as an agent is asked them."""
         number = int(suite_id) if suite_id.isascii() and suite_id.isdecimal() and len(suite_id) < 8 else -1
-        return _found(request, (await _look(board)).suite_problems(number), "SUITE_NOT_FOUND")
+        return _found(request, Picture(board).suite_problems(number), "SUITE_NOT_FOUND")
 
     @router.get("/evaluations/pending")
     async def get_pending_evaluations(
         request: Request, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0
     ) -> Response:
         """Accepted versions of which no run has begun, first in, first out."""
-        return deliver_json(request, (await _look(board)).waiting(limit, offset))
+        return deliver_json(request, Picture(board).waiting(limit, offset))
 
 
 _SHOWN: tuple[tuple[str, str, Callable[[Picture], object]], ...] = (
@@ -217,7 +212,7 @@ def _add_shown(router: APIRouter, board: Board) -> None:
 
     def answering(make: Callable[[Picture], object]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return deliver_json(request, make(await _look(board)))
+            return deliver_json(request, make(Picture(board)))
 
         return answer
 
@@ -435,7 +430,8 @@ def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
     async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
         hotkey, *_ = await door.caller(request, check=auth)
         statuses = await door.status.of(hotkey)
-        return await _look(board), statuses
+        await board.refresh()
+        return Picture(board), statuses
 
     @app.get("/v1/miner/agent-versions/{agent_version_id}")
     async def get_owned_agent_version_status(request: Request, agent_version_id: Uuid) -> Response:

@@ -13,15 +13,14 @@ from typing import Any, Literal, get_args
 
 from arena.api.board import Board, RaceView
 from arena.api.reads import Results, ShownTrajectory, published_trajectory
-from arena.api.rows import PairResult as Result
 from arena.api.rows import (
+    PageStart,
     TrajectoryRow,
     ValidatorRow,
     agent_rows,
     called,
     day_rows,
     is_seen,
-    is_told,
     page_of,
     pools_of,
     problem_row,
@@ -34,6 +33,7 @@ from arena.api.rows import (
     suite_rows,
     validator_rows,
 )
+from arena.api.rows import PairResult as Result
 from arena.api.tail import Tail
 from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
@@ -43,13 +43,11 @@ from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.reading import (
     Comparison,
-    PairedGap,
     add_up,
     buckets_of,
     disagreements,
     latest_settled,
     missed_of,
-    paired_gap,
     read_matrix,
     read_problem,
     read_source_lines,
@@ -105,13 +103,6 @@ class Pages:
         pools, results = pools_of(race), await self._results.of(race.race_id)
         return {name: given for name, given in results.items() if pools.get(name) == "train"}
 
-    async def _gap(self, race: RaceView) -> PairedGap | None:
-        """The first of a settled race against the second: of the whole race, as its standings are."""
-        if race.settlement is None or not is_told(race):
-            return None
-        settlement, results = race.settlement, await self._results.of(race.race_id)
-        return self.board.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
-
     async def front(self) -> dict[str, Any]:
         """Who leads, the race to come, and on how much it stands."""
         race, rows = latest_settled(self.board), validator_rows(self.board)
@@ -120,7 +111,7 @@ class Pages:
         points = await self._points(longest.validator) if longest else []
         newest, anchored = points[-1].size if points else 0, max((one.anchor_block for one in points), default=0)
         return dict(
-            board=race and read_standings(self.board, race, await self._told(race), await self._gap(race)),
+            board=race and read_standings(self.board, race, await self._told(race)),
             coming=race_row(self.board, unsettled[-1]) if unsettled else None,
             validators=rows,
             checkpoint=(newest, anchored),
@@ -134,7 +125,7 @@ class Pages:
             if stage in ("", (row := race_row(self.board, race)).stage) and (row.is_promotion or not is_promotion)
         ]
         scope = f"races {stage} {is_promotion}"
-        page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
+        page = page_of(rows, lambda row: (row.number,), scope, PageStart(cursor, ROWS), is_newest_first=True)
         stages = get_args(Stage)[1:]
         return dict(races=page.items, next=page.next, stage=stage, is_promotion=is_promotion, stages=stages)
 
@@ -146,13 +137,13 @@ class Pages:
         settlement = race.settlement if access.is_seen and race.settlement and race.settlement.standings else None
         inputs = settlement.inputs if settlement else None
         if settlement is not None:
-            board = read_standings(self.board, race, await self._told(race), await self._gap(race))
-            agents = [leader.standing.agent_version_id for leader in board["leaders"][:COLUMNS]]
+            board = read_standings(self.board, race, await self._told(race))
+            agents = [leader["standing"].agent_version_id for leader in board["leaders"][:COLUMNS]]
             made |= dict(board=board, agents=agents)
             if is_seen(race, "outcome"):
                 matrix = read_matrix(race, await self._results.of(race_id), agents, pools)
                 rows, scope = [row for row in matrix if row.is_like(shown)], f"matrix {race_id} {sorted(pools)} {shown}"
-                page = page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=ROWS)
+                page = page_of(rows, lambda row: (row.problem_id,), scope, PageStart(cursor, ROWS))
                 voids = [name for name in settlement.void if pools_of(race).get(name) in pools]
                 made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
         counts = Counter(pools_of(race).values())
@@ -182,9 +173,8 @@ class Pages:
         page = page_of(
             rows,
             lambda row: (row.best_rank or 1 << 30, row.commitment_block, row.agent_version_id),
-            scope=f"agents by rank {name!r} {state}",
-            cursor=cursor,
-            limit=ROWS,
+            f"agents by rank {name!r} {state}",
+            PageStart(cursor, ROWS),
         )
         return dict(agents=page.items, next=page.next, name=name, state=state, states=get_args(State)[1:])
 

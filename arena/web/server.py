@@ -129,10 +129,7 @@ class DoorServer:
         is_spoken = self.door.policy.admission.is_commitment_enough is True
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
         app = _ClosesUnread(_ByPath(make_door_app(self.door), sn15, PATHS if is_spoken else CLOSED_PATHS))
-        try:
-            await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
-        finally:
-            await self.door.submissions.parser.close()
+        await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
 
 
 class _ClosesUnread:
