@@ -23,8 +23,7 @@ import msgspec
 from arena.api.http import ErrorAnswer
 from arena.chain.port import Metagraph, RequestAuth
 from arena.door.app import DoorState
-from arena.door.service import TakenSubmission
-from arena.door.status import SubmissionStatus
+from arena.door.service import SubmissionStatus, TakenSubmission
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff

@@ -1,5 +1,5 @@
 """The board in the terms of the published SN15 API: versions, races, leaderboard, runs, as far as everybody may see
-them, and a miner's own versions from `arena.door.status`.
+them, and a miner's own versions from `arena.door.service`.
 
 Field names and words are those of the models of the generated client `oro-sdk`, 7.0.0 and 7.0.2 alike. A field this
 arena has no value for is null, as the client allows; a miner is told more of its own versions than that API knows
@@ -13,32 +13,98 @@ race, or on the suite; counts of its records are all that is known of it before 
 
 from __future__ import annotations
 
+import hashlib
+import re
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from arena.api.board import Board, RaceView, RunCounts
 from arena.api.rows import ListedAgent, agent_rows, by_commitment, is_told, standings_of
 from arena.chain.real import BLOCK_MS
-from arena.door.status import SubmissionStatus
+from arena.door.service import SubmissionStatus
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
-from arena.sn15.values import (
-    AgentVersionState,
-    RaceStatus,
-    RunStatus,
-    agent_uuid,
-    fraction,
-    problem_uuid,
-    race_uuid,
-    run_uuid,
-    suite_number,
-    utc_text,
-    version_uuid,
-)
 from foundation.errors import ArenaError
+
+_DIGITS = re.compile(r"\d{1,6}$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def version_uuid(agent_version_id: str) -> str:
+    """The UUID of an agent version."""
+    is_sha256 = _SHA256.fullmatch(agent_version_id)
+    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else _of("version", agent_version_id)
+
+
+def agent_uuid(miner_hotkey: str, name: str) -> str:
+    """The UUID of all versions that a hotkey submits under one name."""
+    return _of("agent", miner_hotkey, name)
+
+
+def race_uuid(race_id: str) -> str:
+    """The UUID of a race."""
+    return _of("race", race_id)
+
+
+def problem_uuid(problem_id: str) -> str:
+    """The UUID of a problem."""
+    return _of("problem", problem_id)
+
+
+def run_uuid(validator: str, race_id: str, agent_version_id: str) -> str:
+    """The UUID of what one validator runs of an agent version: in a race, or ("") on the suite."""
+    return _of("run", validator, race_id, agent_version_id)
+
+
+def suite_number(suite: str) -> int:
+    """The number at the end of a suite's name; 0 for a name without one."""
+    found = _DIGITS.search(suite)
+    return int(found.group()) if found else 0
+
+
+def utc_text(unix_ms: int) -> str:
+    """A time as that API writes it."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def fraction(score_e4: int | None) -> float | None:
+    """A score in ten-thousandths as a fraction."""
+    return None if score_e4 is None else score_e4 / 10_000
+
+
+def _of(kind: str, *parts: str) -> str:
+    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
+
+
+def _uuid8(digest: bytes) -> str:
+    """48 bits, the version, 12 bits, the variant, 62 bits. The standard library makes these from Python 3.14 on."""
+    bits = int.from_bytes(digest[:16])
+    bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62
+    return str(uuid.UUID(int=bits))
+
+
+RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
+AgentVersionState = Literal["CANCELLED", "DISCARDED", "ELIGIBLE", "QUEUED", "RECEIVED", "RUNNING"]
+RunStatus = Literal["CANCELLED", "CLAIMED", "FAILED", "RUNNING", "STALE", "SUCCESS", "TIMED_OUT"]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error of these routes; `detail` is an object with code and message where a signed request was not let through.
+    `error_code` is left out where that API names none for the status: its generated client refuses to decode any
+    other. `violations`: what the gate, or the door before it, has against a file."""
+
+    detail: str | dict[str, str]
+    error_code: str = ""
+    violations: tuple[dict[str, Any], ...] = ()
+    remaining_seconds: int | None = None
+
 
 Answer = dict[str, Any]  # one object of that API
 _STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {

@@ -34,11 +34,9 @@ from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
 from arena.door.app import Door, form_document
 from arena.door.form import UNSIGNED_PARTS, read_form
-from arena.door.service import CooldownError
-from arena.door.status import SubmissionStatus
+from arena.door.service import CooldownError, SubmissionStatus
 from arena.records.port import StoredSubmission
-from arena.sn15.picture import Answer, Picture, block_time_ms, violation
-from arena.sn15.values import Refused, agent_uuid, utc_text, version_uuid
+from arena.sn15.picture import Answer, Picture, Refused, agent_uuid, block_time_ms, utc_text, version_uuid, violation
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError

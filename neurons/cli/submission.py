@@ -31,7 +31,7 @@ from neurons.settings import flags as wallet_flags
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
     from arena.door.client import DoorAnswer, DoorClient
-    from arena.door.status import OwnRace, SubmissionStatus
+    from arena.door.service import OwnRace, SubmissionStatus
     from neurons.settings.settings import Settings
 
 app = typer.Typer()

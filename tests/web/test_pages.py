@@ -278,7 +278,7 @@ async def test_a_race_is_read_again_only_when_more_of_it_was_recorded(postgres):
             await asyncio.to_thread(author.append, payloads, [body])
         store.read = []
         await board.refresh()
-        await pages.front(), await pages.firehose("", "", "", ""), await pages.validators()
+        await pages.front(), await pages.firehose(), await pages.validators()
         await pages.verify(), await pages.agent(agent)
         return store.read
 
