@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import msgspec
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,7 +29,6 @@ from arena.api.http import (
     make_app,
     read_body,
     refusal,
-    require_known,
     serve_app,
 )
 from arena.api.reads import add_reads
@@ -77,7 +76,7 @@ def make_tail_app(
 
 def make_exchange_app(exchange: Exchange) -> FastAPI:
     """The application of the exchange between validators: signed requests alone."""
-    app = make_app("agent-arena exchange", dependencies=[Depends(require_known)])
+    app = make_app("agent-arena exchange")
     add_refusals(app)
     add_exchange(app, exchange, refusal)
     return app
@@ -145,7 +144,7 @@ class DoorServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(DOOR_CONNECTIONS, self._per_address), per_address=self._per_address)
-        is_spoken = self.door.policy.admission.is_commitment_enough is True
+        is_spoken = self.door.policy.admission.is_commitment_enough
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
         app = _ClosesUnread(_ByPath(make_door_app(self.door), sn15, PATHS if is_spoken else CLOSED_PATHS))
         await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
