@@ -13,6 +13,7 @@ race, or on the suite; counts of its records are all that is known of it before 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import uuid
@@ -20,8 +21,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
-
-import msgspec
 
 from arena.api.board import Board, RaceView, RunCounts
 from arena.api.rows import ListedAgent, agent_rows, by_commitment, is_told, standings_of
@@ -93,17 +92,6 @@ def _uuid8(digest: bytes) -> str:
 RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
 AgentVersionState = Literal["CANCELLED", "DISCARDED", "ELIGIBLE", "QUEUED", "RECEIVED", "RUNNING"]
 RunStatus = Literal["CANCELLED", "CLAIMED", "FAILED", "RUNNING", "STALE", "SUCCESS", "TIMED_OUT"]
-
-
-class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error of these routes; `detail` is an object with code and message where a signed request was not let through.
-    `error_code` is left out where that API names none for the status: its generated client refuses to decode any
-    other. `violations`: what the gate, or the door before it, has against a file."""
-
-    detail: str | dict[str, str]
-    error_code: str = ""
-    violations: tuple[dict[str, Any], ...] = ()
-    remaining_seconds: int | None = None
 
 
 Answer = dict[str, Any]  # one object of that API
@@ -407,7 +395,10 @@ class Picture:
             record = self._settled[-1][1]
             standing = _standing(record, record.top_agent_version_id)
             races = self._board.promotions().get(standing.agent_version_id, ()) if standing else ()
-            margin = _margin_e4(record, max((race.closes_ms or 0 for race in races), default=0), now_ms)
+            promoted_ms = max((race.closes_ms or 0 for race in races), default=0)
+            with contextlib.suppress(ArenaError):  # a policy of another release
+                if record.inputs is not None:
+                    margin = margin_e4(policy_of(record).promotion, max(0, now_ms - promoted_ms))
         beaten = standing.race_score_e4 * (10_000 + margin) / 1e8 if standing and margin is not None else None
         return {
             "suite_id": self.active_suite,
@@ -596,13 +587,3 @@ def _field(race: RaceView) -> tuple[Candidate, ...]:
 def _standing(record: SettlementRecord | None, agent_version_id: str) -> Standing | None:
     rows = record.standings if record is not None else ()
     return next((row for row in rows if row.agent_version_id == agent_version_id), None)
-
-
-def _margin_e4(record: SettlementRecord, promoted_ms: int, now_ms: int) -> int | None:
-    if record.inputs is None:
-        return None
-    try:
-        rules = policy_of(record).promotion
-    except ArenaError:
-        return None
-    return margin_e4(rules, max(0, now_ms - promoted_ms))

@@ -36,7 +36,7 @@ from arena.door.app import Door, form_document
 from arena.door.form import UNSIGNED_PARTS, read_form
 from arena.door.service import CooldownError, SubmissionStatus
 from arena.records.port import StoredSubmission
-from arena.sn15.picture import Answer, Picture, Refused, agent_uuid, block_time_ms, utc_text, version_uuid, violation
+from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
@@ -49,6 +49,17 @@ Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
 PROVIDER = "validator"  # who pays for model calls, with every miner
 Waiting = Callable[[], Awaitable[Sequence[StoredSubmission]]]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error of these routes; `detail` is an object with code and message where a signed request was not let through.
+    `error_code` is left out where that API names none for the status: its generated client refuses to decode any
+    other. `violations`: what the gate, or the door before it, has against a file."""
+
+    detail: str | dict[str, str]
+    error_code: str = ""
+    violations: tuple[dict[str, Any], ...] = ()
+    remaining_seconds: int | None = None
 
 
 class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
