@@ -19,7 +19,6 @@ from structlog.typing import FilteringBoundLogger
 
 from arena.bank.stock import Bank
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
-from arena.door.local_chain import ChainServer
 from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
@@ -29,6 +28,7 @@ from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
 from arena.records.port import Store, WorkItem
 from arena.records.sequencer import Sequencer
+from arena.web.server import ChainServer
 from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure

@@ -15,7 +15,7 @@ import pytest
 from arena.chain.keys import generate_signer
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import ROUTE, RemoteSubtensor
-from arena.door.local_chain import ChainServer
+from arena.web.server import ChainServer
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from neurons.settings.inputs import unix_ms
