@@ -14,9 +14,8 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command
+from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, run_on_store
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.store_reading import run_on_store
 
 if TYPE_CHECKING:
     from arena.exchange.operator_files import ReleaseStore, SignedRelease

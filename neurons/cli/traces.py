@@ -27,7 +27,7 @@ from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, vi
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
-from neurons.cli.store_reading import find_record, logs_of, read_or_none
+from neurons.cli.options import find_record, logs_of, read_or_none
 from neurons.practice.run import LocalRun, read_run
 from neurons.race.sentences import names_of
 from problems.model import Pool
