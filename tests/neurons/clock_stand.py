@@ -162,13 +162,11 @@ class Desk:
         await self.chain.register(miner)
         made = make_submission(miner, name, SOURCE, self.time.ms)
         await self.chain.commit(miner, made.commitment_sha256)
-        slot = await self.chain.commitment(miner.hotkey)
-        assert slot is not None
         subject = Subject(
             agent_version_id=made.agent_version_id,
             miner_hotkey=miner.hotkey,
             agent_sha256=made.agent_sha256,
-            commitment_block=slot.block if block is None else block,
+            commitment_block=await self.chain.block() if block is None else block,
             commitment_sha256=made.commitment_sha256,
         )
         submission = StoredSubmission(subject=subject, name=name, state="accepted")
