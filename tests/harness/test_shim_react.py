@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.inference.gateway import Ledger, ledger_sha256
+from harness.inference.gateway import completed_lines, ledger_sha256
 from harness.session import Episode
 from harness.trace import ToolCall
 from problems.model import BUCKETS
@@ -26,8 +26,8 @@ def tool_calls(episode: Episode) -> list[ToolCall]:
 def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_models(bucket: str) -> None:
     if not has_jail():
         pytest.skip(WHY_NO_JAIL)
-    problem, ledger = PROBLEMS[bucket], Ledger()
-    episode = play(REACT, problem, best_sandbox(), ledger=ledger)
+    problem = PROBLEMS[bucket]
+    episode = play(REACT, problem, best_sandbox())
     body = episode.body
     assert (body.stop, body.failure) == ("terminated", None), episode.exit.output_tail
     assert body.is_agentic and body.unsurfaced == ()
@@ -39,7 +39,7 @@ def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_mod
     claimed = [call["name"] for step in json.loads(body.claim) for call in step["completion"]["message"]["tool_call"]]
     assert [name for name in claimed if name not in ("check_product_match", "calculate_voucher")] == names
     assert bucket == "shop" or len(claimed) > len(names)
-    assert body.ledger_sha256 == ledger_sha256(ledger.lines())
+    assert body.ledger_sha256 == ledger_sha256(completed_lines(body.events))
 
 
 AGENT = """
