@@ -131,7 +131,7 @@ def _tools(asked: _Request, schemas: Mapping[str, dict[str, object]], rules: Inf
     choice of none of them or, where the rules allow it, of any; nothing where it named none."""
     if asked.function_call not in (None, "auto", "none"):
         raise GuestCallError(FORCED_TURN, "function_call may not force a call")
-    choices = ("auto", "none", "required") if rules.is_call_required_allowed is True else ("auto", "none")
+    choices = ("auto", "none", "required") if rules.is_call_required_allowed else ("auto", "none")
     if asked.tool_choice is not None and asked.tool_choice not in choices:
         known = ", ".join(f'"{each}"' for each in choices)
         raise GuestCallError(

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.chain.port import Signer
@@ -50,7 +49,7 @@ class LegacyMiner(Miner):
 
 
 def open_to_commitments(stand: Stand, *, is_open: bool = True) -> Stand:
-    admission = replace(stand.policy.admission, is_commitment_enough=True if is_open else UNSET)
+    admission = replace(stand.policy.admission, is_commitment_enough=is_open)
     stand.policy = replace(stand.policy, admission=admission)
     return stand
 

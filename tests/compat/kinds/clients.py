@@ -239,13 +239,6 @@ def _finding(name: str, ran: str, outcome: Outcome, result: str) -> Finding:
 
 KIND = Kind(
     folder="clients",
-    title="Clients",
-    about=(
-        "The published clients of SN15's API, unmodified, with a running validator as their base URL: `arena validator "
-        "--policy demo` on the local network, which gates, qualifies and races what they hand in "
-        "(`examples/model_loop.py`). Rows stand in the order in which a miner comes by them; a row is red where the "
-        "client gets another answer than the one that is named. What this arena has no value for is answered 404."
-    ),
     patterns=("*/lib/python3*/site-packages/oro_sdk-*.dist-info/RECORD",),
     examine=examine,
 )
