@@ -121,7 +121,6 @@ class GuestRules(msgspec.Struct, frozen=True, kw_only=True):
     """The guest's Python; a mismatch may run but not race."""
 
     python_version: str = "3.11"
-    packages: tuple[str, ...] = ()  # `name==version`, pure Python: importable by agents beside the standard library
     is_racing_level_required: bool = True  # records of a jail that may not race are left out of settlements
 
 

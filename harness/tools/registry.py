@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import orjson
@@ -50,51 +50,24 @@ TOOL_CONTRACT = "arena_tools_v1"  # of these tools; an agent sends it back as it
 CALLS_PER_TURN = 16  # as SN15's session registry has it
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """What each turn's envelope repeats."""
-
-    session_id: str
-    tool_contract_version: str = TOOL_CONTRACT
-
-
-class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
-    """The request and its limits, as SN15's `policy_view` has them; the guest adds `tools`."""
-
-    query: str
-    max_steps: int
-    tool_contract_version: str = TOOL_CONTRACT
-    max_calls_per_turn: int = CALLS_PER_TURN
-
-
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """`problem_data["environment"]`, without the tools."""
-
-    binding: Binding
-    policy_view: PolicyView
-    schema_version: str = "oro.generated_environment_problem.v1"
-
-
-class EnvironmentProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem's public view with its environment."""
-
-    problem_id: str
-    category: str
-    query: str
-    environment: Environment
-
-
-def environment_problem(problem: Problem, limits: EpisodeLimits) -> EnvironmentProblem:
-    """What an agent of SN15's present contract may see of a problem. A problem is run once in a guest, so its id binds
-    the session."""
-    return EnvironmentProblem(
-        problem_id=problem.problem_id,
-        category=problem.bucket,
-        query=problem.query,
-        environment=Environment(
-            binding=Binding(session_id=problem.problem_id),
-            policy_view=PolicyView(query=problem.query, max_steps=limits.steps),
-        ),
-    )
+def environment_problem(problem: Problem, limits: EpisodeLimits) -> dict[str, object]:
+    """What an agent of SN15's present contract may see of a problem: its public view with its environment, to which the
+    guest adds `tools`. A problem is run once in a guest, so its id binds the session."""
+    return {
+        "problem_id": problem.problem_id,
+        "category": problem.bucket,
+        "query": problem.query,
+        "environment": {
+            "schema_version": "oro.generated_environment_problem.v1",
+            "binding": {"session_id": problem.problem_id, "tool_contract_version": TOOL_CONTRACT},
+            "policy_view": {
+                "query": problem.query,
+                "max_steps": limits.steps,
+                "tool_contract_version": TOOL_CONTRACT,
+                "max_calls_per_turn": CALLS_PER_TURN,
+            },
+        },
+    }
 
 
 _PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
@@ -193,32 +166,26 @@ class ProfileTools:
         return msgspec.structs.replace(outcome, ignored_parameters=(*outcome.ignored_parameters, *undeclared))
 
 
-_HEADS: tuple[Callable[[Tool], str], ...] = (
-    lambda tool: tool.name,
-    lambda tool: f"{tool.name}({', '.join(one.name for one in tool.parameters)})",
-    lambda tool: f"{tool.name}({', '.join(f'{one.name}: {one.type}' for one in tool.parameters)})",
-    Tool.usage,
-)
-_ROWS: tuple[Callable[[Parameter], str], ...] = (
-    lambda one: "",
-    lambda one: f"{one.name}: {one.description}",
-    lambda one: f"{one.name} ({one.type}): {one.description}",
-    lambda one: f"{one.name} ({one.type}, {_need(one)}): {one.description}",
-)
-
-
 def printed_tools() -> Iterator[str]:
     """Every profile's tools in every layout: as JSON, and as a list of heads, descriptions and rows of parameters."""
     for profile in PROFILES:
         schemas = profile_schemas(profile)
         yield schemas
         yield json.dumps([schema["function"] for schema in json.loads(schemas)])
-        for head, row in itertools.product(_HEADS, _ROWS):
+        for head, row in itertools.product(range(4), range(4)):
             yield "\n".join(
-                f"{head(tool)}: {tool.description}\n" + "\n".join(map(row, tool.parameters))
+                f"{_heads(tool)[head]}: {tool.description}\n" + "\n".join(_rows(one)[row] for one in tool.parameters)
                 for tool in profile_tools(profile).values()
             )
 
 
-def _need(parameter: Parameter) -> str:
-    return "required" if parameter.default is msgspec.UNSET else "optional"
+def _heads(tool: Tool) -> tuple[str, ...]:
+    names = ", ".join(one.name for one in tool.parameters)
+    typed = ", ".join(f"{one.name}: {one.type}" for one in tool.parameters)
+    return tool.name, f"{tool.name}({names})", f"{tool.name}({typed})", tool.usage()
+
+
+def _rows(one: Parameter) -> tuple[str, ...]:
+    need = "required" if one.default is msgspec.UNSET else "optional"
+    kinds = ("", f" ({one.type})", f" ({one.type}, {need})")
+    return "", *(f"{one.name}{kind}: {one.description}" for kind in kinds)
