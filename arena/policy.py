@@ -129,7 +129,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     name: str
     version: int = 1
-    tool_profile: Literal["paper4", "sn15", "extended", "compact", "environment"] = "sn15"
+    tool_profile: Literal["paper4", "sn15", "compact", "environment"] = "sn15"
     is_surfaced_rule_on: bool = True
     agentic_min_e4: int = 9_500
     limits: EpisodeLimits = EpisodeLimits()
