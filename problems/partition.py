@@ -260,7 +260,6 @@ KEY_BYTES = 32
 RULES = "title-key/1"  # how answers are named; another rule is another manifest
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 _SEED_END = 2**53
-_HELD = ("answers", "problems", "queries")  # tokens that a frozen row keeps
 
 
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,16 +329,6 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
         return {pool: counts[pool] for pool in POOLS}
 
 
-class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step from a manifest to its successor; what is not named here stays as it was."""
-
-    previous_sha256: str
-    sha256: str  # of the manifest it leads to
-    serial: int
-    rows: tuple[PoolRow, ...]  # new, or changed, by cluster
-    gone: tuple[str, ...]  # clusters that another row absorbed
-
-
 def token_of(key: bytes, mark: str) -> str:
     """The token (hex) of a text under the manifest's key: an HMAC under a key of its own, derived from both."""
     text = mark.encode(errors="surrogatepass")
@@ -352,60 +341,6 @@ def commitment_of(key: bytes) -> str:
     if len(key) != KEY_BYTES:
         raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(key)}")
     return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
-
-
-def change_between(older: PartitionManifest, newer: PartitionManifest) -> ManifestChange:
-    """The change from a manifest to its direct successor.
-
-    Raises ArenaError P4021 when `newer` is no such one, or something frozen moved (`apply_changes`).
-    """
-    before = {row.cluster: row for row in older.rows}
-    after = {row.cluster for row in newer.rows}
-    change = ManifestChange(
-        previous_sha256=newer.previous_sha256,
-        sha256=newer.sha256,
-        serial=newer.serial,
-        rows=tuple(row for row in newer.rows if before.get(row.cluster) != row),
-        gone=tuple(sorted(before.keys() - after)),
-    )
-    if apply_changes(older, (change,)) != newer:
-        raise ArenaError("P4021", f"{newer.serial} does not follow {older.serial}")
-    return change
-
-
-def apply_changes(older: PartitionManifest, changes: Sequence[ManifestChange]) -> PartitionManifest:
-    """The manifest that the changes, oldest first, lead to; needs no key.
-
-    Raises ArenaError P4021 when they lead to no sound one, to another than the last of them names, or when a change
-    moves a frozen cluster to another pool or takes something from it.
-    """
-    rows = {row.cluster: row for row in older.rows}
-    sha256 = older.sha256
-    for change in changes:
-        if change.previous_sha256 != sha256:
-            raise ArenaError("P4021", f"{change.serial} does not follow {sha256[:12]}…")
-        now = {token: row for row in change.rows for token in (row.cluster, *row.absorbed)}
-        for name in rows.keys() & {*change.gone, *now}:
-            before, after = rows[name], now.get(name)
-            if (
-                after is None
-                or after.pool != before.pool
-                or not {after.cluster, *after.absorbed}.issuperset(before.absorbed)
-                or any(set(getattr(before, held)).difference(getattr(after, held)) for held in _HELD)
-            ):
-                raise ArenaError("P4021", f"cluster {name[:12]}… changed its pool or lost something")
-        for name in change.gone:
-            rows.pop(name, None)
-        rows.update((row.cluster, row) for row in change.rows)
-        sha256 = change.sha256
-    if not changes:
-        return older
-    ordered = tuple(rows[name] for name in sorted(rows))
-    last = changes[-1]
-    made = msgspec.structs.replace(older, serial=last.serial, previous_sha256=last.previous_sha256, rows=ordered)
-    if made.sha256 != last.sha256:
-        raise ArenaError("P4021", f"the changes lead to {made.sha256[:12]}…, not to {last.sha256[:12]}…")
-    return made
 
 
 def manifest_bytes(manifest: PartitionManifest) -> bytes:

@@ -136,42 +136,21 @@ def _unit_rows(content: bytes, count: int) -> Vectors:
 
 
 THRESHOLD_E4 = 7_000
-NEAR_FROM_E4, NEAR_TO_E4, NEAR_STEP_E4 = 6_000, 8_000, 100
+MARGIN_E4 = 100  # a pair nearer to the threshold is an uncertain one
 _PIECE = 2_048  # catalogue titles a file of vectors
 _REWARDS_AT_ONCE = 1_024
-
-
-class NearThreshold(msgspec.Struct, frozen=True, kw_only=True):
-    """How many (reward title, product) pairs have a similarity in [`from_e4`, `from_e4` + 100)."""
-
-    from_e4: int
-    pairs: int
 
 
 class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a release was made of, and how firm its verdicts are."""
 
     name: str
-    threshold_e4: int
     reward_titles: int
     products: int
     pairs_accepted: int
     accepted_alone: int  # reward titles that a single product passes
     accepted_most: int  # products that pass one title
-    near: tuple[NearThreshold, ...]  # from 0.60 to 0.80
-
-    @property
-    def within_a_hundredth(self) -> int:
-        """Pairs less than 0.01 away from the threshold, on either side: the verdicts that are the least certain."""
-        edges = (self.threshold_e4 - NEAR_STEP_E4, self.threshold_e4)
-        return sum(near.pairs for near in self.near if near.from_e4 in edges)
-
-
-class TitleRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """The release and its report. `problems.titles.encode_accepted` gives its bytes."""
-
-    titles: AcceptedTitles
-    report: ReleaseReport
+    uncertain: int  # pairs less than 0.01 away from the threshold, on either side
 
 
 class VectorFolder:
@@ -210,8 +189,8 @@ def build_release(
     *,
     name: str,
     on_progress: PhaseProgress = lambda done, total: None,
-) -> TitleRelease:
-    """The release of these problems' titles over a catalogue.
+) -> tuple[AcceptedTitles, ReleaseReport]:
+    """The release of these problems' titles over a catalogue, and its report.
 
     `name` is what outcomes carry; `on_progress` is told catalogue titles done, and all of them. Repeat the call after
     an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
@@ -232,30 +211,36 @@ def build_release(
     reward_vectors = [
         folder.vectors(rewards[start : start + _PIECE], embedder) for start in range(0, len(rewards), _PIECE)
     ]
-    near = np.zeros((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4, dtype=np.int64)
+    low, threshold, high = (
+        np.float32(edge) / np.float32(10_000)
+        for edge in (THRESHOLD_E4 - MARGIN_E4, THRESHOLD_E4, THRESHOLD_E4 + MARGIN_E4)
+    )
+    uncertain = 0
     for start in range(0, len(titles), _PIECE):
         piece = titles[start : start + _PIECE]
-        vectors = folder.vectors(piece, embedder)
-        listings = np.array([len(ids_of[title]) for title in piece], dtype=np.int64)
-        for first, cosines in _cosines(reward_vectors, vectors):
-            near += _near(cosines, listings)
-            for row, column in np.argwhere(cosines >= np.float32(THRESHOLD_E4) / np.float32(10_000)):
-                accepted[rewards[first + int(row)]].update(ids_of[piece[int(column)]])
+        for first, cosines in _cosines(reward_vectors, folder.vectors(piece, embedder)):
+            for row, column in np.argwhere(cosines >= low):
+                ids, cosine = ids_of[piece[int(column)]], cosines[row, column]
+                uncertain += len(ids) if cosine < high else 0
+                if cosine >= threshold:
+                    accepted[rewards[first + int(row)]].update(ids)
         on_progress(start + len(piece), len(titles))
     release = AcceptedTitles(name=name, accepted={reward: frozenset(ids) for reward, ids in accepted.items()})
-    return TitleRelease(titles=release, report=_report(release, sum(map(len, ids_of.values())), near.tolist()))
+    return release, _report(release, sum(map(len, ids_of.values())), uncertain)
 
 
-def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> TitleRelease:
-    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`; similarities are shares of words."""
+def build_lexical(
+    problems: Iterable[Problem], index: TitleIndex, catalogue: str
+) -> tuple[AcceptedTitles, ReleaseReport]:
+    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`, and its report; similarities are shares
+    of words."""
     release = accept_lexically(problems, index, catalogue)
-    near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)
-    for reward in release.accepted:
-        for other in index.likenesses(reward, NEAR_FROM_E4):
-            place = (10_000 * other.shared // other.union - NEAR_FROM_E4) // NEAR_STEP_E4
-            if place < len(near):
-                near[place] += 1
-    return TitleRelease(titles=release, report=_report(release, len(index.products), near))
+    uncertain = sum(
+        10_000 * other.shared < (THRESHOLD_E4 + MARGIN_E4) * other.union
+        for reward in release.accepted
+        for other in index.likenesses(reward, THRESHOLD_E4 - MARGIN_E4)
+    )
+    return release, _report(release, len(index.products), uncertain)
 
 
 def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:
@@ -272,25 +257,14 @@ def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int
         first += len(piece)
 
 
-def _near(cosines: npt.NDArray[np.float32], listings: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Pairs per step between 0.60 and 0.80; a title listed several times counts as often."""
-    edges = np.arange(NEAR_FROM_E4, NEAR_TO_E4 + 1, NEAR_STEP_E4).astype(np.float32) / np.float32(10_000)
-    rows, columns = np.nonzero((cosines >= edges[0]) & (cosines < edges[-1]))
-    places = np.searchsorted(edges, cosines[rows, columns], side="right") - 1
-    return np.bincount(places, weights=listings[columns], minlength=len(edges) - 1).astype(np.int64)
-
-
-def _report(release: AcceptedTitles, products: int, near: Sequence[int]) -> ReleaseReport:
+def _report(release: AcceptedTitles, products: int, uncertain: int) -> ReleaseReport:
     sizes = [len(ids) for ids in release.accepted.values()]
     return ReleaseReport(
         name=release.name,
-        threshold_e4=THRESHOLD_E4,
         reward_titles=len(sizes),
         products=products,
         pairs_accepted=sum(sizes),
         accepted_alone=sum(size == 1 for size in sizes),
         accepted_most=max(sizes, default=0),
-        near=tuple(
-            NearThreshold(from_e4=NEAR_FROM_E4 + place * NEAR_STEP_E4, pairs=pairs) for place, pairs in enumerate(near)
-        ),
+        uncertain=uncertain,
     )

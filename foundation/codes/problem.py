@@ -36,7 +36,7 @@ ROWS = (
         "P4014",
         "bank has no batch left",
         "no race can open; submissions still qualify",
-        "add problems to the bank's stock",
+        "seal batches for the coming races (`arena problems seal`)",
         True,
     ),
     row(
@@ -81,7 +81,7 @@ ROWS = (
         "P4030",
         "batch of a real network lacks its partition or its accepted titles",
         "no race can open with it; submissions still qualify",
-        "seal with `--partition` and `--titles`; own stock: bank/partition.json and bank/titles.json",
+        "seal with `--partition` and `--titles`",
         True,
     ),
     row(

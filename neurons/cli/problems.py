@@ -23,7 +23,7 @@ from neurons.cli.options import CatalogueOption, DocumentsOption, JsonOption, Pr
 from neurons.cli.presenter import echo_json, show, show_progress
 
 if TYPE_CHECKING:
-    from arena.bank.rephrasing import Reworded, Unworded
+    from arena.bank.rephrasing import Rewording
     from problems.clusters import ProductClasses
     from problems.model import Bucket, Problem
     from problems.product import Product
@@ -312,7 +312,7 @@ def reword(
     The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
-    from arena.bank.rephrasing import Reworded, Sampling, reword_or_keep
+    from arena.bank.rephrasing import Sampling, reword
     from harness.inference.client import SdkUpstream
     from problems.formats import write_problems
 
@@ -320,20 +320,20 @@ def reword(
     problems = read_file(path)
     upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
     sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
-    made: list[Reworded | Unworded] = []
+    made: list[Rewording] = []
     with show_progress(is_quiet=as_json) as progress, ThreadPoolExecutor(parallel) as pool:
         try:
-            for one in pool.map(lambda problem: reword_or_keep(problem, upstream, sampling, attempts), problems):
+            for one in pool.map(lambda problem: reword(problem, upstream, sampling, attempts), problems):
                 made.append(one)
                 progress("reword", len(made), len(problems))
         finally:
             pool.shutdown(cancel_futures=True)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(one.problem for one in made)).encode(), mode=0o600)
-    told = {"problems": len(made), "reworded": sum(isinstance(one, Reworded) for one in made), "path": str(out)}
+    told = {"problems": len(made), "reworded": sum(one.failure is None for one in made), "path": str(out)}
     kept = [
         {"problem_id": one.problem.problem_id, "code": one.failure.code, "detail": one.failure.detail}
         for one in made
-        if not isinstance(one, Reworded)
+        if one.failure is not None
     ]
     replies = sum(one.attempts for one in made)
     lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]

@@ -14,9 +14,8 @@ import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, logs_of
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.store_reading import logs_of
 
 if TYPE_CHECKING:
     from arena.bank.batch import Disclosure
@@ -280,17 +279,10 @@ async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosu
     if state.opened is None or not state.is_released:
         return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
     path = folder / f"{race}.batch.json"
-    batch = state.opened.batch
     async for signed in store.records(kinds=("release",), race_id=race):
         payload = decode_content(signed.content).payload
         if isinstance(payload, ReleaseRecord):
-            return check_release(
-                payload,
-                batch_sha256=batch.batch_sha256,
-                partition_sha256=batch.partition_sha256,
-                commitments={problem.problem_id: problem.cluster_commitment for problem in batch.problems},
-                batch=read_batch(path) if path.exists() else None,
-            )
+            return check_release(payload, state.opened.batch, read_batch(path) if path.exists() else None)
     return "released, but the log holds no release record"
 
 
@@ -303,12 +295,16 @@ def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclos
     found = store.run(lambda logs: _disclosure(logs, race, store.folder / "bank"))
     if isinstance(found, str):
         return found, [f"release: {found}: nothing is open"]
-    lines = [f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems]
+    record, broken = found.record, found.broken
+    lines = [
+        f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {'broken' if one.problem_id in broken else 'kept'}"
+        for one in record.problems
+    ]
     lines += [f"broken: {fault}" for fault in found.faults]
     kept = "every commitment is kept" if found.is_ok else "NOT as committed"
-    lines.append(f"released: {len(found.problems)} problems, salt {found.salt}; batch {found.batch}; {kept}")
+    lines.append(f"released: {len(record.problems)} problems, salt {record.salt}; batch {found.batch}; {kept}")
     if titles is not None and found.is_ok:
-        path = store.folder / "bank" / f"{found.race_id}.batch.json"
+        path = store.folder / "bank" / f"{record.race_id}.batch.json"
         released = read_batch(path).titles if found.batch == "kept" else None
         if released is None:
             held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"

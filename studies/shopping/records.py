@@ -154,7 +154,9 @@ class _Recording:
                 self._drawn |= dict.fromkeys(dict(versions_of(rules)), frozenset(drawn))
         self._batch = _seal(plan, problems, market_dir)
         # Once for all attempts: each is a hash of the whole batch.
-        self._batch_sha256, self._commitments = self._batch.batch_sha256, self._batch.cluster_commitments
+        public = self._batch.public
+        self._batch_sha256 = public.batch_sha256
+        self._commitments = {problem.problem_id: problem.cluster_commitment for problem in public.problems}
         self._ports = EvaluatePorts(
             policy=study_policy(plan),
             catalogue=open_catalogue(market_dir / INDEX),

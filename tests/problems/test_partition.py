@@ -20,7 +20,6 @@ from problems.partition import (
     EVAL_COUNTS,
     OpenPartition,
     PartitionManifest,
-    change_between,
     extend,
     freeze,
     manifest_bytes,
@@ -78,6 +77,15 @@ def test_the_deal_follows_from_seed_and_key_whatever_the_order():
     assert freeze(BANK, SUITE, seed=42, key=OTHER_KEY).sha256 != FROZEN.sha256
 
 
+def assert_follows(before: PartitionManifest, after: PartitionManifest) -> None:
+    """Every frozen cluster stands in the later manifest, in its pool and with all that it held."""
+    now = {name: row for row in after.rows for name in (row.cluster, *row.absorbed)}
+    for row in before.rows:
+        assert now[row.cluster].pool == row.pool
+        for held in ("answers", "problems", "queries"):
+            assert set(getattr(row, held)) <= set(getattr(now[row.cluster], held))
+
+
 @settings(max_examples=60)
 @given(
     asked=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=3, unique=True), min_size=8, max_size=24),
@@ -109,7 +117,7 @@ def test_pools_share_no_answer_and_what_is_frozen_never_moves(asked, suites, lat
     for left, right in itertools.combinations(answers.values(), 2):
         assert left.isdisjoint(right)
     if added.manifest != first:
-        change_between(first, added.manifest)
+        assert_follows(first, added.manifest)
 
 
 def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
@@ -142,7 +150,7 @@ def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     added = extend(OpenPartition(first, KEY), [ask("d", 1, 2)]).manifest
     joined = next(row for row in added.rows if len(row.problems) == 3)
     assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
-    change_between(first, added)
+    assert_follows(first, added)
 
 
 def test_extending_with_what_is_known_changes_nothing():
@@ -202,20 +210,6 @@ def test_a_manifest_that_is_not_sound_can_not_be_made_replaced_or_decoded(fault:
 def test_a_manifest_travels_as_bytes() -> None:
     assert msgspec.json.decode(manifest_bytes(FROZEN), type=PartitionManifest) == FROZEN
     assert FROZEN.sha256 == hashlib.sha256(manifest_bytes(FROZEN)).hexdigest()
-
-
-def test_a_successor_that_moved_or_lost_something_is_found_without_the_key():
-    grown = extend(OpenPartition(FROZEN, KEY), [ask("x", 0)]).manifest
-    change_between(FROZEN, grown)
-    moved = [replace(row, pool="train") if row.pool == "dev" else row for row in grown.rows]
-    lost = [row for row in grown.rows if row != grown.rows[0]]
-    for rows in (moved, lost):
-        if rows == lost and grown.rows[0].pool == "eval":
-            rows = [row for row in grown.rows if row != next(one for one in grown.rows if one.pool != "eval")]
-        with pytest.raises(ArenaError, match="P4021"):
-            change_between(FROZEN, replace(grown, rows=tuple(rows)))
-    with pytest.raises(ArenaError, match="P4021"):
-        change_between(grown, FROZEN)
 
 
 def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():

@@ -18,7 +18,7 @@ import pytest
 
 from harness.catalogue.synthetic import generate
 from problems.model import BUCKETS, Problem
-from problems.partition import OpenPartition, change_between, extend, freeze, manifest_bytes
+from problems.partition import OpenPartition, extend, freeze, manifest_bytes
 from problems.synthesis import ACCEPTED_MAX, ProblemMaker, difficulty_of, measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
@@ -85,8 +85,6 @@ def run_year(
     frozen = timed(seconds, "freeze", lambda: freeze(first, suite, seed=7, key=KEY, classes=shelf.classes))
     grown = timed(seconds, "partition", lambda: extend(OpenPartition(frozen, KEY), later, shelf.classes))
     full = timed(seconds, "one_batch_more", lambda: extend(OpenPartition(grown.manifest, KEY), last, shelf.classes))
-    timed(seconds, "change_between", lambda: change_between(frozen, grown.manifest))
-    change_between(grown.manifest, full.manifest)
     return {
         "year_problems": len(drawn),
         "answers": len(places),

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
 from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
@@ -33,8 +33,8 @@ from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from problems.product import Product
-from problems.synthesis import synthesize
 from tests.arena import log_stand
+from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at
@@ -127,10 +127,10 @@ class World:
 
     def seal(self, number: int, products: tuple[Product, ...]) -> None:
         """The batch of a race, sealed before anybody asks for it: its salt, too, follows from the seed."""
+        problems = problems_of(products, number, self.policy.race.batch_problems)
+        opens_with = LocalBeacon(self.time).round_after(self.plan(number).closing_ms)
         salts = random.Random(f"bank {self.seed} {number}")
-        stock, count = BatchStock(self.folder / "bank", salts.randbytes), self.policy.race.batch_problems
-        stock.add(f"{number:03d}", synthesize(products, seed=number, counts={"product": count}))
-        stock.seal_for(self.race_id(number), self.size.problems, (), round_number=1)
+        put_sealed(self.folder / "bank", sealed_file(self.race_id(number), problems, opens_with, salts))
 
     def race_id(self, number: int) -> str:
         """The name of a race, counted from 0."""
