@@ -1,4 +1,4 @@
-"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is, let people rate."""
+"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is."""
 
 from __future__ import annotations
 
@@ -320,102 +320,6 @@ def replay(
     _print_comparison(compared)
     if is_stopped:
         typer.echo("stopped: the budget is spent. Run the same command again to go on.")
-
-
-@command(app)
-def sheet(
-    out: Annotated[Path, typer.Option("--out", help="Folder of sheet, forms and key.", file_okay=False)],
-    store: StoreFlags,
-    raters: Annotated[str, typer.Option("--raters", help="Names of the raters, separated by commas.")] = "",
-    traces: Annotated[int, typer.Option("--traces", min=2, help="How many traces to rate.")] = 30,
-    seed: Annotated[str, typer.Option("--seed", help="Another seed, another choice and order.")] = "1",
-    policy: RubricPolicyOption = "demo",
-    race: Annotated[str, typer.Option("--race", help="Only this race's traces.")] = "",
-    validator: ValidatorOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Write a blind sheet for people to rate; without --raters, compare the forms that came back.
-
-    arena judge sheet --out build/sheet --raters anna,ben --traces 30
-
-    arena judge sheet --out build/sheet
-
-    Give raters sheet.txt and their form (CSV: a quality of 0.1, 0.3, 0.5, 0.7 or 0.9 per trace). Keep key.json: the
-    forms are read by it. Compared by Krippendorff's alpha (interval) over all raters, and quadratic weighted kappa of
-    pairs, with the panel too; empty lines are left out.
-    """
-    if raters:
-        names = [name.strip() for name in raters.split(",") if name.strip()]
-        _write_sheet(out, names, store, traces, seed, policy, race, validator)
-    else:
-        _compare_forms(out, as_json=as_json)
-
-
-def _write_sheet(
-    out: Path,
-    names: list[str],
-    store: StoreFlags,
-    traces: int,
-    seed: str,
-    policy: str,
-    race: str,
-    validator: str,
-) -> None:
-
-    from judge.calibration.measurement import SheetKey, empty_form, sheet_text, shuffled
-    from judge.prompts import prompt_text
-    from judge.verdict import Verdict
-
-    async def read(logs: PostgresStore) -> dict[str, tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]]:
-        found = await evaluations_of(logs, validator, race)
-        return {
-            record.body_sha256: await body_and_verdicts(logs, name, record.body_sha256) for name, _, record in found
-        }
-
-    if out.exists() and any(out.iterdir()):
-        raise ArenaError("V2027", f"{out} is not empty: a sheet that raters may have filled in is not replaced")
-    found = store.run(read)
-    chosen = shuffled({name: body for name, (body, _) in found.items()}, seed)[:traces]
-    verdicts = [found[name][1][-1] if found[name][1] else None for name in chosen]
-    key = SheetKey(
-        body_sha256s=tuple(chosen),
-        panel_e4=tuple(one.quality_e4 if isinstance(one, Verdict) else None for one in verdicts),
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    text = sheet_text([found[name][0] for name in chosen], prompt_text(rubric_of(policy, "").rubric_id))
-    write_whole(out / "sheet.txt", text.encode())
-    for name in names:
-        write_whole(out / f"form-{name}.csv", empty_form(len(chosen)).encode())
-    write_whole(out / "key.json", msgspec.json.encode(key), mode=0o600)
-    typer.echo(f"{len(chosen)} traces in {out / 'sheet.txt'}, {len(names)} forms; key.json is not for raters")
-
-
-def _compare_forms(folder: Path, *, as_json: bool) -> None:
-
-    from judge.calibration.measurement import SheetKey, compare_raters, read_form
-
-    key, forms = folder / "key.json", sorted(folder.glob("form-*.csv"))
-    try:
-        known = msgspec.json.decode(key.read_bytes(), type=SheetKey)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2081", f"{key} is no key of a sheet: {error}") from error
-    traces = len(known.body_sha256s)
-    given = {form.stem.removeprefix("form-"): read_form(form.read_text("utf-8-sig"), traces) for form in forms}
-    found = compare_raters(given, known)
-    if as_json:
-        echo_json(found)
-        return
-    typer.echo(f"{found.traces} traces, {len(given)} raters")
-    typer.echo(f"alpha between raters    {_number(found.alpha_e4)}")
-    typer.echo(f"alpha with the panel    {_number(found.alpha_with_panel_e4)}")
-    for names, value in found.between.items():
-        typer.echo(f"kappa {names:<18}{_number(value)}")
-    for name, value in found.with_panel.items():
-        typer.echo(f"kappa {name + ' and panel':<18}{_number(value)}")
-
-
-def _number(value_e4: int | None) -> str:
-    return "not defined" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
 
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:

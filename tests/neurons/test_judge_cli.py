@@ -1,4 +1,4 @@
-"""`arena judge` on a real store: explain, replay beside the log, and a blind sheet, as an operator runs them."""
+"""`arena judge` on a real store: explain, and replay beside the log, as an operator runs them."""
 
 from __future__ import annotations
 
@@ -122,16 +122,3 @@ def test_a_replay_stops_at_its_budget_and_goes_on_in_the_next_run(node: Path, tm
     assert not (tmp_path / "none").exists()
     told = CliRunner().invoke(app, ["replay", "--out", str(tmp_path), "--budget-tokens", "-1"])
     assert told.exit_code == 2 and "--budget-tokens" in told.output
-
-
-def test_a_sheet_is_not_written_over_and_its_forms_come_back(node: Path, tmp_path: Path) -> None:
-    out = tmp_path / "sheet"
-    command = ("sheet", "--out", str(out), "--raters", "anna,ben", "--traces", "3")
-    assert run(node, *command).exit_code == 0
-    assert (out / "sheet.txt").read_text().count("==== TRACE") == 3
-    with pytest.raises(Exception, match="not empty"):
-        run(node, *command)
-    for name in ("anna", "ben"):
-        (out / f"form-{name}.csv").write_text("trace,quality,note\n1,0.7,\n2,0.9,\n3,,\n")
-    told = CliRunner().invoke(app, ["sheet", "--out", str(out)])
-    assert told.exit_code == 0 and "alpha between raters    1.000" in told.output
