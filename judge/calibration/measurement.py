@@ -11,7 +11,6 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
 
 import msgspec
 
@@ -27,7 +26,6 @@ from judge.rubric import QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict
 
 LEVELS = 5
-Metric = Literal["nominal", "interval"]
 Pair = tuple[int, int]  # what is true or the first rater says, and what the second says
 _DRAWS = 1_000
 _TAIL = 0.025
@@ -43,20 +41,16 @@ def quadratic_kappa(pairs: Sequence[Pair]) -> float | None:
     return 1 - observed * len(pairs) / expected if expected else None
 
 
-def krippendorff_alpha(units: Sequence[Sequence[int | None]], metric: Metric = "interval") -> float | None:
-    """Alpha over units, each the ratings of one thing. None where fewer than two were given of anything, or all given
+def krippendorff_alpha(units: Sequence[Sequence[int | None]]) -> float | None:
+    """Alpha (interval) over units, each the ratings of one thing. None where nothing was rated twice or all ratings
     are the same."""
     rated = [given for unit in units if len(given := [one for one in unit if one is not None]) > 1]
     values = Counter(one for unit in rated for one in unit)
     total = sum(values.values())
-
-    def distance(one: int, other: int) -> int:
-        return (one - other) ** 2 if metric == "interval" else one != other
-
-    expected = sum(distance(one, other) * n * m for one, n in values.items() for other, m in values.items())
+    expected = sum((one - other) ** 2 * n * m for one, n in values.items() for other, m in values.items())
     if not expected:
         return None
-    observed = sum(sum(distance(one, other) for one in unit for other in unit) / (len(unit) - 1) for unit in rated)
+    observed = sum(sum((one - other) ** 2 for one in unit for other in unit) / (len(unit) - 1) for unit in rated)
     return 1 - (total - 1) * observed / expected
 
 
@@ -65,15 +59,13 @@ def accuracy(pairs: Sequence[Pair]) -> float | None:
     return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
 
 
-def bootstrap_interval(
-    pairs: Mapping[str, Sequence[Pair]], statistic: Callable[[Sequence[Pair]], float | None], seed: int = 0
-) -> tuple[float, float] | None:
-    """95 % interval of a statistic, drawing whole clusters (the keys): traces of one run are not independent."""
-    dice, clusters = random.Random(seed), sorted(pairs)
+def kappa_interval(pairs: Mapping[str, Sequence[Pair]]) -> tuple[float, float] | None:
+    """95 % interval of kappa, drawing whole clusters (the keys): traces of one run are not independent."""
+    dice, clusters = random.Random(0), sorted(pairs)
     if not clusters:
         return None
     drawn = (
-        statistic([pair for name in dice.choices(clusters, k=len(clusters)) for pair in pairs[name]])
+        quadratic_kappa([pair for name in dice.choices(clusters, k=len(clusters)) for pair in pairs[name]])
         for _ in range(_DRAWS)
     )
     found = sorted(value for value in drawn if value is not None)
@@ -267,7 +259,7 @@ def _rated(name: str, judged: Sequence[JudgedTrace], given: Sequence[int | None]
         if quality_e4 is not None:
             clusters[one.trace.cluster].append((_level(one.trace.quality_e4), _level(quality_e4)))
     pairs = [pair for of_cluster in clusters.values() for pair in of_cluster]
-    interval = bootstrap_interval(clusters, quadratic_kappa)
+    interval = kappa_interval(clusters)
     step_e4 = QUALITY_LEVELS_E4[1] - QUALITY_LEVELS_E4[0]
     return Rated(
         name=name,

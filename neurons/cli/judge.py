@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -52,7 +52,7 @@ RubricPolicyOption = Annotated[
 
 @dataclass(frozen=True)
 class PanelFlags:
-    """Which models judge, where, and what they cost."""
+    """Which models judge, and where."""
 
     models: Annotated[str, typer.Option("--models", help="Comma-separated models instead of the policy's panel.")] = ""
     base_url: Annotated[
@@ -63,9 +63,6 @@ class PanelFlags:
             "empty: the scripted judge. The key is read from OPENAI_API_KEY.",
         ),
     ] = ""
-    price: Annotated[
-        tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
-    ] = (0, 0)
 
     def judges(self, rubric: Rubric, meter: JudgeMeter) -> tuple[Judge, ...]:
         """The rubric's judges: at the endpoints, or scripted ones without.
@@ -118,6 +115,7 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
+    from judge.budget import JudgeMeter
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
     from neurons.settings.inputs import signer_of
@@ -129,7 +127,7 @@ def calibrate(
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
     signer = signer_of(resolve({"wallet_hotkey": hotkey}).settings) if hotkey else None
-    rubric, meter = rubric_of(policy, panel.models), judge_meter(panel.price)
+    rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges = panel.judges(rubric, meter)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
@@ -188,14 +186,6 @@ def rubric_of(policy: str, models: str) -> Rubric:
     return replace(rubric, models=panel or rubric.models)
 
 
-def judge_meter(price: tuple[int, int]) -> JudgeMeter:
-    """A meter that counts at a price: micro-USD per million tokens of prompt and completion."""
-    from harness.inference.gateway import UpstreamPrice
-    from judge.budget import JudgeMeter
-
-    return JudgeMeter(UpstreamPrice(prompt_micro_usd=price[0], completion_micro_usd=price[1]))
-
-
 def _print(found: Calibration) -> None:
     from rich.console import Console
 
@@ -215,8 +205,6 @@ def _print(found: Calibration) -> None:
 def _share(value_e4: int | None) -> str:
     return "-" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
 
-
-_MICRO = 1_000_000
 
 app = typer.Typer(
     help="""Explain verdicts, judge again, measure the judge.
@@ -266,7 +254,6 @@ def replay(
     policy: RubricPolicyOption = "demo",
     race: Annotated[str, typer.Option("--race", help="Only this race's records.")] = "",
     budget_tokens: Annotated[int, typer.Option("--budget-tokens", min=0, help="Stop after so many; 0: no bound.")] = 0,
-    budget_usd: Annotated[float, typer.Option("--budget-usd", min=0, help="Stop after so much; needs --price.")] = 0,
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -279,20 +266,19 @@ def replay(
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
     from arena.evaluate import compare_replay, replay_row, rubric_sha256, settled_keys
+    from judge.budget import JudgeMeter
     from judge.panel import judge_body
     from judge.verdict import Verdict
 
-    if budget_usd and not any(panel.price):
-        raise ArenaError("V2030", "--budget-usd needs --price: what a token costs is not known")
-    rubric, meter = rubric_of(policy, panel.models), judge_meter(panel.price)
+    rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges = panel.judges(rubric, meter)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "replay.jsonl"
     rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_sha256(rubric)]
-    done, tokens, micro_usd, is_stopped = settled_keys(rows), 0, 0, False
+    done, tokens, is_stopped = settled_keys(rows), 0, False
 
     async def work(logs: PostgresStore) -> None:
-        nonlocal tokens, micro_usd, is_stopped
+        nonlocal tokens, is_stopped
         found = await evaluations_of(logs, validator, race)
         if not found:
             raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
@@ -300,15 +286,17 @@ def replay(
             for number, (name, seq, record) in enumerate(found, 1):
                 if (record.body_sha256, rubric_sha256(rubric)) in done:
                     continue
-                if (budget_tokens and tokens >= budget_tokens) or (budget_usd and micro_usd >= budget_usd * _MICRO):
+                if budget_tokens and tokens >= budget_tokens:
                     is_stopped = True
                     return
                 body, counted = await body_and_verdicts(logs, name, record.body_sha256)
                 verdict = judge_body(body, rubric, judges)
                 spent = meter.take(int(isinstance(verdict, Verdict)))
-                tokens, micro_usd = tokens + spent.tokens, micro_usd + spent.micro_usd
+                tokens += spent.tokens
                 row = replay_row(name, seq, record, rubric, counted[-1] if counted else None, verdict, spent)
-                _append(stream, row)
+                stream.write(msgspec.json.encode(row) + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
                 rows.append(row)
                 progress("replay", number, len(found))
 
@@ -337,13 +325,6 @@ def read_rows(path: Path) -> Iterator[ReplayRow]:
             yield msgspec.json.decode(line, type=ReplayRow)
         except msgspec.DecodeError as error:
             raise ArenaError("V2050", f"{path}:{number} is no replay row: {error}") from error
-
-
-def _append(stream: BinaryIO, row: ReplayRow) -> None:
-
-    stream.write(msgspec.json.encode(row) + b"\n")
-    stream.flush()
-    os.fsync(stream.fileno())
 
 
 async def evaluations_of(store: PostgresStore, validator: str, race: str) -> list[tuple[str, int, EvaluationRecord]]:
@@ -434,9 +415,7 @@ def _print_comparison(found: ReplayComparison) -> None:
 
     change = "-" if found.mean_change_e4 is None else f"{found.mean_change_e4 / 10_000:+.4f}"
     typer.echo(f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})")
-    typer.echo(
-        f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens, {found.spent.micro_usd / _MICRO:.4f} USD"
-    )
+    typer.echo(f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens")
     if found.agents:
         columns = ("traces", "score", "replayed")
         table = make_table("race", "agent", *columns, right=columns, box=None, pad_edge=False)
